@@ -1,0 +1,50 @@
+# preflight: `make check` sets everything up and runs the main job here; `make help` lists the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help check test test-integration lint type fmt golden bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "make: $(PYTHON) is older than 3.10; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) (a minute or two: torch is large) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+check: $(STAMP) ## Set up and run the main job: preflight check on this machine
+	$(BIN)/preflight check
+
+test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
+	$(BIN)/pytest -m 'not integration and not gpu'
+
+test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
+	$(BIN)/pytest -m integration
+
+lint: $(STAMP) ## Check style and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+type: $(STAMP) ## Check types
+	$(BIN)/mypy
+
+fmt: $(STAMP) ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+golden: $(STAMP) ## Write the expected outputs anew; read the diff before you commit it
+	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render
+
+bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
+	$(BIN)/python scripts/bench_overhead.py
+	$(BIN)/python scripts/bench_accuracy.py
+	$(BIN)/python scripts/bench_decisions.py
+
+clean: ## Remove the venv and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

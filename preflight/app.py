@@ -1,0 +1,218 @@
+"""The one place that wires the phases: probe, plan, launch, judge, recommend, decide. Also the public Python API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from preflight import __version__
+from preflight.errors import Interrupted, PreflightError
+from preflight.judge.check import Case, all_checks, run_checks
+from preflight.judge.verdict import decide
+from preflight.launch.launcher import Launched, Watcher, launch
+from preflight.launch.run_dir import make_run_dir, remove_run_dir
+from preflight.model.collective import Collective
+from preflight.model.facts import EnvVar, Gap, NodeFacts, SoftwareFacts, SystemFacts
+from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.report import SCHEMA_VERSION, Report
+from preflight.model.run import Profile, RunSpec
+from preflight.model.trial import Candidate, LeftOut
+from preflight.plan import profiles
+from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
+from preflight.plan.duel import DUEL_TURNS, decision_sizes
+from preflight.plan.environment import inherited_tuning
+from preflight.plan.path import Path, choose_path
+from preflight.probe.run import probe_node
+from preflight.recommend.compare import compare
+from preflight.recommend.env import recommend
+from preflight.system.machine import Machine
+
+# Before the deadline: the conductor ends its step, then the launcher everything, then the report is written.
+CONDUCTOR_MARGIN_S = 1.5
+LAUNCHER_MARGIN_S = 0.6
+CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
+GPU_MEMORY_SHARE = 0.8
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `preflight check` was asked to do; the options of the command line, parsed."""
+
+    gpus: str | None = None
+    nproc: int | None = None
+    backend: str | None = None
+    profile: Profile = Profile.QUICK
+    collectives: tuple[Collective, ...] = profiles.COLLECTIVES
+    default_only: bool = False  # `bench`: measure what the job gets, try nothing else
+    deadline_s: float | None = None
+    stage_limit_s: float | None = None
+    strict: bool = False
+    accept: bool = False
+    keep: bool = False
+    is_other_machine: bool = False  # the facts are another machine's: the result is simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The outcome of a check: its report, where the run's files were kept, and the signal that cut it short."""
+
+    report: Report
+    run_dir: str
+    interrupted: Interrupted | None
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a check gathers on its way."""
+
+    request: Request
+    environ: Mapping[str, str]
+    started_at: float  # monotonic
+    node: NodeFacts
+    path: Path
+    inherited: tuple[tuple[str, str], ...]
+    launched: Launched = field(default_factory=Launched)
+    run_dir: str = ""
+    interrupted: Interrupted | None = None
+    durations_s: dict[str, float] = field(default_factory=dict)
+
+    def ends_at(self) -> float:
+        """Return the monotonic time of the deadline."""
+        return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
+
+
+def probe(machine: Machine, process: Machine | None = None) -> tuple[NodeFacts, tuple[Finding, ...], tuple[SkippedCheck, ...]]:
+    """Return the node's facts and what they alone tell; needs neither torch nor a launch."""
+    node, _ = probe_node(machine, process)
+    case = Case(nodes=(node,), trials=(), backend="nccl", world_size=0, wants_gpus=True)
+    return node, *run_checks(all_checks(), case)
+
+
+def check(
+    request: Request, machine: Machine, process: Machine, environ: Mapping[str, str], watch: Watcher, started_at: float
+) -> Checked:
+    """Probe, try, judge and recommend; `started_at` (monotonic) is when the deadline's clock began.
+
+    `process` is the machine whose Python, environment and limits the ranks will have: the live one. Raises UsageError
+    before anything is started; whatever goes wrong later is in the report.
+    """
+    probing_since = time.monotonic()
+    node, _ = probe_node(machine, process)
+    path = choose_path(request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node)
+    run = _Run(request, environ, started_at, node, path, inherited_tuning(environ))
+    run.durations_s["probe"] = time.monotonic() - probing_since
+    candidates, left_out = _candidates(run)
+    run.launched.problem = _torch_problem(node) or path.blocked
+    if not run.launched.problem:
+        _launch(run, candidates, watch)
+    report = _report(run, left_out)
+    if run.run_dir and not request.keep and report.exit_code == 0 and run.interrupted is None:
+        remove_run_dir(run.run_dir)
+        run.run_dir = ""
+    return Checked(report, run.run_dir, run.interrupted)
+
+
+def _torch_problem(node: NodeFacts) -> str:
+    if isinstance(node.software, Gap):
+        return f"what Python and torch are installed could not be read: {node.software.reason}"
+    return f"torch can't be used: {node.software.torch.reason}" if isinstance(node.software.torch, Gap) else ""
+
+
+def _candidates(run: _Run) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+    if run.request.default_only:
+        return (DEFAULT_CANDIDATE,), ()
+    if run.path.backend == "nccl":
+        return nccl_candidates(run.inherited)
+    netifs = run.node.netifs if isinstance(run.node.netifs, tuple) else ()
+    return gloo_candidates(netifs, run.inherited)
+
+
+def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> None:
+    """Have the ranks try the candidates; a failed launch or a signal is noted, what came before it is kept."""
+    since = time.monotonic()
+    try:
+        run.run_dir = make_run_dir()
+        spec = _spec(run, candidates)
+        launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
+    except Interrupted as error:
+        run.interrupted = error
+        run.launched.problem = f"{error} at {run.launched.running or 'the start of torchrun'}"
+    except PreflightError as error:
+        run.launched.problem = str(error)
+    run.durations_s["start of the ranks"] = run.launched.ready_after_s
+    run.durations_s["trials"] = time.monotonic() - since - run.launched.ready_after_s
+
+
+def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
+    request, path = run.request, run.path
+    sizes = profiles.sizes(request.profile, bool(path.gpus), _free_bytes_per_rank(run))
+    deciding = decision_sizes(sizes, cpu_path=not path.gpus)
+    return RunSpec(
+        run_dir=run.run_dir,
+        world_size=path.world_size,
+        backend=path.backend,
+        backend_module=path.backend_module,
+        gpu_uuids=tuple(gpu.uuid for gpu in path.gpus),
+        inherited=run.inherited,
+        candidates=candidates,
+        screen_all=request.profile is not Profile.QUICK,
+        measures=profiles.measures(profiles.EFFORT[request.profile], sizes, request.collectives),
+        duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
+        duel_turns=DUEL_TURNS,
+        limits=profiles.stage_limits(path.backend, request.stage_limit_s),
+        deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
+    )
+
+
+def _free_bytes_per_rank(run: _Run) -> int:
+    """Return what one rank may use: of the fullest GPU, or its share of the host's memory under the cgroup's limit."""
+    if run.path.gpus:
+        free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
+        return int(min(free, default=GIB) * GPU_MEMORY_SHARE)
+    system = run.node.system
+    known = (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
+    free_bytes = min((value for value in known if isinstance(value, int)), default=GIB)
+    return int(free_bytes * CPU_MEMORY_SHARE / run.path.world_size)
+
+
+def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
+    since = time.monotonic()
+    request, path, launched = run.request, run.path, run.launched
+    trials = tuple(launched.trials)
+    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus)
+    findings, skipped = run_checks(all_checks(), case)
+    comparisons = tuple(compare(duel) for duel in launched.duels)
+    inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
+    advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus)
+    problems = (launched.problem,) if launched.problem else ()
+    decision = decide(
+        case, findings, skipped, trials, advice, problems,
+        strict=request.strict, accept=request.accept, cpu_path=not path.wants_gpus,
+    )  # fmt: skip
+    run.durations_s["judging"] = time.monotonic() - since
+    run.durations_s["total"] = time.monotonic() - run.started_at
+    return Report(
+        schema_version=SCHEMA_VERSION,
+        preflight_version=__version__,
+        created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        verdict=decision.verdict,
+        node_verdict=decision.node_verdict,
+        exit_code=run.interrupted.exit_code if run.interrupted else decision.exit_code,
+        headline=decision.headline,
+        simulated=launched.simulated or request.is_other_machine,
+        backend=path.backend,
+        profile=request.profile.value,
+        world_size=path.world_size,
+        nodes=(run.node,),
+        trials=trials,
+        comparisons=comparisons,
+        left_out=left_out,
+        findings=findings,
+        skipped_checks=skipped,
+        problems=problems,
+        advice=advice,
+        durations_s=tuple(run.durations_s.items()),
+    )

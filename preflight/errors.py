@@ -1,0 +1,58 @@
+"""Every error that preflight raises on purpose.
+
+    PreflightError                 exit_code 3: preflight could not look
+     +- UsageError                 exit_code 2: what was asked for makes no sense here
+     |   +- MalformedInput         a file or text from outside that can't be read as what it claims to be
+     +- OutputError                a result could not be written (full disk, read-only directory)
+     +- HarnessError               preflight's own machinery failed
+     |   +- LaunchError            torchrun or a supervisor did not start, or died
+     +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
+     |   +- NotRecorded            the recording of a machine does not hold this read
+     +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
+
+Messages say what failed, where, what was seen and what to do, in one line.
+"""
+
+
+class PreflightError(Exception):
+    """Base of the tree; `exit_code` is what the command line exits with."""
+
+    exit_code = 3
+
+
+class UsageError(PreflightError):
+    """The request can't be carried out as given."""
+
+    exit_code = 2
+
+
+class MalformedInput(UsageError):
+    """Input from outside that is not what it claims to be."""
+
+
+class OutputError(PreflightError):
+    """A result could not be written."""
+
+
+class HarnessError(PreflightError):
+    """Preflight's own machinery failed; says nothing about the machine."""
+
+
+class LaunchError(HarnessError):
+    """The launcher, torchrun or a supervisor did not start, or died."""
+
+
+class UnreadableFact(PreflightError):
+    """The machine would not give a fact; the message is the reason."""
+
+
+class NotRecorded(UnreadableFact):
+    """A recorded machine does not hold this read."""
+
+
+class Interrupted(PreflightError):
+    """A signal asked preflight to stop."""
+
+    def __init__(self, signal_number: int, name: str) -> None:
+        super().__init__(f"stopped by {name}")
+        self.exit_code = 128 + signal_number

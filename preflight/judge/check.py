@@ -1,0 +1,92 @@
+"""What a check is, what it may look at, and how all of them are run."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from preflight.errors import UnreadableFact
+from preflight.model.facts import NodeFacts
+from preflight.model.finding import Blame, Finding, SkippedCheck
+from preflight.model.trial import TrialResult
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that checks may look at: the facts of each node, the trials, and what was asked for."""
+
+    nodes: tuple[NodeFacts, ...]
+    trials: tuple[TrialResult, ...]  # empty for `probe`
+    backend: str
+    world_size: int  # asked for; 0 for `probe`
+    wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """A check of one node at a time; a fact that this node lacks skips it for this node only."""
+
+    name: str
+    promise: str  # what holds when the check is silent
+    blame: Blame
+    reads: tuple[str, ...]  # the facts that it looks at
+    blind_to: str  # what it can't see
+    judge: Callable[[NodeFacts, Case], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCheck:
+    """A check of the run as a whole: its trials, or its nodes against each other."""
+
+    name: str
+    promise: str
+    blame: Blame
+    reads: tuple[str, ...]
+    blind_to: str
+    judge: Callable[[Case], Iterator[Finding]]
+
+
+Check = NodeCheck | RunCheck
+
+
+def all_checks() -> tuple[Check, ...]:
+    """Return the CHECK of every file in this package, by name."""
+    package = importlib.import_module(__package__)
+    modules = (importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__))
+    checks = [module.CHECK for module in modules if hasattr(module, "CHECK")]
+    return tuple(sorted(checks, key=lambda check: check.name))
+
+
+def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ...], tuple[SkippedCheck, ...]]:
+    """Return what the checks found, and which could not look and why.
+
+    A check that raises UnreadableFact lacked a fact; any other exception is its own defect and is marked as such.
+    """
+    findings: list[Finding] = []
+    skipped: list[SkippedCheck] = []
+    for check in checks:
+        for subject, judge in _calls(check, case):
+            try:
+                findings.extend(judge())
+            except UnreadableFact as error:
+                skipped.append(SkippedCheck(check.name, check.blame, f"{subject}{error}", crashed=False))
+            except Exception as error:  # noqa: BLE001  one check's defect must not end the others
+                reason = f"{subject}{type(error).__name__}: {error}"
+                skipped.append(SkippedCheck(check.name, check.blame, reason, crashed=True))
+    return tuple(findings), tuple(skipped)
+
+
+def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], list[Finding]]]]:
+    match check:
+        case RunCheck():
+            yield "", lambda: list(check.judge(case))
+        case NodeCheck():
+            for node in case.nodes:
+                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(_judged, check, node, case)
+
+
+def _judged(check: NodeCheck, node: NodeFacts, case: Case) -> list[Finding]:
+    return list(check.judge(node, case))

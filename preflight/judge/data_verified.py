@@ -1,0 +1,85 @@
+"""A collective that delivers wrong data is worse than one that hangs: nothing stops, and the model is ruined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from preflight.judge.check import Case, RunCheck
+from preflight.judge.wording import ranks_text, size_text
+from preflight.judge.workaround import cures, hidden_fault
+from preflight.model.collective import Collective
+from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
+
+JUDGED = frozenset({Outcome.OK, Outcome.WRONG_DATA, Outcome.NO_EFFECT})
+
+
+def judge(case: Case) -> Iterator[Finding]:
+    """Yield one finding per trial and collective with wrong data; only the default's can fail the run."""
+    for trial in case.trials:
+        if trial.outcome not in JUDGED:
+            continue
+        wrong = [result for result in trial.results if not result.verified]
+        for collective in Collective:
+            of_it = [result for result in wrong if result.collective is collective]
+            if of_it:
+                yield _finding(case, trial, _problem(trial, collective, of_it), _evidence(trial, of_it))
+        if trial.outcome is Outcome.WRONG_DATA and not wrong:
+            problem = trial.problem or f"wrong data on {ranks_text(trial.culprits)}"
+            yield _finding(case, trial, problem, (Evidence("outcome", "wrong_data", f"trial {trial.candidate}"),))
+
+
+def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evidence, ...]) -> Finding:
+    severity, blame = _weight(case, trial)
+    hidden = hidden_fault(case)
+    repair = f"; {hidden.repair}" if hidden else ""
+    lead = "`source preflight.env` before the job; it avoids this, and cures nothing" if cures(case) else "start no job"
+    look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.backend == "nccl" else "memtest"
+    return Finding(
+        check=CHECK.name,
+        blame=blame,
+        severity=severity,
+        subject=f"trial {trial.candidate}",
+        problem=problem,
+        fix=f"{lead}{repair}; then look for the part that corrupts: {look}"
+        if severity is not Severity.INFO
+        else "nothing to do: these settings are not recommended; never set them by hand",
+        evidence=evidence,
+    )
+
+
+def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
+    base = Blame.GPU if case.backend == "nccl" else Blame.HOST
+    if trial.candidate != DEFAULT:
+        return Severity.INFO, base
+    hidden = hidden_fault(case)
+    return (Severity.WARN if cures(case) else Severity.FAIL), (hidden.blame if hidden else base)
+
+
+def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
+    first = min(wrong, key=lambda result: result.size_bytes)
+    more = f", and at {len(wrong) - 1} more sizes" if len(wrong) > 1 else ""
+    where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on a rank that was not named"
+    elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
+    return f"{collective.value} of {size_text(first.size_bytes)} delivered {elements} {where}{more}"
+
+
+def _evidence(trial: TrialResult, wrong: list[CollectiveResult]) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            f"wrong elements, {result.collective.value} {result.size_bytes} B",
+            str(result.wrong_elements),
+            f"trial {trial.candidate}, rank-dependent values compared on every rank",
+        )
+        for result in wrong
+    )
+
+
+CHECK = RunCheck(
+    name="data-verified",
+    promise="every rank received the right data at every size, before and after the timed repetitions",
+    blame=Blame.GPU,
+    reads=("trials",),
+    blind_to="corruption that needs more load, heat or time than the trials gave it",
+    judge=judge,
+)

@@ -1,0 +1,56 @@
+"""What an interface variable names on this node: NCCL's and gloo's grammars differ (facts 2.1, 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from preflight.judge.nccl_settings import Remark
+from preflight.model.finding import Severity
+
+MOST_NAMED = 8
+
+
+def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the interfaces that NCCL_SOCKET_IFNAME leaves: prefixes, `=` exact, `^` all but these, `^=` both."""
+    is_excluding, rest = value.startswith("^"), value.removeprefix("^")
+    is_exact, rest = rest.startswith("="), rest.removeprefix("=")
+    words = [word for word in rest.split(",") if word]
+
+    def is_named(name: str) -> bool:
+        return any(name == word if is_exact else name.startswith(word) for word in words)
+
+    return tuple(name for name in names if is_named(name) is not is_excluding)
+
+
+def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
+    """Return what is wrong with an NCCL_SOCKET_IFNAME on a node with these interfaces."""
+    if not value:
+        return None
+    if len(value) == 1:
+        return Remark(Severity.WARN, "has one character, and NCCL ignores it", "name an interface, or unset it")
+    if not nccl_matches(value, names):
+        told = "matches no interface of this node, so NCCL fails: it looks for no other"
+        return Remark(Severity.WARN, told, f"name one of {_listed(names)}, or unset it")
+    return None
+
+
+def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
+    """Return what is wrong with a GLOO_SOCKET_IFNAME, which takes whole names separated by commas and nothing else."""
+    if not value:
+        return None
+    if value[0] in "=^":
+        told = f"starts with {value[0]!r}, which NCCL knows and gloo takes for a part of the name: gloo fails"
+        return Remark(Severity.WARN, told, f"write whole names only: {_listed(names)}")
+    missing = [word for word in value.split(",") if word not in names]
+    if not missing:
+        return None
+    is_prefix = any(name.startswith(missing[0]) for name in names if missing[0])
+    told = (
+        f"names {missing[0]!r}, no interface of this node{' (gloo knows no prefixes)' if is_prefix else ''}: gloo fails"
+    )
+    return Remark(Severity.WARN, told, f"name one of {_listed(names)}, or unset it")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = [name for name in names if name != "lo"][:MOST_NAMED]
+    return ", ".join(shown) or "the node's interfaces (there is none but lo)"

@@ -1,0 +1,219 @@
+"""What is known of NCCL's, gloo's and torch's variables, as data and one lint per trap (facts 1.0 to 1.5, 4.2)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from preflight.model.finding import Severity
+
+# Read by strtoll in base 0: what does not start with a number is 0, and what follows the number is ignored.
+INTEGERS = frozenset(
+    {
+        "NCCL_BUFFSIZE",
+        "NCCL_COMM_BLOCKING",
+        "NCCL_CROSS_NIC",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_CUMEM_HOST_ENABLE",
+        "NCCL_DMABUF_ENABLE",
+        "NCCL_IB_ADAPTIVE_ROUTING",
+        "NCCL_IB_DISABLE",
+        "NCCL_IB_ECE_ENABLE",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_MERGE_NICS",
+        "NCCL_IB_PCI_RELAXED_ORDERING",
+        "NCCL_IB_QPS_PER_CONNECTION",
+        "NCCL_IB_RETRY_CNT",
+        "NCCL_IB_RETURN_ASYNC_EVENTS",
+        "NCCL_IB_SL",
+        "NCCL_IB_SPLIT_DATA_ON_QPS",
+        "NCCL_IB_TC",
+        "NCCL_IB_TIMEOUT",
+        "NCCL_IGNORE_CPU_AFFINITY",
+        "NCCL_IGNORE_DISABLED_P2P",
+        "NCCL_IPC_USE_ABSTRACT_SOCKET",
+        "NCCL_MAX_CTAS",
+        "NCCL_MAX_NCHANNELS",
+        "NCCL_MIN_CTAS",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_MNNVL_ENABLE",
+        "NCCL_NET_DISABLE_INTRA",
+        "NCCL_NET_GDR_C2C",
+        "NCCL_NET_GDR_READ",
+        "NCCL_NSOCKS_PERTHREAD",
+        "NCCL_NVB_DISABLE",
+        "NCCL_NVLS_ENABLE",
+        "NCCL_P2P_DIRECT_DISABLE",
+        "NCCL_P2P_DISABLE",
+        "NCCL_PXN_DISABLE",
+        "NCCL_RAS_ENABLE",
+        "NCCL_RUNTIME_CONNECT",
+        "NCCL_SHM_DISABLE",
+        "NCCL_SOCKET_NTHREADS",
+        "NCCL_SOCKET_POLL_TIMEOUT_MSEC",
+        "NCCL_SOCKET_RETRY_CNT",
+        "NCCL_SOCKET_RETRY_SLEEP_MSEC",
+    }
+)
+LEVELS = frozenset(
+    {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"} | set("012345")
+)  # legacy digits
+LEVEL_VARIABLES = frozenset({"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"})
+
+# Right where a fault makes them so, copied from forum answers elsewhere: name -> (off when not 0, what it costs).
+SWITCHED_OFF = {
+    "NCCL_P2P_DISABLE": (True, "direct GPU-to-GPU copies, NVLink included"),
+    "NCCL_SHM_DISABLE": (True, "shared memory between the ranks of a node"),
+    "NCCL_IB_DISABLE": (True, "InfiniBand and RoCE"),
+    "NCCL_NVLS_ENABLE": (False, "NVLink SHARP, a quarter of an HGX H100's all-reduce"),
+    "NCCL_CUMEM_ENABLE": (False, "cuMem allocations, and NVLS buffer registration with them"),
+}
+MEANT_AS_YES = frozenset({"true", "yes", "on", "y", "t", "enable", "enabled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What one setting does that its author may not expect, and what to write in its place."""
+
+    severity: Severity
+    problem: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """A value that does harm whatever else is set; `pattern` is matched against the whole value."""
+
+    name: str
+    pattern: str
+    severity: Severity
+    problem: str
+    fix: str
+
+
+WARN, INFO = Severity.WARN, Severity.INFO
+TRAPS = (
+    Trap("NCCL_IB_CUDA_SUPPORT", ".*", WARN, "was removed in NCCL 2.4 and does nothing", "use NCCL_NET_GDR_LEVEL"),
+    Trap(
+        "NCCL_PROTO", r"(?!\^).*LL128.*", WARN, "forcing LL128 can corrupt data where it is not supported", "unset it"
+    ),
+    Trap("NCCL_PROTO", ".+", INFO, "takes the choice of protocol from NCCL; an unknown word fails init", "unset it"),
+    Trap("NCCL_ALGO", ".+", INFO, "takes the choice of algorithm from NCCL; an unknown word fails init", "unset it"),
+    Trap(
+        "NCCL_DEBUG_FILE", "(?!.*%p).+", WARN, "ranks overwrite each other's log without %p", "add .%h.%p to the name"
+    ),
+    Trap("NCCL_TOPO_FILE", "", WARN, "being empty hides the cloud's own topology file from NCCL", "unset it"),
+    Trap("NCCL_CONF_FILE", "~.*", WARN, "is not expanded by NCCL: the file is not found", "write the whole path"),
+    Trap(
+        "NCCL_SOCKET_FAMILY",
+        "(?!AF_INET6?$).+",
+        WARN,
+        "is neither AF_INET nor AF_INET6 and is ignored",
+        "write AF_INET or AF_INET6",
+    ),
+    Trap(
+        "NCCL_IGNORE_DISABLED_P2P",
+        "2",
+        WARN,
+        "makes NCCL trust P2P pairs that the driver denies",
+        "unset it or write 1",
+    ),
+    Trap(
+        "NCCL_IB_GID_INDEX",
+        r"\d+",
+        INFO,
+        "keeps NCCL 2.21 and newer from finding the right GID itself",
+        "unset it with NCCL 2.21 or newer",
+    ),
+    Trap(
+        "NCCL_NET",
+        "(?i:socket)",
+        INFO,
+        "leaves only TCP and is not proven needed here: a fraction of an RDMA fabric",
+        "unset it unless a trial shows that the job needs it",
+    ),
+    Trap(
+        "TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo and slows all of them", "unset it"
+    ),
+    Trap(
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        "0",
+        WARN,
+        "lets a hang last for ever: no watchdog ends the job",
+        "unset it (default 3)",
+    ),
+    Trap(
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "0",
+        WARN,
+        "lets a hang last for ever: no watchdog ends the job",
+        "unset it; its name today is TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    ),
+    Trap(
+        "CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time, a debugging aid that slows the job", "unset it"
+    ),
+)
+
+
+def remarks(name: str, value: str) -> tuple[Remark, ...]:
+    """Return what is to be said about one variable by its name and value alone; the first word is the most severe."""
+    if name != name.strip():
+        return (Remark(WARN, f"defines a variable called {name!r}, blank included", "write NAME=value without blanks"),)
+    found = (_integer(name, value), _level(name, value), _timeout(name, value), _switched_off(name, value))
+    trap = next((t for t in TRAPS if t.name == name and re.fullmatch(t.pattern, value)), None)
+    trapped = (Remark(trap.severity, trap.problem, trap.fix),) if trap else ()
+    return (*(remark for remark in found if remark is not None), *trapped)
+
+
+def parsed_integer(value: str) -> tuple[int, str]:
+    """Return what strtoll with base 0 reads, and the text that it leaves; 0 and the whole text where it reads none."""
+    found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
+    if found is None:
+        return 0, value
+    digits = found.group(2)
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
+    number = int(digits[:40], base)
+    return (-number if found.group(1) == "-" else number), value[found.end() :]
+
+
+def _integer(name: str, value: str) -> Remark | None:
+    if name not in INTEGERS or not value:  # an empty value means the default
+        return None
+    number, rest = parsed_integer(value)
+    if rest == value:
+        meant = "1" if value.strip().lower() in MEANT_AS_YES else "0 or 1"
+        effect = (
+            "does nothing" if name.endswith("_DISABLE") else "switches it off" if name.endswith("_ENABLE") else "is 0"
+        )
+        return Remark(WARN, f"is not a number, NCCL reads it as 0, so it {effect}", f"write {meant}, or unset it")
+    if rest.strip():
+        return Remark(WARN, f"is read as {number}: NCCL ignores what follows the number", "write the number alone")
+    if name == "NCCL_P2P_DISABLE" and number not in (0, 1):
+        return Remark(WARN, "acts on the number 1 only, so it does nothing", "write 1, or unset it")
+    return None
+
+
+def _level(name: str, value: str) -> Remark | None:
+    if name not in LEVEL_VARIABLES or value in LEVELS or not value:
+        return None
+    meant = f"write {value.upper()}" if value.upper() in LEVELS else "write one of LOC NVL PIX PXB PHB SYS"
+    return Remark(
+        WARN, "is no level that NCCL knows (capitals count), and is silently ignored", f"{meant}, or unset it"
+    )
+
+
+def _timeout(name: str, value: str) -> Remark | None:
+    if name != "NCCL_IB_TIMEOUT" or not value or 0 < parsed_integer(value)[0] < 32:
+        return None
+    return Remark(WARN, "means no timeout at all: a lost peer hangs the job", "write 20 to 23, or unset it")
+
+
+def _switched_off(name: str, value: str) -> Remark | None:
+    if name not in SWITCHED_OFF or not value:
+        return None
+    off_when_set, cost = SWITCHED_OFF[name]
+    number, rest = parsed_integer(value)
+    if rest == value or bool(number) is not off_when_set or (name == "NCCL_P2P_DISABLE" and number != 1):
+        return None
+    told = f"is set and not proven needed here; it gives up {cost}"
+    return Remark(INFO, told, "unset it, unless a trial shows that the job needs it")

@@ -1,0 +1,67 @@
+"""Causes that a failed trial's own error text gives away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.judge.check import Case
+from preflight.judge.hardware import owner_of_run
+from preflight.judge.wording import first_line
+from preflight.judge.workaround import FAILED
+from preflight.model.finding import Blame, Evidence
+from preflight.model.trial import TrialResult
+
+# NCCL's texts, facts 2.2 and 7.5; compared without case.
+SHM_TEXTS = (("error while creating shared memory segment",), ("failed to extend /dev/shm",))
+SHM_HINTS = (("no space left",), ("bus error",), ("sigbus",))  # prove nothing where /dev/shm has room
+MEMLOCK_TEXTS = (("ibv_reg_mr", "cannot allocate memory"), ("ibv_create_qp", "cannot allocate memory"))
+NOFILE_TEXTS = (("too many open files",),)
+CONFIGURATION_TEXTS = (
+    ("duplicate gpu detected",),
+    ("no kernel image is available",),
+    ("driver on your system is too old",),
+    ("driver version is insufficient",),
+)
+
+Texts = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A line of a failed trial that gives its cause away."""
+
+    candidate: str
+    rank: int
+    line: str
+
+    def evidence(self) -> Evidence:
+        """Return the line as evidence."""
+        return Evidence("error text", self.line, f"trial {self.candidate}, rank {self.rank}")
+
+
+def seen_in(trial: TrialResult, texts: Texts) -> tuple[Seen, ...]:
+    """Return the lines of one failed trial that hold all the words of one of `texts`, at most one a rank."""
+    if trial.outcome not in FAILED:
+        return ()
+    found = []
+    for end in trial.ranks:
+        for words in texts:
+            if all(word in end.detail.lower() for word in words):
+                line = next((line for line in end.detail.splitlines() if words[-1] in line.lower()), end.detail)
+                found.append(Seen(trial.candidate, end.rank, first_line(line)))
+                break
+    return tuple(found)
+
+
+def seen(case: Case, texts: Texts) -> tuple[Seen, ...]:
+    """Return the lines of all failed trials that give one of `texts` away."""
+    return tuple(line for trial in case.trials for line in seen_in(trial, texts))
+
+
+def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
+    """Return who caused a failure whose text names the cause; None where it does not."""
+    if seen_in(trial, CONFIGURATION_TEXTS):
+        return Blame.CONFIGURATION
+    if seen_in(trial, SHM_TEXTS + MEMLOCK_TEXTS + NOFILE_TEXTS):
+        return owner_of_run(case)
+    return None

@@ -1,0 +1,90 @@
+"""Which trials worked, what cured a default that failed, and whose fault the failure then is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from preflight.judge.check import Case
+from preflight.judge.hardware import owner_of_run
+from preflight.model.finding import Blame, Severity
+from preflight.model.trial import DEFAULT, Outcome, TrialResult
+
+FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR, Outcome.WRONG_DATA})
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A fault that a candidate hides by switching a transport off, and how it is repaired."""
+
+    transport: str
+    blame: Blame
+    repair: str
+
+
+P2P = Hidden(
+    "P2P",
+    Blame.HOST,
+    "repair P2P: boot with iommu=pt (or the IOMMU off) and turn ACS off on the bridges between the GPUs "
+    "(`lspci -vvv | grep ACSCtl` as root); with NVLink look at `nvidia-smi nvlink -s` and `dmesg | grep Xid`",
+)
+NVLS = Hidden(
+    "NVLS",
+    Blame.FABRIC,
+    "repair NVLink SHARP: `systemctl status nvidia-fabricmanager`; its version must equal the driver's",
+)
+SHM = Hidden(
+    "SHM", Blame.HOST, "give /dev/shm more room: `mount -o remount,size=8g /dev/shm`, in docker `--shm-size=1g`"
+)
+IB = Hidden(
+    "IB",
+    Blame.FABRIC,
+    "repair InfiniBand/RoCE: `ibstat` (port Active, LinkUp), `ulimit -l` (unlimited), /dev/infiniband in the container",
+)
+
+
+def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
+    """Return the trial that sets nothing, or None where it was not run."""
+    return next((trial for trial in trials if trial.candidate == DEFAULT), None)
+
+
+def works(trial: TrialResult) -> bool:
+    """Tell whether a trial ended well and every result that it has was verified."""
+    return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
+
+
+def cures(case: Case) -> tuple[TrialResult, ...]:
+    """Return the candidates that work where the default does not; none where the default works."""
+    default = default_trial(case.trials)
+    if default is not None and works(default):
+        return ()
+    return tuple(trial for trial in case.trials if trial.candidate != DEFAULT and works(trial))
+
+
+def proven_severity(case: Case) -> Severity:
+    """Return the severity of a cause that a trial failed from: WARN while some setting works round it, else FAIL."""
+    return Severity.WARN if any(works(trial) for trial in case.trials) else Severity.FAIL
+
+
+def hidden_fault(case: Case) -> Hidden | None:
+    """Return the fault that every cure hides by switching a transport off; None where one cure switches nothing off."""
+    found = [next(_hidden_by(trial), None) for trial in cures(case)]
+    hidden = next(iter(found), None)
+    if hidden is None or None in found:
+        return None
+    return Hidden(SHM.transport, owner_of_run(case), SHM.repair) if hidden is SHM else hidden
+
+
+def _hidden_by(trial: TrialResult) -> Iterator[Hidden]:
+    for name, value in trial.env:
+        match name, value.lower():
+            case ("NCCL_P2P_DISABLE", "1") | ("NCCL_P2P_LEVEL", _):
+                yield P2P
+            case "NCCL_NVLS_ENABLE", "0":
+                yield NVLS
+            case "NCCL_SHM_DISABLE", "1":
+                yield SHM
+            case ("NCCL_IB_DISABLE", "1") | ("NCCL_NET", "socket"):
+                yield IB
+            case _:
+                pass

@@ -1,0 +1,163 @@
+"""The parent's side of a run: start torchrun once, take in what the ranks report, and end everything in time."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.errors import LaunchError
+from preflight.launch.run_dir import events_path, last_words, spec_path
+from preflight.model.codec import decode, encode
+from preflight.model.run import Duel, RunSpec
+from preflight.model.trial import TrialResult
+from preflight.system import processes
+
+POLL_S = 0.05
+KILL_WAIT_S = 2.0
+# Every TCP store client and accept does a reverse look-up; a dead name server would cost 6 to 10 s each.
+RES_OPTIONS = "timeout:1 attempts:1"
+
+
+@dataclass(slots=True)
+class Launched:
+    """What the ranks reported, as far as they came; `problem` says why they came no further."""
+
+    trials: list[TrialResult] = field(default_factory=list)
+    duels: list[Duel] = field(default_factory=list)
+    simulated: bool = False
+    problem: str = ""
+    running: str = ""  # the step and stage that were under way
+    started_at: float = field(default_factory=time.monotonic)
+    ready_after_s: float = 0.0  # until the supervisors had imported torch
+    done: bool = False
+
+
+Watcher = Callable[[Launched], None]
+
+
+def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch: Watcher, kill_at: float) -> None:
+    """Run the spec under torchrun, filling `launched` as results arrive, until done, dead or `kill_at` (monotonic).
+
+    Whatever ends it, also an exception such as Ctrl-C, no process of the run is left.
+    """
+    with open(spec_path(spec.run_dir), "w", encoding="utf-8") as file:
+        json.dump(encode(spec), file)
+    processes.adopt_orphans()
+    fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
+    agent = _start_agent(spec, environ)
+    try:
+        _take_in(agent, fifo, spec, launched, watch, kill_at)
+    finally:
+        survivors = processes.kill_tree(agent.pid, KILL_WAIT_S)
+        agent.poll()
+        os.close(fifo)
+    if survivors:
+        launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"
+
+
+def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    launcher = os.getpid()
+    argv = [
+        sys.executable, "-m", "preflight.rank.agent", "--rdzv-backend", "preflight", "--nnodes", "1",
+        "--nproc-per-node", str(spec.world_size), "--max-restarts", "0", "--monitor-interval", "0.1",
+        "--log-dir", os.path.join(spec.run_dir, "torchrun"), "--redirects", "3",
+        "-m", "preflight.worker", spec_path(spec.run_dir),
+    ]  # fmt: skip
+    with open(os.path.join(spec.run_dir, "torchrun", "agent.log"), "ab") as log:
+        try:
+            return subprocess.Popen(
+                argv, env=dict(environ) | agent_environment(spec, launcher), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, preexec_fn=lambda: processes.die_with_parent(launcher),
+            )  # fmt: skip
+        except OSError as error:
+            raise LaunchError(f"{sys.executable} could not be started: {error.strerror}") from error
+
+
+def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
+    """Return what torchrun and the supervisors get beside the user's environment."""
+    own = {
+        "PREFLIGHT_LAUNCHER_PID": str(launcher_pid),
+        "PREFLIGHT_EVENTS": events_path(spec.run_dir),
+        "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks
+        "PYTHONSAFEPATH": "1",  # a folder `torch` where the user stands must not be imported (Python 3.11 and later)
+        "RES_OPTIONS": RES_OPTIONS,
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    if spec.gpu_uuids:
+        own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return own
+
+
+def _take_in(
+    agent: subprocess.Popen[bytes], fifo: int, spec: RunSpec, launched: Launched, watch: Watcher, kill_at: float
+) -> None:
+    unread = b""
+    while not launched.done:
+        ended = agent.poll() is not None  # before reading, so that its last words are read
+        select.select([fifo], [], [], 0 if ended else POLL_S)
+        data = _read_all(fifo)
+        *lines, unread = (unread + data).split(b"\n")
+        for line in lines:
+            note(launched, json.loads(line))
+        watch(launched)
+        if launched.problem or launched.done:
+            return
+        if ended:
+            launched.problem = f"torchrun {_how(agent.returncode)}{_because(spec.run_dir)}"
+            return
+        if time.monotonic() > kill_at:
+            launched.problem = f"the deadline came before the run was through, at {launched.running or 'starting torchrun'}"
+            return
+
+
+def _read_all(fifo: int) -> bytes:
+    data = b""
+    try:
+        while chunk := os.read(fifo, 1 << 16):
+            data += chunk
+    except BlockingIOError:
+        pass
+    return data
+
+
+def note(launched: Launched, event: dict[str, Any]) -> None:
+    """Take in one event of the conductor or the agent."""
+    match event["event"]:
+        case "ready":
+            launched.ready_after_s = time.monotonic() - launched.started_at
+        case "step":
+            launched.running = event["label"]
+        case "stage":
+            launched.running = f"{launched.running.partition(' at ')[0]} at {event['stage']}"
+        case "trial":
+            launched.trials.append(decode(TrialResult, event["result"]))
+        case "duel":
+            launched.duels.append(decode(Duel, event["duel"]))
+        case "simulated":
+            launched.simulated = True
+        case "supervisor_died":
+            launched.problem = f"the supervisor of rank {event['rank']} {_how(event['exitcode'])} during {launched.running or 'start'}"
+        case "done":
+            launched.done = True
+
+
+def _how(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"died by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"died by signal {-exit_code}"
+
+
+def _because(run_dir: str) -> str:
+    words = last_words(run_dir)
+    return f": {words}" if words else ""

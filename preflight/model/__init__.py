@@ -1,0 +1,1 @@
+"""The nouns of preflight: frozen records without I/O and without a clock."""

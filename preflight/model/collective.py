@@ -1,0 +1,50 @@
+"""Collectives and their bandwidth arithmetic, as nccl-tests defines it (doc/PERFORMANCE.md)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Collective(Enum):
+    """A collective operation; the values are the spellings of every output."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+
+
+def bus_factor(collective: Collective, world_size: int) -> float:
+    """Return busbw / algbw for `world_size` ranks; 0.0 where one rank moves nothing."""
+    n = world_size
+    match collective:
+        case Collective.ALL_REDUCE:
+            return 2 * (n - 1) / n
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+            return (n - 1) / n
+        case Collective.BROADCAST:
+            return 1.0
+
+
+def algbw_gb_s(size_bytes: int, time_s: float) -> float:
+    """Return S / t in GB/s (1e9 bytes/s).
+
+    S is one rank's buffer for all_reduce, all_to_all and broadcast, and the total (n times
+    one rank's share) for all_gather and reduce_scatter.
+    """
+    return size_bytes / time_s / 1e9
+
+
+def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_size: int) -> float:
+    """Return the bus bandwidth in GB/s, comparable with a link rate whatever the number of ranks."""
+    return algbw_gb_s(size_bytes, time_s) * bus_factor(collective, world_size)
+
+
+def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
+    """Return how many elements S has: at least one per rank where S is a total, a whole number per rank."""
+    match collective:
+        case Collective.ALL_REDUCE | Collective.BROADCAST:
+            return max(1, nominal_bytes // element_bytes)
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+            return max(1, nominal_bytes // (element_bytes * world_size)) * world_size

@@ -1,0 +1,236 @@
+"""What was read of a node: frozen records in which a value that could not be read is a Gap with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from preflight.errors import UnreadableFact
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A fact that could not be read. In JSON the value is null and `gaps[]` names its path and reason."""
+
+    reason: str
+
+
+class Limit(Enum):
+    """A limit that is not there, as opposed to one that could not be read."""
+
+    UNLIMITED = "unlimited"
+
+
+def known(value: T | Gap) -> T:
+    """Return the value; raise UnreadableFact with the gap's reason where there is none."""
+    if isinstance(value, Gap):
+        raise UnreadableFact(value.reason)
+    return value
+
+
+class ContainerKind(Enum):
+    """How the process is contained, as far as the kernel shows it."""
+
+    NONE = "none"
+    DOCKER = "docker"
+    PODMAN = "podman"
+    KUBERNETES = "kubernetes"
+    LXC = "lxc"
+    APPTAINER = "apptainer"
+    ENROOT = "enroot"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFacts:
+    """The operating system, its CPUs and what the container leaves of them."""
+
+    kernel: str | Gap
+    architecture: str | Gap
+    cpu_model: str | Gap
+    cpu_count: int | Gap  # logical CPUs online
+    cpu_affinity: tuple[int, ...] | Gap  # CPUs that this process may run on
+    cgroup_cpu_limit: float | Limit | Gap  # CPUs' worth of time
+    memory_total_bytes: int | Gap
+    memory_available_bytes: int | Gap
+    cgroup_memory_limit_bytes: int | Limit | Gap
+    container: ContainerKind | Gap
+    hypervisor: str | Gap  # "none" on bare metal
+    iommu_options: tuple[str, ...] | Gap  # words of the kernel's command line that concern the IOMMU
+
+
+@dataclass(frozen=True, slots=True)
+class NameResolution:
+    """What the host's own name resolves to; gloo binds to the first of these addresses."""
+
+    name: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShmFacts:
+    """/dev/shm, where NCCL and data loaders put their shared segments."""
+
+    size_bytes: int
+    free_bytes: int
+    stale_nccl_files: tuple[str, ...]  # /dev/shm/nccl-* that no process maps
+    stale_nccl_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """Soft resource limits of this process."""
+
+    memlock_bytes: int | Limit
+    nofile: int | Limit
+    stack_bytes: int | Limit
+    nproc: int | Limit
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaPciDevice:
+    """An NVIDIA display controller (vendor 0x10de, class 0x03) on the PCI bus."""
+
+    bdf: str
+    device_id: str  # "0x2330"
+    driver: str | Gap  # the kernel driver bound to it; a Gap where none is
+    numa_node: int | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNodes:
+    """What the kernel driver and the container runtime give us to open."""
+
+    nvidia: tuple[str, ...]  # names below /dev that start with nvidia
+    kernel_module: str | Gap  # version of the loaded nvidia module
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """One NUMA node: its CPUs, memory and distances to all nodes in id order."""
+
+    id: int
+    cpus: tuple[int, ...]
+    memory_bytes: int | Gap
+    distances: tuple[int, ...] | Gap
+
+
+class NetifKind(Enum):
+    """What stands behind a network interface."""
+
+    PHYSICAL = "physical"
+    BOND = "bond"
+    VLAN = "vlan"
+    BRIDGE = "bridge"
+    VETH = "veth"
+    CONTAINER = "container"  # docker, cni, flannel, calico, kube
+    WIFI = "wifi"
+    TUNNEL = "tunnel"
+    IPOIB = "ipoib"
+    LOOPBACK = "loopback"
+    VIRTUAL = "virtual"  # anything else without a device behind it
+
+
+@dataclass(frozen=True, slots=True)
+class Netif:
+    """A network interface, in the kernel's index order."""
+
+    name: str
+    index: int
+    kind: NetifKind
+    is_up: bool
+    has_carrier: bool | Gap
+    mtu: int | Gap
+    speed_mbit_s: int | Gap
+    driver: str | Gap
+    numa_node: int | Gap
+    addresses: tuple[str, ...] | Gap  # IPv4 first, without prefix length
+    gateways: tuple[str, ...] | Gap  # default gateways reached through it
+
+
+@dataclass(frozen=True, slots=True)
+class TorchFacts:
+    """The torch that the workers will import, read without importing it."""
+
+    version: str
+    cuda: str | Gap  # CUDA that it was built for; a Gap for a CPU build
+    nccl: str | Gap  # version of the NCCL wheel beside it
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoftwareFacts:
+    """The Python that runs preflight, and its torch."""
+
+    python: str
+    preflight: str
+    torch: TorchFacts | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class EnvVar:
+    """An inherited environment variable that NCCL, gloo, torch or CUDA reads."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class NcclConfEntry:
+    """A setting from a file that NCCL reads before it looks at its defaults."""
+
+    file: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as NVML lists it."""
+
+    nvml_index: int
+    uuid: str
+    bdf: str
+    name: str | Gap
+    memory_total_bytes: int | Gap
+    memory_free_bytes: int | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableGpu:
+    """A GPU that NVML counts but does not identify: lost, or not for this process."""
+
+    nvml_index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """The NVIDIA driver as NVML reports it."""
+
+    version: str | Gap
+    cuda: str | Gap  # newest CUDA that the driver supports
+    unreadable_gpus: tuple[UnreadableGpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Everything that was read of one node."""
+
+    host: str
+    system: SystemFacts | Gap
+    name_resolution: NameResolution | Gap
+    shm: ShmFacts | Gap
+    limits: LimitFacts | Gap
+    nvidia_pci: tuple[NvidiaPciDevice, ...] | Gap
+    device_nodes: DeviceNodes | Gap
+    driver: DriverFacts | Gap
+    gpus: tuple[Gpu, ...] | Gap
+    numa_nodes: tuple[NumaNode, ...] | Gap
+    netifs: tuple[Netif, ...] | Gap
+    software: SoftwareFacts | Gap
+    environment: tuple[EnvVar, ...] | Gap
+    nccl_conf: tuple[NcclConfEntry, ...] | Gap

@@ -1,0 +1,61 @@
+"""What a check concludes: a problem, whom to blame, what proves it and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Severity(Enum):
+    """How much a finding matters: FAIL means not ready, WARN and INFO do not stop a job."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    INFO = "info"
+
+
+class Blame(Enum):
+    """Who has to act. Only HOST, GPU and FABRIC may reject a node."""
+
+    APPLICATION = "application"
+    CONFIGURATION = "configuration"
+    CONTAINER = "container"
+    HOST = "host"
+    GPU = "gpu"
+    FABRIC = "fabric"
+    HARNESS = "harness"
+
+
+REJECTS_A_NODE = frozenset({Blame.HOST, Blame.GPU, Blame.FABRIC})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One observed value and where it was read or measured."""
+
+    what: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem with its subject, fix and evidence."""
+
+    check: str
+    blame: Blame = field(metadata={"json": "class"})
+    severity: Severity
+    subject: str
+    problem: str
+    fix: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCheck:
+    """A check that could not look, and why; never the same as a check that found nothing."""
+
+    check: str
+    blame: Blame = field(metadata={"json": "class"})
+    reason: str
+    crashed: bool  # the check itself failed: a defect of preflight, not of the machine

@@ -1,0 +1,114 @@
+"""What the launcher asks the ranks to do, and the raw answers: the records that cross processes as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.collective import Collective
+from preflight.model.trial import Candidate
+
+
+class Profile(Enum):
+    """How thorough a run is."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    BURN = "burn"
+
+
+@dataclass(frozen=True, slots=True)
+class StageLimits:
+    """Seconds in which a stage must move on before its trial counts as hung."""
+
+    start_s: float  # spawned, device, store
+    init_s: float
+    first_s: float
+    timed_s: float
+    stretches: bool  # a timed step may take 20 times its expected time where that is longer
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How a collective at one size is timed."""
+
+    collective: Collective
+    nominal_bytes: int
+    budget_s: float
+    min_repetitions: int
+    max_repetitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything that the ranks of one node need to know."""
+
+    run_dir: str
+    world_size: int
+    backend: str
+    backend_module: str  # imported in the trial child before the group is made; "" for none
+    gpu_uuids: tuple[str, ...]  # one per local rank; empty on the CPU
+    inherited: tuple[tuple[str, str], ...]  # variables that trials run without, but for the as-is candidate's
+    candidates: tuple[Candidate, ...]
+    screen_all: bool  # try every candidate; otherwise only while the default fails
+    measures: tuple[Measure, ...]
+    duel_measures: tuple[Measure, ...]  # the decision points
+    duel_turns: int  # per side and pair
+    limits: StageLimits
+    deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
+
+
+@dataclass(frozen=True, slots=True)
+class RankSamples:
+    """One rank's timings of one collective at one size, a value per repetition."""
+
+    rank: int
+    barrier_us: tuple[float, ...]  # waiting in the barrier before the call
+    call_us: tuple[float, ...]  # inside the collective
+    gap_us: tuple[float, ...]  # between the barrier's end and the call
+    wrong_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class DuelTurn:
+    """What one turn of a duel measured for one side at one decision point."""
+
+    pair: int
+    turn: int
+    collective: Collective
+    size_bytes: int
+    default_median_us: float
+    candidate_median_us: float
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """The raw turns of a candidate against the default; empty with a problem when it could not be finished."""
+
+    candidate: str
+    turns: tuple[DuelTurn, ...]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one trial child does: it is forked with it, or started by exec with it as a JSON file."""
+
+    label: str  # unique within the run, names its files
+    rank: int
+    local_rank: int
+    world_size: int
+    backend: str
+    backend_module: str
+    set_env: tuple[tuple[str, str], ...]
+    unset_env: tuple[str, ...]
+    gpu_uuids: tuple[str, ...]
+    store_path: str
+    init_timeout_s: float  # the group's own timeout while it is made and first used
+    timed_timeout_s: float  # and afterwards
+    timeout_stretches: bool  # it grows with the expected time of a step
+    measures: tuple[Measure, ...]
+    turns: int  # times that the measures are gone through; more than 1 in a duel
+    side: int  # 0 or 1 of a duel: whose turn comes first
+    sides: int  # 1 for a plain trial

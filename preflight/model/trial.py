@@ -1,0 +1,120 @@
+"""Settings worth trying, and what came of trying them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.collective import Collective
+
+
+class Scope(Enum):
+    """Where what a candidate teaches holds: a network setting learnt on one node must not reach several."""
+
+    ANYWHERE = "anywhere"
+    ONE_NODE = "one_node"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A set of environment variables that is worth a trial, and why."""
+
+    name: str
+    env: tuple[tuple[str, str], ...]  # what would be recommended
+    reason: str
+    scope: Scope
+
+
+DEFAULT = "default"  # the candidate that sets nothing
+AS_IS = "as-is"  # the candidate that keeps every inherited variable
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A candidate that was not worth a trial, and why."""
+
+    candidate: str
+    reason: str
+
+
+class Outcome(Enum):
+    """How a trial ended."""
+
+    OK = "ok"
+    HANG = "hang"
+    CRASH = "crash"
+    WRONG_DATA = "wrong_data"
+    INIT_ERROR = "init_error"
+    NO_EFFECT = "no_effect"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class RankTime:
+    """One rank's own share of a collective: what it does not spend waiting for others."""
+
+    rank: int
+    own_us: float  # median over the repetitions
+    slowdown: float  # own_us over the median own_us of the other ranks
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveResult:
+    """One collective at one size, over the repetitions the time of the slowest rank in each."""
+
+    collective: Collective
+    size_bytes: int
+    repetitions: int
+    min_us: float
+    median_us: float
+    p95_us: float
+    spread: float  # (p95 - min) / median
+    algbw_gb_s: float  # from the median
+    busbw_gb_s: float
+    verified: bool  # every rank's data was right, before and after the timed repetitions
+    wrong_elements: int
+    ranks: tuple[RankTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """How one rank's process of a trial ended."""
+
+    rank: int
+    ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable
+    stage: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """One candidate's trial on all ranks."""
+
+    candidate: str
+    reason: str
+    env: tuple[tuple[str, str], ...]  # recommended by this candidate
+    trial_env: tuple[tuple[str, str], ...]  # everything that was set for it while it ran
+    unset: tuple[str, ...]  # inherited variables that were removed while it ran
+    scope: Scope
+    outcome: Outcome
+    problem: str  # empty when ok; names rank and stage otherwise
+    culprits: tuple[int, ...]  # ranks that the failure is traced to; empty when nobody can be named
+    stages: tuple[tuple[int, str], ...]  # where each rank was when it ended
+    ranks: tuple[RankEnd, ...]
+    world_size_seen: tuple[tuple[int, int], ...]  # rank -> the world size that its process group reported
+    transport: tuple[str, ...]  # what carried the data, as read from the log or from the sockets
+    results: tuple[CollectiveResult, ...]
+    started_by: str  # fork | exec
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The fresh, alternated measurement of a candidate against the default."""
+
+    candidate: str
+    rounds: int
+    mean_gain: float  # 0.05 = 5 % faster than the default
+    lower_bound: float  # one-sided 99 % bound of the mean gain
+    worst_gain: float  # the smallest gain at any decision size
+    wins: bool

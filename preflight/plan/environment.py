@@ -1,0 +1,53 @@
+"""The environment of a trial: what is set, and which inherited variables are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from preflight.model.trial import AS_IS, Candidate
+
+# Part of the machine rather than of somebody's tuning: they stay in every trial.
+KEPT = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_TOPO_FILE", "NCCL_CONF_FILE")
+# They print; they don't change what happens.
+DIAGNOSTIC = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+TUNING_PREFIXES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TP_")
+TUNING_NAMES = ("TORCH_DISTRIBUTED_DEBUG",)
+# What gloo and the code around it read: with another backend's variables a gloo trial would prove nothing.
+READ_BY_GLOO = ("GLOO_", "TORCH_GLOO_", "TP_", "TORCH_DISTRIBUTED_DEBUG")
+
+# NCCL: a log per rank is the evidence; its RAS port is one per host and may answer for another job (facts 1.5).
+# torch: a hang must raise in the rank instead of ending the process after a dump of 15 to 60 s (facts 4.2, 10.4).
+NCCL_TRIAL_ENV = (
+    ("NCCL_DEBUG", "INFO"),
+    ("NCCL_RAS_ENABLE", "0"),
+    ("TORCH_NCCL_BLOCKING_WAIT", "1"),
+    ("TORCH_NCCL_DUMP_ON_TIMEOUT", "0"),
+    ("TORCH_NCCL_ENABLE_MONITORING", "0"),
+)
+
+
+def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the inherited variables that tune communication, which trials run without, by name."""
+    return tuple(sorted((name, value) for name, value in environ.items() if _is_tuning(name)))
+
+
+def matters(name: str, backend: str) -> bool:
+    """Tell whether a variable can change what a trial with this backend does."""
+    return name not in DIAGNOSTIC and (backend != "gloo" or name.startswith(READ_BY_GLOO))
+
+
+def trial_environment(
+    candidate: Candidate, inherited: tuple[tuple[str, str], ...], backend: str, debug_file: str
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return what a candidate's trial sets, and which inherited variables it removes."""
+    kept = dict(inherited) if candidate.name == AS_IS else {}
+    harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if backend == "nccl" else {}
+    wanted = {**kept, **harness, **dict(candidate.env)}
+    unset = tuple(name for name, _ in inherited if name not in wanted)
+    return tuple(sorted(wanted.items())), unset
+
+
+def _is_tuning(name: str) -> bool:
+    if name in KEPT:
+        return False
+    return name.startswith(TUNING_PREFIXES) or name in TUNING_NAMES

@@ -1,0 +1,98 @@
+"""Which backend a run uses, on what, and with how many ranks. gloo is never a disguise for GPUs that don't work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from preflight.errors import UsageError
+from preflight.model.facts import DeviceNodes, Gap, Gpu, NodeFacts, SoftwareFacts, TorchFacts, known
+from preflight.plan.gpu_set import choose_gpus
+
+CPU_RANKS = 2
+MOST_RANKS = 256
+BACKEND = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})(?:@([A-Za-z_][\w.]{0,199}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """How a run goes. Nothing is launched where `blocked` says why; the findings then carry the cause."""
+
+    backend: str
+    backend_module: str
+    world_size: int
+    gpus: tuple[Gpu, ...]
+    wants_gpus: bool
+    cpu_path: bool  # gloo because this machine has no NVIDIA GPU, not because it was asked for
+    blocked: str
+
+
+def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visible: str | None, node: NodeFacts) -> Path:
+    """Return how to run with `--backend`, `--gpus`, `--nproc` and the inherited CUDA_VISIBLE_DEVICES on this node.
+
+    UsageError where they don't fit together or name what is not there.
+    """
+    name, module = parse_backend(backend) if backend else ("", "")
+    if name and name != "nccl":
+        return _without_gpus(name, module, gpus, nproc, cpu_path=False)
+    if not name and not has_nvidia_hardware(node) and gpus is None:
+        unseen = why_hardware_unknown(node)
+        if unseen:
+            return Path("nccl", module, 0, (), wants_gpus=True, cpu_path=False, blocked=unseen)
+        return _without_gpus("gloo", "", None, nproc, cpu_path=True)
+    if nproc is not None:
+        raise UsageError("--nproc: only for backends that need no GPU; choose GPUs with --gpus, one rank runs on each")
+    if not has_nvidia_hardware(node):
+        asked = f"--gpus {gpus}" if gpus is not None else "--backend nccl"
+        raise UsageError(f"{asked}: this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*)")
+    blocked = why_blocked(node)
+    chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus))
+    if not chosen and not blocked:
+        raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
+    return Path("nccl", module, len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
+
+
+def parse_backend(text: str) -> tuple[str, str]:
+    """Return name and module of `nccl`, `gloo` or `NAME@MODULE`."""
+    match = BACKEND.fullmatch(text)
+    if match is None or (match[1] not in ("nccl", "gloo") and match[2] is None):
+        raise UsageError(f"--backend {text}: write nccl, gloo, or NAME@MODULE for a backend that MODULE registers")
+    return match[1], match[2] or ""
+
+
+def has_nvidia_hardware(node: NodeFacts) -> bool:
+    """Tell whether anything shows an NVIDIA GPU: the PCI bus, /dev/nvidia*, or NVML."""
+    on_bus = isinstance(node.nvidia_pci, tuple) and bool(node.nvidia_pci)
+    has_nodes = isinstance(node.device_nodes, DeviceNodes) and bool(node.device_nodes.nvidia)
+    in_nvml = isinstance(node.gpus, tuple) and bool(node.gpus)
+    return on_bus or has_nodes or in_nvml
+
+
+def why_hardware_unknown(node: NodeFacts) -> str:
+    """Return why it can't be told whether there is an NVIDIA GPU: what could not be read is not "none"."""
+    for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
+        if isinstance(fact, Gap):
+            return f"{what} could not be read ({fact.reason}), so there may be a GPU; `--backend gloo` tests the CPU path"
+    return ""
+
+
+def why_blocked(node: NodeFacts) -> str:
+    """Return why NCCL can't run on this node's GPUs at all, "" where it can be tried."""
+    if isinstance(node.gpus, Gap):
+        return f"NVML does not answer: {node.gpus.reason}"
+    if not node.gpus:
+        return "NVML lists no GPU"
+    if isinstance(node.software, SoftwareFacts) and isinstance(node.software.torch, TorchFacts):
+        torch = node.software.torch
+        if isinstance(torch.cuda, Gap):
+            return f"torch {torch.version} is built without CUDA"
+    return ""
+
+
+def _without_gpus(name: str, module: str, gpus: str | None, nproc: int | None, *, cpu_path: bool) -> Path:
+    if gpus is not None:
+        raise UsageError(f"--gpus: the backend {name} runs on the CPU; leave out --gpus or --backend")
+    world_size = CPU_RANKS if nproc is None else nproc
+    if not 1 <= world_size <= MOST_RANKS:
+        raise UsageError(f"--nproc {world_size}: give 1 to {MOST_RANKS} ranks")
+    return Path(name, module, world_size, (), wants_gpus=False, cpu_path=cpu_path, blocked="")

@@ -1,0 +1,66 @@
+"""How much each profile measures: sizes, repetitions, stage limits and the deadline of the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.model.collective import Collective
+from preflight.model.run import Measure, Profile, StageLimits
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+DEADLINE_S = {Profile.QUICK: 180.0, Profile.STANDARD: 900.0, Profile.BURN: 3600.0}
+QUICK_SIZES = (8, MIB, 32 * MIB, GIB)
+QUICK_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
+# Send and receive buffers, the expected values, and what comparing them needs; per rank.
+BUFFERS_PER_SIZE = 5
+COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a profile spends on one collective at one size."""
+
+    budget_s: float
+    min_repetitions: int
+    max_repetitions: int
+
+
+EFFORT = {
+    Profile.QUICK: Effort(0.15, 7, 40),
+    Profile.STANDARD: Effort(0.5, 9, 60),
+    Profile.BURN: Effort(2.0, 15, 400),
+}
+DUEL_EFFORT = Effort(0.1, 5, 20)
+
+
+def sizes(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int, ...]:
+    """Return the sizes in bytes, ascending, bounded by what fits into the memory that is free for one rank."""
+    largest = free_bytes_per_rank // BUFFERS_PER_SIZE
+    if profile is Profile.QUICK:
+        wanted = [size for size in QUICK_SIZES if on_gpu or size <= QUICK_CPU_LARGEST]
+    else:
+        end = GPU_LARGEST if on_gpu else CPU_LARGEST
+        wanted = sorted({8 * 4**k for k in range(16) if 8 * 4**k <= end} | {end})
+    return tuple(size for size in wanted if size <= largest) or (8,)
+
+
+def measures(effort: Effort, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES) -> tuple[Measure, ...]:
+    """Return what is timed, size by size."""
+    return tuple(
+        Measure(collective, size, effort.budget_s, effort.min_repetitions, effort.max_repetitions)
+        for size in for_sizes
+        for collective in collectives
+    )
+
+
+def stage_limits(backend: str, override_s: float | None) -> StageLimits:
+    """Return how long each stage may take. NCCL's own retries come first: its error is better evidence than our kill.
+
+    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo has no such thing.
+    """
+    if override_s is not None:
+        return StageLimits(override_s, override_s, override_s, override_s, stretches=False)
+    if backend == "nccl":
+        return StageLimits(start_s=60.0, init_s=90.0, first_s=90.0, timed_s=15.0, stretches=True)
+    return StageLimits(start_s=30.0, init_s=10.0, first_s=10.0, timed_s=15.0, stretches=True)

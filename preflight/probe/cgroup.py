@@ -1,0 +1,110 @@
+"""Read what the cgroups of this process leave of the CPUs and the memory, version 1, 2 and both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from preflight.errors import UnreadableFact
+from preflight.model.facts import Limit
+from preflight.probe.reading import parse_whole
+from preflight.system.machine import Machine
+
+MOUNT = "sys/fs/cgroup"
+MOUNT_V2 = (MOUNT, f"{MOUNT}/unified")  # alone, or beside version 1
+MOUNT_V1 = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
+
+# Version 1 has no word for "no limit": it gives the largest number of whole pages, which is near 2**63.
+NO_LIMIT_V1 = 1 << 60
+
+N = TypeVar("N", int, float)
+
+
+def read_cpu_limit(machine: Machine) -> float | Limit:
+    """Return how many CPUs' worth of time the tightest cgroup above this process allows."""
+    found = _read_v2(machine, "cpu.max", parse_cpu_max)
+    for directory in _directories_v1(machine, "cpu"):
+        if machine.exists(f"{directory}/cpu.cfs_quota_us"):
+            quota_us = parse_whole(machine.text(f"{directory}/cpu.cfs_quota_us"), "cpu.cfs_quota_us")
+            period_us = parse_whole(machine.text(f"{directory}/cpu.cfs_period_us"), "cpu.cfs_period_us")
+            found.append(cpus_of(quota_us, period_us))
+    return tightest(found)
+
+
+def read_memory_limit_bytes(machine: Machine) -> int | Limit:
+    """Return how many bytes the tightest cgroup above this process allows."""
+    found = _read_v2(machine, "memory.max", parse_memory_max)
+    for directory in _directories_v1(machine, "memory"):
+        if machine.exists(f"{directory}/memory.limit_in_bytes"):
+            found.append(parse_memory_limit_v1(machine.text(f"{directory}/memory.limit_in_bytes")))
+    return tightest(found)
+
+
+def _read_v2(machine: Machine, name: str, parse: Callable[[str], N | Limit]) -> list[N | Limit]:
+    if not machine.names(MOUNT):
+        raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")
+    path = parse_cgroup_path(machine.text("proc/self/cgroup"), "")
+    directories = [f"{mount}{level}" for mount in MOUNT_V2 for level in levels(path)]
+    return [parse(machine.text(f"{each}/{name}")) for each in directories if machine.exists(f"{each}/{name}")]
+
+
+def _directories_v1(machine: Machine, controller: str) -> list[str]:
+    path = parse_cgroup_path(machine.text("proc/self/cgroup"), controller)
+    return [f"{MOUNT}/{mount}{level}" for mount in _mounts_v1(machine, controller) for level in levels(path)]
+
+
+def _mounts_v1(machine: Machine, controller: str) -> list[str]:
+    """The same hierarchy is mounted under one name and linked from others."""
+    return [name for name in MOUNT_V1[controller] if machine.exists(f"{MOUNT}/{name}")][:1]
+
+
+def parse_cgroup_path(text: str, controller: str) -> str:
+    """Return the process's path in a controller's hierarchy (version 2: ""), from /proc/self/cgroup; "/" if none."""
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controller in controllers.split(",") and path.startswith("/"):
+            return path
+    return "/"
+
+
+def levels(path: str) -> tuple[str, ...]:
+    """Return a cgroup's path and all above it, `/a/b` as `("", "/a", "/a/b")`.
+
+    The limits of the levels above hold too, and in a container the path may be the host's, of which only the
+    topmost level exists here. `..` stands for what is outside of the cgroup namespace.
+    """
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    return tuple("".join(f"/{part}" for part in parts[:depth]) for depth in range(len(parts) + 1))
+
+
+def parse_cpu_max(text: str) -> float | Limit:
+    """Parse `50000 100000` (quota and period in us) into 0.5 CPUs, and `max 100000` into no limit."""
+    quota, _, period = text.partition(" ")
+    if quota == "max":
+        return Limit.UNLIMITED
+    return cpus_of(parse_whole(quota, "cpu.max"), parse_whole(period or "100000", "cpu.max"))
+
+
+def parse_memory_max(text: str) -> int | Limit:
+    """Parse memory.max."""
+    return Limit.UNLIMITED if text == "max" else parse_whole(text, "memory.max")
+
+
+def parse_memory_limit_v1(text: str) -> int | Limit:
+    """Parse memory.limit_in_bytes."""
+    limit_bytes = parse_whole(text, "memory.limit_in_bytes")
+    return Limit.UNLIMITED if not 0 <= limit_bytes < NO_LIMIT_V1 else limit_bytes
+
+
+def cpus_of(quota_us: int, period_us: int) -> float | Limit:
+    """Return a quota as CPUs' worth of time; a negative quota is none."""
+    if period_us <= 0:
+        raise UnreadableFact(f"cgroup: {period_us} us is not a period")
+    return Limit.UNLIMITED if quota_us < 0 else quota_us / period_us
+
+
+def tightest(limits: Iterable[N | Limit]) -> N | Limit:
+    """Return the smallest limit."""
+    numbers = [limit for limit in limits if not isinstance(limit, Limit)]
+    return min(numbers) if numbers else Limit.UNLIMITED

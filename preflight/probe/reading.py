@@ -1,0 +1,88 @@
+"""How probes turn a value that can't be read into a Gap, and text into numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from preflight.errors import UnreadableFact
+from preflight.model.facts import Gap
+from preflight.system.machine import Json
+
+T = TypeVar("T")
+
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
+CPU_LIMIT = 1 << 16  # more than any kernel is built for; a damaged file must not fill memory
+
+
+def gap_or(read: Callable[[], T]) -> T | Gap:
+    """Return what `read` returns, or the Gap with its reason."""
+    try:
+        return read()
+    except UnreadableFact as error:
+        return Gap(str(error))
+
+
+def first_of(*reads: Callable[[], T]) -> T:
+    """Return what the first readable of several sources gives; UnreadableFact with every reason when none does."""
+    reasons = []
+    for read in reads:
+        try:
+            return read()
+        except UnreadableFact as error:
+            reasons.append(str(error))
+    raise UnreadableFact("; ".join(reasons))
+
+
+def answered(value: Json) -> Json:
+    """Return a value of an answer; UnreadableFact where the answer says that it could not be read."""
+    if isinstance(value, dict) and "unreadable" in value:
+        raise UnreadableFact(str(value["unreadable"]))
+    return value
+
+
+def parse_whole(text: str, what: str) -> int:
+    """Parse a whole number in decimal."""
+    if not WHOLE_NUMBER.fullmatch(text):
+        seen = f"{text[:40]!r} is not a whole number" if text else "the file is empty"
+        raise UnreadableFact(f"{what}: {seen}")
+    return int(text)
+
+
+def parse_numa_node(text: str) -> int:
+    """Parse a device's numa_node, which is -1 in most virtual machines and where the firmware says nothing."""
+    node = parse_whole(text, "numa_node")
+    if node < 0:
+        raise UnreadableFact(f"the kernel says {node}: the firmware does not tell which NUMA node it is near")
+    return node
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Parse a kernel CPU list such as `0-3,8` into its CPUs, in order."""
+    cpus: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, dash, last = part.partition("-")
+        low = parse_whole(first, "CPU list")
+        high = parse_whole(last, "CPU list") if dash else low
+        if not 0 <= low <= high < CPU_LIMIT:
+            raise UnreadableFact(f"CPU list: {part[:40]!r} is not a range of CPUs")
+        cpus.update(range(low, high + 1))
+    return tuple(sorted(cpus))
+
+
+def parse_cpu_mask(text: str) -> tuple[int, ...]:
+    """Parse a kernel CPU mask such as `00000000,0000ff00`: hexadecimal, 32 CPUs a word, the last word first."""
+    digits = text.strip().replace(",", "")
+    if not re.fullmatch(rf"[0-9a-fA-F]{{1,{CPU_LIMIT // 4}}}", digits):
+        raise UnreadableFact(f"CPU mask: {text[:40]!r} is not hexadecimal")
+    mask = int(digits, 16)
+    return tuple(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+
+
+def parse_meminfo(text: str, key: str) -> int:
+    """Return a value of /proc/meminfo or of a NUMA node's meminfo in bytes; the file's `kB` are KiB."""
+    match = re.search(rf"^(?:Node +[0-9]+ +)?{re.escape(key)}: +([0-9]{{1,15}}) kB *$", text, re.MULTILINE | re.ASCII)
+    if match is None:
+        raise UnreadableFact(f"meminfo: there is no {key}")
+    return int(match.group(1)) * 1024

@@ -1,0 +1,113 @@
+"""Run every probe side by side, each fact failing alone, and put the node's facts together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from preflight.errors import UnreadableFact
+from preflight.model.codec import decode_value, encode_value
+from preflight.model.facts import Gap, NodeFacts
+from preflight.probe.device_nodes import probe_device_nodes
+from preflight.probe.environment import probe_environment
+from preflight.probe.limits import probe_limits
+from preflight.probe.name_resolution import probe_name_resolution
+from preflight.probe.nccl_conf import probe_nccl_conf
+from preflight.probe.netif import probe_netifs
+from preflight.probe.numa import probe_numa_nodes
+from preflight.probe.nvidia_pci import probe_nvidia_pci
+from preflight.probe.nvml import NvmlFacts, probe_nvml
+from preflight.probe.shm import probe_shm
+from preflight.probe.software import probe_software
+from preflight.probe.system import probe_system
+from preflight.system.isolate import Answer, run_isolated
+from preflight.system.machine import Json, Machine
+
+UNKNOWN_HOST = "unknown"
+MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
+NVML = "nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One probe: the fact that it gives, who reads it, and whom it shares a process with."""
+
+    fact: str
+    read: Callable[[Machine, Machine], object]  # the machine, and the one whose software runs
+    process: str
+
+
+PROBES = (
+    # These can stall: a driver, a dead network file system, a name server, another process's memory lock. Slow first.
+    Probe("netifs", lambda machine, _: probe_netifs(machine), "netifs"),
+    Probe(NVML, lambda machine, _: probe_nvml(machine), NVML),
+    Probe("software", lambda _, process: probe_software(process), "software"),
+    Probe("name_resolution", lambda machine, _: probe_name_resolution(machine), "name_resolution"),
+    Probe("nccl_conf", probe_nccl_conf, "nccl_conf"),
+    Probe("shm", lambda machine, _: probe_shm(machine), "shm"),
+    Probe("host", lambda machine, _: str(machine.ask("uname")["nodename"]), MEMORY_READS),
+    Probe("system", lambda machine, _: probe_system(machine), MEMORY_READS),
+    Probe("limits", lambda _, process: probe_limits(process), MEMORY_READS),
+    Probe("nvidia_pci", lambda machine, _: probe_nvidia_pci(machine), MEMORY_READS),
+    Probe("device_nodes", lambda machine, _: probe_device_nodes(machine), MEMORY_READS),
+    Probe("numa_nodes", lambda machine, _: probe_numa_nodes(machine), MEMORY_READS),
+    Probe("environment", lambda _, process: probe_environment(process), MEMORY_READS),
+)
+
+
+def probe_node(
+    machine: Machine, software: Machine | None = None, limit_s: float = 5.0
+) -> tuple[NodeFacts, dict[str, float]]:
+    """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
+
+    `software` is the machine whose Python, environment and limits count, where `machine` is only a tree of files.
+    Must be called from a process with a single thread, since it forks.
+    """
+    process = software or machine
+    names = dict.fromkeys(probe.process for probe in PROBES)
+    groups = {name: [probe for probe in PROBES if probe.process == name] for name in names}
+    answers = run_isolated(
+        {name: _reader(group, machine, process) for name, group in groups.items()}, dict.fromkeys(groups, limit_s)
+    )
+    facts: dict[str, Any] = {}
+    durations_s: dict[str, float] = {}
+    for name, group in groups.items():
+        for probe in group:
+            facts[probe.fact], durations_s[probe.fact] = _fact(probe.fact, answers[name])
+    return _node_facts(facts), durations_s
+
+
+def _reader(group: Sequence[Probe], machine: Machine, process: Machine) -> Callable[[], Json]:
+    return lambda: {probe.fact: _outcome(probe, machine, process) for probe in group}
+
+
+def _outcome(probe: Probe, machine: Machine, process: Machine) -> Json:
+    start = time.monotonic()
+    try:
+        document = encode_value(probe.read(machine, process))
+    except UnreadableFact as error:
+        document = {"failure": str(error)}
+    except Exception as error:  # noqa: BLE001 - a probe's defect costs its fact, not those beside it
+        document = {"failure": f"the probe of {probe.fact} failed: {type(error).__name__}: {error}"}
+    return document | {"duration_s": time.monotonic() - start}
+
+
+def _fact(name: str, answer: Answer) -> tuple[object, float]:
+    if answer.failure:
+        return Gap(answer.failure), answer.duration_s
+    document = answer.value[name]
+    if "failure" in document:
+        return Gap(document["failure"]), document["duration_s"]
+    return decode_value(_kind(name), document), document["duration_s"]
+
+
+def _kind(fact: str) -> Any:
+    return NvmlFacts if fact == NVML else get_type_hints(NodeFacts)[fact]
+
+
+def _node_facts(facts: dict[str, Any]) -> NodeFacts:
+    nvml, host = facts.pop(NVML), facts.pop("host")
+    driver, gpus = (nvml, nvml) if isinstance(nvml, Gap) else (nvml.driver, nvml.gpus)
+    return NodeFacts(host=UNKNOWN_HOST if isinstance(host, Gap) else host, driver=driver, gpus=gpus, **facts)

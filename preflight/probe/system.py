@@ -1,0 +1,149 @@
+"""Read the kernel, the CPUs, memory, and what kind of container and hypervisor they are seen through."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from preflight.errors import UnreadableFact
+from preflight.model.facts import ContainerKind, SystemFacts
+from preflight.probe.cgroup import read_cpu_limit, read_memory_limit_bytes
+from preflight.probe.reading import first_of, gap_or, parse_cpu_list, parse_meminfo
+from preflight.system.machine import Machine
+
+DMI = "sys/class/dmi/id"
+
+# Vendors and products of virtual machines only: Amazon's and Google's names also stand on their bare-metal hosts.
+VIRTUAL = (
+    ("qemu", "kvm"),
+    ("kvm", "kvm"),
+    ("openstack", "kvm"),
+    ("vmware", "vmware"),
+    ("virtualbox", "virtualbox"),
+    ("innotek", "virtualbox"),
+    ("xen", "xen"),
+    ("bochs", "kvm"),
+    ("bhyve", "bhyve"),
+    ("parallels", "parallels"),
+    ("microsoft corporation virtual machine", "hyper-v"),
+)
+CLOUDS = (("amazon ec2", "amazon ec2"), ("google", "google compute engine"), ("alibaba", "alibaba cloud"))
+
+CGROUP_WORDS = (
+    ("kubepods", ContainerKind.KUBERNETES),
+    ("cri-containerd", ContainerKind.KUBERNETES),
+    ("libpod", ContainerKind.PODMAN),
+    ("docker", ContainerKind.DOCKER),
+    ("/lxc", ContainerKind.LXC),
+)
+
+
+def probe_system(machine: Machine) -> SystemFacts:
+    """Return the facts of the operating system; each is a Gap by itself."""
+    return SystemFacts(
+        kernel=gap_or(lambda: _read_uname(machine, "release", "proc/sys/kernel/osrelease")),
+        architecture=gap_or(lambda: _read_uname(machine, "machine", "proc/sys/kernel/arch")),
+        cpu_model=gap_or(lambda: parse_cpu_model(machine.text("proc/cpuinfo"))),
+        cpu_count=gap_or(lambda: _read_cpu_count(machine)),
+        cpu_affinity=gap_or(lambda: tuple(machine.ask("cpu_affinity"))),
+        cgroup_cpu_limit=gap_or(lambda: read_cpu_limit(machine)),
+        memory_total_bytes=gap_or(lambda: parse_meminfo(machine.text("proc/meminfo"), "MemTotal")),
+        memory_available_bytes=gap_or(lambda: parse_meminfo(machine.text("proc/meminfo"), "MemAvailable")),
+        cgroup_memory_limit_bytes=gap_or(lambda: read_memory_limit_bytes(machine)),
+        container=gap_or(lambda: _read_container(machine)),
+        hypervisor=gap_or(lambda: _read_hypervisor(machine)),
+        iommu_options=gap_or(lambda: parse_iommu_options(machine.text("proc/cmdline"))),
+    )
+
+
+def _read_uname(machine: Machine, key: str, path: str) -> str:
+    return first_of(lambda: str(machine.ask("uname")[key]), lambda: machine.text(path))
+
+
+def _read_cpu_count(machine: Machine) -> int:
+    return first_of(
+        lambda: len(parse_cpu_list(machine.text("sys/devices/system/cpu/online"))),
+        lambda: parse_cpu_count(machine.text("proc/cpuinfo")),
+    )
+
+
+def _read_container(machine: Machine) -> ContainerKind:
+    cgroup = gap_or(lambda: machine.text("proc/1/cgroup"))
+    by_cgroup = parse_container_cgroup(cgroup) if isinstance(cgroup, str) else ContainerKind.NONE
+    if machine.exists("var/run/secrets/kubernetes.io") or by_cgroup is ContainerKind.KUBERNETES:
+        return ContainerKind.KUBERNETES
+    if machine.exists("run/.containerenv"):
+        return ContainerKind.PODMAN
+    if machine.exists(".dockerenv"):
+        return ContainerKind.DOCKER
+    if machine.exists(".singularity.d"):
+        return ContainerKind.APPTAINER
+    if machine.exists("run/systemd/container"):
+        return parse_systemd_container(machine.text("run/systemd/container"))
+    if isinstance(cgroup, str) or machine.exists("proc/1"):
+        return by_cgroup
+    raise UnreadableFact("/proc/1: not there")
+
+
+def _read_hypervisor(machine: Machine) -> str:
+    if machine.exists("sys/hypervisor/type"):
+        return machine.text("sys/hypervisor/type")
+    product = [gap_or(partial(machine.text, f"{DMI}/{name}")) for name in ("sys_vendor", "product_name")]
+    dmi = " ".join(word for word in product if isinstance(word, str))
+    cpuinfo = gap_or(lambda: machine.text("proc/cpuinfo"))
+    return parse_hypervisor(dmi, cpuinfo if isinstance(cpuinfo, str) else "")
+
+
+def parse_cpu_model(cpuinfo: str) -> str:
+    """Return the CPU's name; Arm kernels give numbers instead of one."""
+    for key in ("model name", "cpu model", "cpu", "Processor"):
+        match = re.search(rf"^{key}[ \t]*:[ \t]*(\S.*)$", cpuinfo, re.MULTILINE)
+        if match:
+            return " ".join(match.group(1).split())
+    numbers = [
+        re.search(rf"^CPU {key}[ \t]*:[ \t]*(0x[0-9a-f]+)$", cpuinfo, re.MULTILINE) for key in ("implementer", "part")
+    ]
+    if numbers[0] and numbers[1]:
+        return f"Arm implementer {numbers[0].group(1)} part {numbers[1].group(1)}"
+    raise UnreadableFact("/proc/cpuinfo: it names no model")
+
+
+def parse_cpu_count(cpuinfo: str) -> int:
+    """Return how many logical CPUs /proc/cpuinfo lists."""
+    count = len(re.findall(r"^processor[ \t]*:", cpuinfo, re.MULTILINE))
+    if count == 0:
+        raise UnreadableFact("/proc/cpuinfo: it lists no processor")
+    return count
+
+
+def parse_container_cgroup(cgroup: str) -> ContainerKind:
+    """Return the container that the cgroup path of process 1 speaks of."""
+    return next((kind for word, kind in CGROUP_WORDS if word in cgroup), ContainerKind.NONE)
+
+
+def parse_systemd_container(text: str) -> ContainerKind:
+    """Return the container that systemd was told of (/run/systemd/container)."""
+    names = {kind.value: kind for kind in ContainerKind if kind is not ContainerKind.NONE}
+    return names.get(text.removesuffix("-libvirt").lower(), ContainerKind.OTHER)
+
+
+def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
+    """Return the hypervisor by DMI names and the CPU flag that x86 hypervisors set, or "none" on bare metal."""
+    words = dmi.lower()
+    named = next((name for word, name in VIRTUAL if word in words), "")
+    cloud = next((name for word, name in CLOUDS if word in words), "")
+    flags = re.search(r"^flags[ \t]*:(.*)$", cpuinfo, re.MULTILINE)
+    if named:
+        return named
+    if flags:
+        return (cloud or "unidentified") if "hypervisor" in flags.group(1).split() else "none"
+    if cloud:
+        return "none" if "metal" in words else cloud
+    if dmi:
+        return "none"
+    raise UnreadableFact(f"/{DMI}: not there, and the CPU's flags do not tell")
+
+
+def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
+    """Return the words of the kernel's command line about the IOMMU, ACS and interrupt remapping, in order."""
+    return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))

@@ -1,0 +1,222 @@
+"""A supervisor's trial children: started, listened to, killed and reaped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.model.codec import encode
+from preflight.model.run import Assignment, StageLimits
+from preflight.model.trial import RankEnd
+from preflight.rank import trial
+from preflight.system import processes
+
+UNKILLABLE_AFTER_S = 5.0
+LIMIT_PER_EXPECTED = 20
+# How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections when that
+# rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported by its own supervisor.
+CONSEQUENCES = ("timeout", "connection")
+
+
+@dataclass(slots=True)
+class Child:
+    """One trial child as its supervisor sees it."""
+
+    assignment: Assignment
+    pid: int
+    fd: int
+    started_by: str  # fork | exec
+    stage: str = "spawned"
+    moved_at: float = field(default_factory=time.monotonic)
+    expected_s: float = 0.0  # how long the step that it is in should take
+    unread: bytes = b""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    end: RankEnd | None = None
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The error that the child reported, if any."""
+        return next((event for event in self.events if "error" in event), None)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the child went through all of its stages."""
+        return self.stage == "done"
+
+    def silent_s(self) -> float:
+        """Return for how long the child has not moved to another stage."""
+        return time.monotonic() - self.moved_at
+
+    def ended(self, how: str, detail: str) -> None:
+        """Note how the child ended; only the first reason counts."""
+        self.end = self.end or RankEnd(self.assignment.rank, how, self.stage, detail)
+
+
+def start(assignment: Assignment, log_path: str) -> Child:
+    """Fork a trial child, or start it by exec where this process has more than one thread."""
+    reader, writer = os.pipe()
+    sound = processes.thread_count() == 1 and os.environ.get("PREFLIGHT_START_TRIALS_BY") != "exec"
+    pid = _fork(assignment, reader, writer, log_path) if sound else _exec(assignment, writer, log_path)
+    os.close(writer)
+    os.set_blocking(reader, False)
+    return Child(assignment, pid, reader, "fork" if sound else "exec")
+
+
+def _fork(assignment: Assignment, reader: int, writer: int, log_path: str) -> int:
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    processes.die_with_parent(supervisor)
+    os.close(reader)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    trial.main(assignment, writer)
+    return 0  # never reached: trial.main ends the process
+
+
+def _exec(assignment: Assignment, writer: int, log_path: str) -> int:
+    path = f"{log_path}.assignment.json"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(encode(assignment), file)
+    environ = os.environ | {"PREFLIGHT_SUPERVISOR_PID": str(os.getpid())}
+    with open(log_path, "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "preflight.rank.trial", path, str(writer)],
+            env=environ, pass_fds=(writer,), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        ).pid  # fmt: skip
+
+
+def listen(children: Sequence[Child], timeout_s: float) -> None:
+    """Take in what the children report and note those that have ended; return after `timeout_s` at the latest."""
+    open_fds = {child.fd: child for child in children if child.fd >= 0}
+    readable, _, _ = select.select(list(open_fds), [], [], timeout_s)
+    for fd in readable:
+        _read(open_fds[fd])
+    for child in children:
+        if child.end is None:
+            _note_exit(child)
+
+
+def _read(child: Child) -> None:
+    try:
+        data = os.read(child.fd, 1 << 18)
+    except BlockingIOError:
+        return
+    if not data:
+        os.close(child.fd)
+        child.fd = -1
+        return
+    *lines, child.unread = (child.unread + data).split(b"\n")
+    for line in lines:
+        event = json.loads(line)
+        child.events.append(event)
+        if "stage" in event:
+            child.stage = event["stage"]
+            child.expected_s = event.get("expected_s", 0.0)
+            child.moved_at = time.monotonic()
+
+
+def _note_exit(child: Child) -> None:
+    """Note a child that has exited by itself, after everything that it wrote was read."""
+    if child.fd >= 0 and not _has_exited(child.pid):
+        return
+    while child.fd >= 0:
+        before = child.fd
+        _read(child)
+        if child.fd == before and not select.select([child.fd], [], [], 0)[0]:
+            break
+    pid, status = _wait(child.pid)
+    if pid == 0:
+        return
+    _close(child)
+    error = child.error
+    if child.is_done:
+        child.ended("done", "")
+    elif error is not None:
+        child.ended(error["error"], error["detail"])
+    elif os.WIFSIGNALED(status):
+        child.ended("signal", f"died by {_signal_name(os.WTERMSIG(status))}")
+    else:
+        child.ended("error", f"exited with code {os.waitstatus_to_exitcode(status)} without a word")
+
+
+def _has_exited(pid: int) -> bool:
+    return processes.state(pid) in ("Z", "X", "")
+
+
+def _wait(pid: int) -> tuple[int, int]:
+    try:
+        return os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return pid, 0
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def limit_s(child: Child, limits: StageLimits) -> float:
+    """Return how long the child may stay in its stage."""
+    name = child.stage.split()[0]
+    by_name = {"init": limits.init_s, "first": limits.first_s, "timed": limits.timed_s, "verified": limits.timed_s}
+    stretched_s = LIMIT_PER_EXPECTED * child.expected_s if limits.stretches else 0.0
+    return max(by_name.get(name, limits.start_s), stretched_s)
+
+
+def is_overdue(child: Child, limits: StageLimits) -> bool:
+    """Tell whether the child has not moved for its stage's limit, whether it is still there or has given up waiting."""
+    gave_up = child.end is not None and child.end.ended in CONSEQUENCES
+    return (child.end is None or gave_up) and child.silent_s() > limit_s(child, limits)
+
+
+def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
+    """SIGKILL the process group of every child that is left, and reap it.
+
+    Before that, note the state that tells the stuck from the waiting: `T` is stopped, silence for the limit is stuck.
+    """
+    for child in children:
+        if child.end is None:
+            silent = hung and child.silent_s() > 0.8 * limit_s(child, limits)
+            stopped = processes.state(child.pid) in ("T", "t")
+            how = "stopped" if stopped else "stuck" if silent else "killed"
+            detail = f"process state {processes.state(child.pid)}, silent for {child.silent_s():.1f} s"
+            _kill_group(child.pid)
+            if not _reap(child.pid):
+                how, detail = "unkillable", f"pid {child.pid} survived SIGKILL for {UNKILLABLE_AFTER_S:.0f} s"
+            child.ended(how, detail)
+        _close(child)
+
+
+def _kill_group(pid: int) -> None:
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+
+
+def _reap(pid: int) -> bool:
+    until = time.monotonic() + UNKILLABLE_AFTER_S
+    while _wait(pid)[0] == 0:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def _close(child: Child) -> None:
+    if child.fd >= 0:
+        os.close(child.fd)
+        child.fd = -1

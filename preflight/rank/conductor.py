@@ -1,0 +1,140 @@
+"""The conductor: rank 0's supervisor decides the next step, collects every rank's outcome and tells the launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from preflight.errors import HarnessError
+from preflight.model.codec import encode
+from preflight.model.run import Duel, DuelTurn, RunSpec
+from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
+from preflight.plan import search
+from preflight.rank.children import Child
+from preflight.rank.duel import duel_turns
+from preflight.rank.outcome import RankAnswer, classify, trial_result
+from preflight.rank.supervisor import ANSWER_S, Rank, Step, candidate_named, take_step
+
+LEAST_TIME_FOR_A_TRIAL_S = 1.0
+
+
+def conduct(rank: Rank) -> None:
+    """Try what the plan says until it says stop or time is up; every result goes to the launcher at once."""
+    Conductor(rank).run()
+
+
+class Conductor:
+    """State of the search: what was tried, what it took, and the number of the next step."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._spec: RunSpec = rank.spec
+        self._events = os.open(os.environ["PREFLIGHT_EVENTS"], os.O_WRONLY)
+        self._index = 0
+        self._told_stage = ""
+        self._known = search.Known()
+        self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
+
+    def run(self) -> None:
+        self._tell({"event": "ready"})
+        while True:
+            step = search.next_step(self._spec.candidates, self._spec.screen_all, self._spec.duel_measures, self._known)
+            match step:
+                case search.Try(candidate=name):
+                    self._try(candidate_named(self._spec, name))
+                case search.Compare(candidate=name, pairs=pairs):
+                    self._compare(name, pairs)
+                case search.Stop():
+                    break
+        self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
+        self._tell({"event": "done"})
+
+    def _try(self, candidate: Candidate) -> None:
+        started_at = time.monotonic()
+        skip = self._why_no_time()
+        if skip:
+            result = _skipped(candidate, skip)
+        else:
+            answers, why = self._take(candidate.name, (candidate.name,))
+            took_s = time.monotonic() - started_at
+            self._longest_s = max(self._longest_s, took_s)
+            result = trial_result(self._spec, candidate, [answer[0] for answer in answers], why, took_s)
+            result = self._note_no_effect(result)
+            if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
+                self._tell({"event": "simulated"})
+        self._known = replace(self._known, results=(*self._known.results, result))
+        self._tell({"event": "trial", "result": encode(result)})
+
+    def _note_no_effect(self, result: TrialResult) -> TrialResult:
+        """Mark a candidate that chose nothing else than the default: it proves nothing and is never recommended."""
+        default = next((r for r in self._known.results if r.candidate == DEFAULT and r.outcome is Outcome.OK), None)
+        same = default is not None and result.env and result.transport and result.transport == default.transport
+        if default is None or not same or result.outcome is not Outcome.OK:
+            return result
+        seen = ", ".join(result.transport)
+        return replace(result, outcome=Outcome.NO_EFFECT, problem=f"went over {seen}, as the default did")
+
+    def _compare(self, name: str, pairs: int) -> None:
+        """Measure a candidate against the default; a single pair only chooses who is compared, and is not told."""
+        turns: list[DuelTurn] = []
+        problem = ""
+        for pair in range(pairs):
+            problem = self._why_no_time()
+            if problem:
+                break
+            answers, why = self._take(f"{name} against the default, pair {pair + 1} of {pairs}", (DEFAULT, name))
+            sides = [[answer[side] for answer in answers] for side in (0, 1)]
+            verdicts = [classify(side, why) for side in sides]
+            problem = next((verdict.problem for verdict in verdicts if verdict.outcome is not Outcome.OK), "")
+            if problem:
+                break
+            turns.extend(duel_turns(pair, *sides))
+        duel = Duel(name, tuple(turns), problem)
+        if pairs == 1:
+            self._known = replace(self._known, heated=(*self._known.heated, duel))
+        else:
+            self._known = replace(self._known, compared=(*self._known.compared, duel))
+            self._tell({"event": "duel", "duel": encode(duel)})
+
+    def _take(self, label: str, candidates: tuple[str, ...]) -> tuple[list[list[RankAnswer]], str]:
+        """Have all ranks take a step; return every rank's answer per side, and why the step was killed ("" if it was not)."""
+        step = Step(self._index, label, candidates)
+        self._index += 1
+        channel = self._rank.channel
+        channel.put(f"step/{step.index}", {"kind": "run", "label": label, "candidates": candidates})
+        self._tell({"event": "step", "label": label})
+        take_step(self._rank, step, self._tell_stage)
+        answers = []
+        for rank in range(self._spec.world_size):
+            key = f"end/{step.index}/{rank}"
+            if not channel.wait(key, time.monotonic() + ANSWER_S):
+                raise HarnessError(f"the supervisor of rank {rank} gave no answer within {ANSWER_S:.0f} s")
+            answers.append(channel.get(key))
+        kill_key = f"kill/{step.index}"
+        return answers, str(channel.get(kill_key)["why"]) if channel.has(kill_key) else ""
+
+    def _why_no_time(self) -> str:
+        left_s = self._spec.deadline_monotonic_s - time.monotonic()
+        return "" if left_s > self._longest_s else f"{max(0.0, left_s):.0f} s were left before the deadline"
+
+    def _tell_stage(self, child: Child) -> None:
+        stage = f"{child.assignment.label}: {child.stage}"
+        if stage != self._told_stage:
+            self._told_stage = stage
+            self._tell({"event": "stage", "stage": child.stage})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(event).encode() + b"\n")
+        while data:
+            data = data[os.write(self._events, data) :]
+
+
+def _skipped(candidate: Candidate, problem: str) -> TrialResult:
+    return TrialResult(
+        candidate=candidate.name, reason=candidate.reason, env=candidate.env, trial_env=(), unset=(), scope=candidate.scope,
+        outcome=Outcome.SKIPPED, problem=problem, culprits=(), stages=(), ranks=(), world_size_seen=(), transport=(),
+        results=(), started_by="fork", duration_s=0.0,
+    )  # fmt: skip

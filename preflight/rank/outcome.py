@@ -1,0 +1,144 @@
+"""From how every rank's child ended to one trial result: what happened, at which stage, and which rank is the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.model.codec import decode
+from preflight.model.collective import Collective
+from preflight.model.run import RankSamples, RunSpec
+from preflight.model.samples import aggregate
+from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
+from preflight.plan.environment import trial_environment
+from preflight.rank.children import CONSEQUENCES
+
+RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as supervisor.py publishes it
+
+# How a rank's child ended, strongest cause first: a rank that died took the others' connections with it.
+CAUSES = ("unkillable", "signal", "error", "fork")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A trial's outcome with its words."""
+
+    outcome: Outcome
+    problem: str
+    culprits: tuple[int, ...]
+
+
+def trial_result(spec: RunSpec, candidate: Candidate, answers: Sequence[RankAnswer], why: str, duration_s: float) -> TrialResult:
+    """Return the result of one candidate's trial; `why` is the reason for which it was killed, "" when it ran through."""
+    ends = _ends(answers)
+    verdict = classify(answers, why)
+    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend, "")
+    return TrialResult(
+        candidate=candidate.name,
+        reason=candidate.reason,
+        env=candidate.env,
+        trial_env=set_env,
+        unset=unset_env,
+        scope=candidate.scope,
+        outcome=verdict.outcome,
+        problem=verdict.problem,
+        culprits=verdict.culprits,
+        stages=tuple((end.rank, end.stage) for end in ends),
+        ranks=ends,
+        world_size_seen=tuple((rank, _last(answer, "world_size", 0)) for rank, answer in enumerate(answers)),
+        transport=tuple(sorted({name for answer in answers for name in _last(answer, "transport", [])})),
+        results=tuple(aggregate(*step) for step in steps_of(answers)),
+        started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
+        duration_s=duration_s,
+    )
+
+
+def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples]]]:
+    """Yield collective, size in bytes and every rank's samples for each step that all ranks finished."""
+    for step in zip(*(_measured(answer) for answer in answers), strict=False):
+        measured = step[0]["measured"]
+        samples = [decode(RankSamples, event["samples"]) for event in step]
+        yield Collective(measured["collective"]), measured["size_bytes"], samples
+
+
+def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:
+    """Return what happened. A cause outranks its consequences: died > own error > stuck > waited in vain > lost a peer."""
+    ends = _ends(answers)
+    for cause in CAUSES:
+        culprits = tuple(end.rank for end in ends if end.ended == cause)
+        if culprits:
+            return _failed(ends, culprits)
+    if why == "deadline":
+        return Verdict(Outcome.SKIPPED, f"the deadline came while {_where(ends)}", ())
+    if why == "hang":
+        return _hung(ends)
+    return _data_verdict(answers)
+
+
+def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> Verdict:
+    end = next(each for each in ends if each.rank == ranks[0])
+    outcome = Outcome.CRASH if end.ended in ("signal", "unkillable") or _is_past_init(end) else Outcome.INIT_ERROR
+    others = f" (and {len(ranks) - 1} more ranks)" if len(ranks) > 1 else ""
+    return Verdict(outcome, f"rank {end.rank}{others} failed at {end.stage}: {end.detail}", ranks)
+
+
+def _is_past_init(end: RankEnd) -> bool:
+    return end.stage.split()[0] in ("first", "timed", "verified")
+
+
+def _hung(ends: Sequence[RankEnd]) -> Verdict:
+    """Name those that stayed silent while others raised their timeout; if all raised or none did, name nobody."""
+    stopped = tuple(end.rank for end in ends if end.ended == "stopped")
+    if stopped:
+        where = _stage_of(ends, stopped[0])
+        return Verdict(Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped)
+    waited = tuple(end.rank for end in ends if end.ended in CONSEQUENCES)
+    silent = tuple(end.rank for end in ends if end.ended in ("stuck", "killed"))
+    if waited and silent:
+        return Verdict(
+            Outcome.HANG, f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} waited in vain", silent
+        )
+    how = "waited in vain" if waited else "hung"
+    return Verdict(Outcome.HANG, f"all ranks {how}: {_where(ends)}; none can be told from the others", ())
+
+
+def _data_verdict(answers: Sequence[RankAnswer]) -> Verdict:
+    first = tuple(rank for rank, answer in enumerate(answers) if _last(answer, "first_wrong", 0))
+    if first:
+        return Verdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum at first", first)
+    for step, (collective, size_bytes, samples) in enumerate(steps_of(answers)):
+        wrong = tuple(rank.rank for rank in samples if rank.wrong_elements)
+        if wrong:
+            count = sum(rank.wrong_elements for rank in samples)
+            elements = "1 wrong element" if count == 1 else f"{count} wrong elements"
+            where = f"timed {step + 1}/{len(_measured(answers[0]))}: {collective.value} of {size_bytes} bytes"
+            return Verdict(Outcome.WRONG_DATA, f"{_ranks(wrong)} got {elements} at {where}", wrong)
+    return Verdict(Outcome.OK, "", ())
+
+
+def _ends(answers: Sequence[RankAnswer]) -> tuple[RankEnd, ...]:
+    return tuple(decode(RankEnd, answer["end"]) for answer in answers)
+
+
+def _measured(answer: RankAnswer) -> list[dict[str, Any]]:
+    return [event for event in answer["events"] if "measured" in event]
+
+
+def _last(answer: RankAnswer, key: str, default: Any) -> Any:
+    return next((event[key] for event in reversed(answer["events"]) if key in event), default)
+
+
+def _where(ends: Sequence[RankEnd]) -> str:
+    stages = sorted({end.stage for end in ends})
+    return ", ".join(f"{_ranks(tuple(end.rank for end in ends if end.stage == stage))} at {stage}" for stage in stages)
+
+
+def _stage_of(ends: Sequence[RankEnd], rank: int) -> str:
+    return next(end.stage for end in ends if end.rank == rank)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    """Return `rank 3` or `ranks 0, 2`."""
+    shown = ", ".join(str(rank) for rank in ranks[:8]) + (", ..." if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

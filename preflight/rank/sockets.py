@@ -1,0 +1,65 @@
+"""Which network interfaces carry this process's connections. Gloo writes no log, so its sockets are the evidence."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterable
+
+import netifaces
+
+ESTABLISHED = "01"
+
+
+def transport() -> list[str]:
+    """Return the interfaces on which this process holds established TCP connections, as `TCP/eth0`, sorted."""
+    owners = _interface_of_address()
+    addresses = {address for address in _connected_addresses(_own_socket_inodes())}
+    return sorted({f"TCP/{owners.get(address, address)}" for address in addresses})
+
+
+def _own_socket_inodes() -> frozenset[str]:
+    inodes = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:  # the descriptor of the listing itself is gone by now
+            continue
+        if match:
+            inodes.add(match[1])
+    return frozenset(inodes)
+
+
+def _connected_addresses(inodes: frozenset[str]) -> Iterable[str]:
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                lines = file.read().splitlines()[1:]
+        except OSError:  # no IPv6 in this kernel
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == ESTABLISHED and fields[9] in inodes:
+                yield parse_address(fields[1])
+
+
+def parse_address(text: str) -> str:
+    """Return the address of `0100007F:1F90` (32-bit words in host order), an IPv4-mapped one as IPv4."""
+    digits = text.partition(":")[0]
+    words = [int(digits[i : i + 8], 16) for i in range(0, len(digits), 8)]
+    packed = struct.pack(f"={len(words)}I", *words)
+    if len(packed) == 4:
+        return socket.inet_ntop(socket.AF_INET, packed)
+    address = ipaddress.IPv6Address(packed)
+    return str(address.ipv4_mapped or address)
+
+
+def _interface_of_address() -> dict[str, str]:
+    owners: dict[str, str] = {}
+    for _, name in socket.if_nameindex():
+        for family in (netifaces.AF_INET, netifaces.AF_INET6):
+            for entry in netifaces.ifaddresses(name).get(family, ()):
+                owners.setdefault(entry["addr"].partition("%")[0], name)
+    return owners

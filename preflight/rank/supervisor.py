@@ -1,0 +1,169 @@
+"""The supervisor of one rank: imports torch once, forks a child per trial, joins no collective, keeps one thread.
+
+Rank 0's supervisor is also the conductor. What crosses between supervisors is JSON on their control channel:
+
+    step/I          the conductor's next step: {"label", "candidates", "kind"}
+    kill/I          somebody ends step I for all: {"by": rank, "why": ...}
+    end/I/R         rank R's outcome of step I
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.errors import HarnessError
+from preflight.model.codec import decode, encode
+from preflight.model.run import Assignment, RunSpec
+from preflight.model.trial import Candidate
+from preflight.plan.environment import trial_environment
+from preflight.rank import children
+from preflight.rank.channel import Channel
+
+LISTEN_S = 0.02
+OWN_END_GRACE_S = 0.25  # a child that another rank's death is about to end may still say so itself
+OWN_TIMEOUT_SHARE = 0.7  # of the stage limit: ranks that wait raise before the limit, the stuck one stays silent
+ANSWER_S = 10.0
+
+Listener = Callable[[children.Child], None]
+
+
+def supervise(spec_path: str) -> None:
+    """Run this rank's part of every step until the conductor says stop."""
+    with open(spec_path, encoding="utf-8") as file:
+        spec = decode(RunSpec, json.load(file))
+    rank = Rank(int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]), spec, Channel(os.path.join(spec.run_dir, "control")))
+    if int(os.environ["WORLD_SIZE"]) != spec.world_size:
+        raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.world_size} were asked for")
+    if rank.rank == 0:
+        from preflight.rank.conductor import conduct  # noqa: PLC0415  only rank 0 needs it, and it needs this module
+
+        conduct(rank)
+    else:
+        _follow(rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """This process: which rank it supervises, for which run, over which channel."""
+
+    rank: int
+    local_rank: int
+    spec: RunSpec
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that all ranks take together: a trial of one candidate, or a duel of two."""
+
+    index: int
+    label: str
+    candidates: tuple[str, ...]
+
+    @property
+    def is_duel(self) -> bool:
+        return len(self.candidates) > 1
+
+
+def _follow(rank: Rank) -> None:
+    index = 0
+    while True:
+        rank.channel.wait(f"step/{index}", until=float("inf"))
+        order = rank.channel.get(f"step/{index}")
+        if order["kind"] == "stop":
+            return
+        take_step(rank, Step(index, order["label"], tuple(order["candidates"])))
+        index += 1
+
+
+def take_step(rank: Rank, step: Step, on_stage: Listener | None = None) -> None:
+    """Run this rank's children of a step to their end and publish the outcome."""
+    running = [_start(rank, step, side) for side in range(len(step.candidates))]
+    hung = _watch(rank, step, running, on_stage)
+    children.kill(running, hung, rank.spec.limits)
+    rank.channel.put(f"end/{step.index}/{rank.rank}", [_outcome(child) for child in running])
+
+
+def _start(rank: Rank, step: Step, side: int) -> children.Child:
+    assignment = assign(rank, step, side)
+    log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
+    return children.start(assignment, log_path)
+
+
+def assign(rank: Rank, step: Step, side: int) -> Assignment:
+    """Return what this rank's child does on one side of a step."""
+    spec = rank.spec
+    candidate = candidate_named(spec, step.candidates[side])
+    label = f"{step.index}-{side}" if step.is_duel else f"{step.index}"
+    debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
+    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend, debug_file)
+    limits = spec.limits
+    return Assignment(
+        label=label,
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        world_size=spec.world_size,
+        backend=spec.backend,
+        backend_module=spec.backend_module,
+        set_env=set_env,
+        unset_env=unset_env,
+        gpu_uuids=spec.gpu_uuids,
+        store_path=os.path.join(spec.run_dir, "stores", f"{step.index}"),
+        init_timeout_s=OWN_TIMEOUT_SHARE * min(limits.init_s, limits.first_s),
+        timed_timeout_s=OWN_TIMEOUT_SHARE * limits.timed_s,
+        timeout_stretches=limits.stretches,
+        measures=spec.duel_measures if step.is_duel else spec.measures,
+        turns=spec.duel_turns if step.is_duel else 1,
+        side=side,
+        sides=len(step.candidates),
+    )
+
+
+def candidate_named(spec: RunSpec, name: str) -> Candidate:
+    """Return the run's candidate of that name."""
+    return next(candidate for candidate in spec.candidates if candidate.name == name)
+
+
+def _watch(rank: Rank, step: Step, running: list[children.Child], on_stage: Listener | None) -> bool:
+    """Listen until every child is done or the step is killed; return whether it was killed as hung."""
+    kill_key = f"kill/{step.index}"
+    while True:
+        children.listen(running, LISTEN_S)
+        if on_stage:
+            on_stage(running[0])
+        if all(child.is_done and child.end for child in running):
+            return False
+        if rank.channel.has(kill_key):
+            _let_end(running)
+            return str(rank.channel.get(kill_key)["why"]) == "hang"
+        why = _reason_to_kill(rank, running)
+        if why:
+            rank.channel.put(kill_key, {"by": rank.rank, "why": why})
+
+
+def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
+    if time.monotonic() > rank.spec.deadline_monotonic_s:
+        return "deadline"
+    for child in running:
+        if child.end is not None and child.end.ended not in ("done", *children.CONSEQUENCES):
+            return "failed"
+        if children.is_overdue(child, rank.spec.limits):
+            return "hang"
+    return ""
+
+
+def _let_end(running: list[children.Child]) -> None:
+    """Give children that are dying anyway the time to say why."""
+    until = time.monotonic() + OWN_END_GRACE_S
+    while any(child.end is None for child in running) and time.monotonic() < until:
+        children.listen(running, LISTEN_S)
+
+
+def _outcome(child: children.Child) -> dict[str, Any]:
+    assert child.end is not None  # kill() ends every child
+    return {"end": encode(child.end), "events": child.events, "started_by": child.started_by}

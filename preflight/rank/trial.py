@@ -1,0 +1,187 @@
+"""A trial child: one process group under one candidate's environment, reporting stage after stage, then gone.
+
+NCCL reads its environment once per process, so every trial has a process of its own. It is forked from a supervisor
+that has imported torch, or started by exec (`python -m preflight.rank.trial ASSIGNMENT FD`) where forking is not sound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import FileStore, PrefixStore, Store
+
+from preflight.model.codec import decode, encode
+from preflight.model.collective import Collective
+from preflight.model.run import Assignment
+from preflight.rank import sockets
+from preflight.rank.measure import Ranks, measure_collective, prove_first
+from preflight.system.processes import die_with_parent
+
+Report = Callable[[dict[str, Any]], None]
+FAREWELL_S = 5.0
+CALLS_BESIDES = 10  # warm-up, verification and filling, in calls of the same size
+TIMEOUT_PER_EXPECTED = 14  # 0.7 of the 20 times the expected time after which the supervisor calls it hung
+
+
+def main(assignment: Assignment, fd: int) -> None:
+    """Run the trial and end the process; everything that happens is reported as JSON lines on `fd`."""
+
+    def report(event: dict[str, Any]) -> None:
+        os.write(fd, json.dumps(event).encode() + b"\n")
+
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        report({"stage": "spawned"})
+        _run(assignment, report)
+        code = 0
+    except Exception as error:  # whatever a backend raises is this trial's result
+        report({"error": _kind(error), "detail": _one_line(error)})
+        traceback.print_exc()
+    finally:
+        # Not sys.exit: tearing down a group whose peers are gone may abort or block.
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(assignment: Assignment, report: Report) -> None:
+    for name in assignment.unset_env:
+        os.environ.pop(name, None)
+    os.environ.update(assignment.set_env)
+    if assignment.backend_module:
+        module = importlib.import_module(assignment.backend_module)
+        report({"simulated": bool(getattr(module, "SIMULATED", False))})
+    report({"stage": "device"})
+    ranks = Ranks(assignment.rank, assignment.world_size, _device(assignment))
+    report({"stage": "store"})
+    store = FileStore(assignment.store_path, assignment.world_size * assignment.sides)
+    store.set_timeout(timedelta(seconds=assignment.init_timeout_s))
+    report({"stage": "init"})
+    _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
+    report({"stage": "first", "world_size": dist.get_world_size()})
+    wrong = prove_first(ranks)
+    report({"first_wrong": wrong, "transport": sockets.transport() if ranks.device.type == "cpu" else []})
+    _measure_all(assignment, store, ranks, report)
+    report({"stage": "verified"})
+    _say_farewell(store, assignment)
+    report({"stage": "done"})
+
+
+def _device(assignment: Assignment) -> torch.device:
+    if not assignment.gpu_uuids:
+        return torch.device("cpu")
+    device = torch.device("cuda", assignment.local_rank)
+    torch.cuda.set_device(device)
+    wanted = assignment.gpu_uuids[assignment.local_rank].removeprefix("GPU-")
+    got = str(getattr(torch.cuda.get_device_properties(device), "uuid", wanted)).removeprefix("GPU-")
+    if got != wanted:
+        raise RuntimeError(f"CUDA gave GPU-{got} where GPU-{wanted} was asked for")
+    return device
+
+
+def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
+    options: dict[str, Any] = {}
+    if ranks.device.type == "cuda" and "device_id" in dist.init_process_group.__code__.co_varnames:
+        options["device_id"] = ranks.device  # torch >= 2.3: NCCL connects here and not in the first collective
+    dist.init_process_group(
+        assignment.backend,
+        store=store,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        timeout=timedelta(seconds=assignment.init_timeout_s),
+        **options,
+    )
+
+
+def _set_timeouts(store: Store, timeout_s: float) -> None:
+    """Give a step its own timeout; torch < 2.4 and other backends keep the group's timeout that they were made with."""
+    step_timeout = timedelta(seconds=timeout_s)
+    store.set_timeout(step_timeout)
+    setter = getattr(dist, "set_timeout", None) or getattr(dist.distributed_c10d, "_set_pg_timeout", None)
+    if setter is not None and dist.get_backend() in ("nccl", "gloo"):
+        setter(step_timeout, dist.group.WORLD)
+
+
+def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Report) -> None:
+    steps = len(assignment.measures) * assignment.turns
+    seconds_per_byte: dict[Collective, float] = {}
+    for step, (turn, measure) in enumerate((t, m) for t in range(assignment.turns) for m in assignment.measures):
+        expected_s = measure.budget_s + CALLS_BESIDES * measure.nominal_bytes * seconds_per_byte.get(measure.collective, 0)
+        stretched_s = TIMEOUT_PER_EXPECTED * expected_s if assignment.timeout_stretches else 0.0
+        _set_timeouts(store, max(assignment.timed_timeout_s, stretched_s))
+        with _own_turn(store, assignment, step):
+            report({"stage": f"timed {step + 1}/{steps}", "expected_s": expected_s})
+            agree = _agreement(store, f"{assignment.side}/{step}", assignment)
+            size_bytes, samples = measure_collective(measure, ranks, agree)
+        seconds_per_byte[measure.collective] = max(samples.call_us) / 1e6 / size_bytes
+        measured = {"turn": turn, "collective": measure.collective.value, "size_bytes": size_bytes}
+        report({"measured": measured, "samples": encode(samples)})
+
+
+@contextlib.contextmanager
+def _own_turn(store: Store, assignment: Assignment, step: int) -> Iterator[None]:
+    """In a duel, wait until every rank of the other side has finished its step; sides swap who goes first each step."""
+    if assignment.sides == 1:
+        yield
+        return
+    first = (step % 2) == assignment.side
+    if not first:
+        store.wait([f"turn/{step}/{r}/{1 - assignment.side}" for r in range(assignment.world_size)])
+    elif step:
+        store.wait([f"turn/{step - 1}/{r}/{s}" for r in range(assignment.world_size) for s in (0, 1)])
+    yield
+    store.set(f"turn/{step}/{assignment.rank}/{assignment.side}", "done")
+
+
+def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[str, int], int]:
+    """Return a function by which all ranks use rank 0's number. It goes through the store: a broken collective can't bend it."""
+
+    def agree(what: str, mine: int) -> int:
+        key = f"{scope}/{what}"
+        if assignment.rank == 0:
+            store.set(key, str(mine))
+            return mine
+        return int(store.get(key))
+
+    return agree
+
+
+def _say_farewell(store: Store, assignment: Assignment) -> None:
+    """Wait until all ranks are through: a rank that leaves a live group early looks like a crash to the others."""
+    store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
+    keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
+    store.wait(keys, timedelta(seconds=FAREWELL_S))
+
+
+def _kind(error: Exception) -> str:
+    """Tell waiting in vain (timeout) and a vanished peer (connection) from an error of this rank's own."""
+    text = str(error).lower()
+    if "cannot re-initialize cuda in forked subprocess" in text:
+        return "fork"
+    if any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
+        return "timeout"
+    if any(sign in text for sign in ("connection reset", "connection closed", "broken pipe", "remote process exited")):
+        return "connection"
+    return "error"
+
+
+def _one_line(error: Exception) -> str:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    return f"{type(error).__name__}: {first}"[:500]
+
+
+if __name__ == "__main__":
+    die_with_parent(int(os.environ["PREFLIGHT_SUPERVISOR_PID"]))
+    with open(sys.argv[1], encoding="utf-8") as file:
+        main(decode(Assignment, json.load(file)), int(sys.argv[2]))

@@ -1,0 +1,151 @@
+"""The report as a person reads it: the verdict first, then what to do, then what it rests on."""
+
+from __future__ import annotations
+
+from preflight.model.advice import Advice
+from preflight.model.codec import GAPS, encode
+from preflight.model.facts import Gap
+from preflight.model.finding import Finding, Severity
+from preflight.model.report import Report, Verdict
+from preflight.render.env_file import shell_quote
+from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
+from preflight.render.trials import comparisons_section, left_out_section, trials_section
+
+WORDS = {
+    Verdict.READY: ("READY", "green"),
+    Verdict.READY_WITH_ENV: ("READY WITH SETTINGS", "green"),
+    Verdict.NOT_READY: ("NOT READY", "red"),
+    Verdict.UNKNOWN: ("UNKNOWN", "yellow"),
+}
+COLOURS = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.INFO: "dim"}
+GAPS_SHOWN = 3
+HANGING = INDENT * 4  # below a finding's severity
+
+
+def render_check(report: Report, style: Style, env_path: str = "preflight.env") -> str:
+    """Return the page of `preflight check`; no line is wider than the style's width, whatever the report holds."""
+    lines = [
+        *_preamble(report, style),
+        *_verdict(report, style),
+        *problems_section(report.problems, style),
+        *findings_section(report.findings, style),
+        *trials_section(report, style),
+        *comparisons_section(report, style),
+        *left_out_section(report, style),
+        *_recommendation(report, style, env_path),
+        *_unseen(report, style),
+        *_durations(report, style),
+    ]
+    return finish(lines, style)
+
+
+def findings_section(findings: tuple[Finding, ...], style: Style) -> list[str]:
+    """Return the findings, the worst first."""
+    if not findings:
+        return []
+    order = list(Severity)
+    lines = heading("Findings", style)
+    for finding in sorted(findings, key=lambda each: order.index(each.severity)):
+        lines += _finding(finding, style)
+    return lines
+
+
+def problems_section(problems: tuple[str, ...], style: Style) -> list[str]:
+    """Return what preflight itself could not do."""
+    if not problems:
+        return []
+    lines = [line for problem in problems for line in wrap(clean(problem), style.width, INDENT, INDENT * 2)]
+    return [*heading("Preflight itself", style), *lines]
+
+
+def _preamble(report: Report, style: Style) -> list[str]:
+    lines = []
+    if report.simulated:
+        text = f"SIMULATED: backend {report.backend} misbehaves on request; nothing here is real."
+        lines += wrap(clean(text), style.width)
+    if report.backend == "gloo":
+        text = f"CPU path: gloo over {report.world_size} ranks; no GPU and no NCCL was tried."
+        lines += wrap(text, style.width)
+    return lines
+
+
+def _verdict(report: Report, style: Style) -> list[str]:
+    word, colour = WORDS[report.verdict]
+    first, *others = wrap(clean(report.headline), style.width, word + INDENT, INDENT)
+    lines = [first.replace(word, paint(word, colour, style), 1), *others]
+    if not isinstance(report.node_verdict, Gap):
+        lines.append(f"Node: {report.node_verdict.value}")
+    return lines
+
+
+def _finding(finding: Finding, style: Style) -> list[str]:
+    word = finding.severity.name
+    about = f"{finding.check} · {finding.subject} [{finding.blame.value}]"
+    head, *more = wrap(clean(about), style.width, f"{INDENT}{word:<6}", HANGING)
+    lines = [head.replace(word, paint(word, COLOURS[finding.severity], style), 1), *more]
+    lines += wrap(clean(finding.problem), style.width, HANGING)
+    for seen in finding.evidence:
+        start = f"{HANGING}{shorten(clean(seen.what), style.width // 3)}: "
+        lines += wrap(clean(f"{seen.value} ({seen.source})"), style.width, start, HANGING + INDENT)
+    if finding.fix:
+        lines += wrap(clean(finding.fix), style.width, f"{HANGING}fix: ", HANGING + INDENT)
+    return lines
+
+
+def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
+    advice = report.advice
+    settings = [(f"export {name}={shell_quote(value)}", name) for name, value in advice.env]
+    settings += [(f"unset {name}", name) for name in advice.unset]
+    ready = report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
+    reason = f"Set nothing: {advice.reason}" if ready and not settings else advice.reason
+    lines = heading("Recommendation", style) + wrap(clean(reason[:1].upper() + reason[1:]), style.width, INDENT)
+    for i, (command, name) in enumerate(settings):
+        lines += wrap(clean(command), style.width, INDENT * 2, INDENT * 3)
+        evidence = _evidence(advice, name)
+        if i + 1 == len(settings) or evidence != _evidence(advice, settings[i + 1][1]):
+            lines += wrap(evidence, style.width, INDENT * 3)
+    if advice.one_node_only:
+        lines += wrap("Network settings act on one-node jobs only: they were learnt on one node.", style.width, INDENT)
+    if settings and ready:
+        lines += wrap(clean(f"source {shell_quote_path(env_path)}"), style.width, f"{INDENT}Next: ", INDENT * 4)
+    return lines
+
+
+def _evidence(advice: Advice, name: str) -> str:
+    return clean("; ".join(text for about, text in advice.evidence if about == name))
+
+
+def shell_quote_path(path: str) -> str:
+    """Return the path as one types it: bare where it is plain."""
+    plain = path and all(char.isalnum() or char in "._-/+,@:" for char in path) and path.isascii()
+    return path if plain else shell_quote(path)
+
+
+def _unseen(report: Report, style: Style) -> list[str]:
+    """Return what could not be looked at: checks with their reason, and the first of the gaps."""
+    items = [(clean(each.check), clean(_why(each.reason, each.crashed))) for each in report.skipped_checks]
+    gaps = [(gap["fact"], clean(gap["reason"])) for node in report.nodes for gap in encode(node)[GAPS]]
+    telling = [gap for gap in gaps if not _is_ordinary(gap[0], report.backend)][:GAPS_SHOWN]
+    lines = pairs([*items, *telling], style.width)
+    if len(gaps) > len(telling):
+        more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"
+        lines += wrap(f"{more}; `preflight probe` names them", style.width, INDENT)
+    return [*heading("Could not look", style), *lines] if lines else []
+
+
+def _is_ordinary(fact: str, backend: str) -> bool:
+    """Tell whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
+    about_gpus = fact.startswith(("driver", "gpus", "device_nodes", "nvidia_pci", "software.torch."))
+    return (about_gpus and backend == "gloo") or fact.startswith("netifs[")
+
+
+def _why(reason: str, crashed: bool) -> str:
+    return f"skipped: a defect of preflight, please report it: {reason}" if crashed else f"skipped: {reason}"
+
+
+def _durations(report: Report, style: Style) -> list[str]:
+    if not report.durations_s:
+        return []
+    parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.durations_s)
+    lines = wrap(clean(parts), style.width, "Took: ", " " * width_of("Took: "))
+    return ["", *(paint(line, "dim", style) for line in lines)]

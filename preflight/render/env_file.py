@@ -1,0 +1,63 @@
+"""The `.env` to source before the job: comments say what earned each line, quoting makes every value inert."""
+
+from __future__ import annotations
+
+import re
+
+from preflight.model.advice import Advice
+from preflight.model.report import Report
+from preflight.render.text import clean, wrap
+
+WIDTH = 120
+ON_ONE_NODE = 'if [ "${SLURM_NNODES:-${PET_NNODES:-${NNODES:-1}}}" = 1 ]; then'
+SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def render_env(report: Report) -> str:
+    """Return the file's text for sh, bash and zsh; comments only where nothing need be set."""
+    advice = report.advice
+    lines = _header(report)
+    lines += _comment(advice.reason)
+    names = [name for name, _ in advice.env] + [name for name in advice.unset if name not in dict(advice.env)]
+    for name in names:
+        if name not in advice.one_node_only:
+            lines += ["", *_setting(advice, name, "")]
+    local = [name for name in names if name in advice.one_node_only]
+    settable = [name for name in local if SETTABLE.fullmatch(name)]
+    if settable:
+        lines += ["", "# Learnt on one node: between nodes the network may be another one.", ON_ONE_NODE]
+        for name in settable:
+            lines += _setting(advice, name, "  ")
+        lines.append("fi")
+    for name in local:
+        if name not in settable:
+            lines += ["", *_setting(advice, name, "")]
+    return "\n".join(lines) + "\n"
+
+
+def shell_quote(value: str) -> str:
+    """Return the value in single quotes, inside which no shell expands anything."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _header(report: Report) -> list[str]:
+    hosts = ", ".join(node.host for node in report.nodes) or "an unknown host"
+    lines = _comment(f"Written by preflight {report.preflight_version} at {report.created_at} on {hosts}.")
+    ran = f"Backend {report.backend}, {report.world_size} ranks, profile {report.profile}"
+    lines += _comment(f"{ran}; verdict {report.verdict.value}.")
+    simulated = _comment("SIMULATED: learnt from a simulated backend; says nothing of any machine.")
+    return simulated + lines if report.simulated else lines
+
+
+def _setting(advice: Advice, name: str, indent: str) -> list[str]:
+    evidence = [text for about, text in advice.evidence if about == name]
+    lines = [indent + line for text in evidence for line in _comment(text)]
+    if not SETTABLE.fullmatch(name):
+        return [*lines, *_comment(f"{indent}{name}: not a name that a shell can set or unset")]
+    value = dict(advice.env).get(name)
+    command = f"unset {name}" if value is None else f"export {name}={shell_quote(value)}"
+    return [*lines, indent + command]
+
+
+def _comment(text: str) -> list[str]:
+    return wrap(clean(text), WIDTH, "# ")

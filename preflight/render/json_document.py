@@ -1,0 +1,43 @@
+"""One JSON document: what a program reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from preflight.model.codec import GAPS, encode
+from preflight.model.facts import NodeFacts
+from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.report import SCHEMA_VERSION
+
+
+def render_json(record: object) -> str:
+    """Return a record as JSON in ASCII, with its gaps."""
+    return _dump(encode(record))
+
+
+def render_probe_json(node: NodeFacts, findings: Sequence[Finding], skipped: Sequence[SkippedCheck]) -> str:
+    """Return the document of `preflight probe --json`."""
+    facts = encode(node)
+    gaps = [{"fact": f"nodes[0].{gap['fact']}", "reason": gap["reason"]} for gap in facts[GAPS]]
+    return _dump(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "nodes": [facts],
+            "findings": [_without_gaps(finding) for finding in findings],
+            "skipped_checks": [_without_gaps(check) for check in skipped],
+            GAPS: gaps,
+        }
+    )
+
+
+def _without_gaps(record: Finding | SkippedCheck) -> dict[str, Any]:
+    encoded = encode(record)
+    del encoded[GAPS]  # findings hold text only
+    return encoded
+
+
+def _dump(document: dict[str, Any]) -> str:
+    # A NaN is not JSON; ASCII survives every locale and every lone surrogate of a file name.
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

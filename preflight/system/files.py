@@ -1,0 +1,87 @@
+"""Write results so that a reader finds the old file or the new one, whole, whatever happens in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+
+from preflight.errors import OutputError, UsageError
+
+MODE = 0o666  # less the umask, as a shell's redirection would give it
+STALE = ".stale"
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Write the text to a temporary file beside the target, flush it to the disk and rename it.
+
+    A symbolic link is followed, so that the file that it points to is replaced and the link stays. What is no regular
+    file (/dev/stdout, a FIFO) can't be replaced and is written to. OutputError: one line; nothing is left half-written.
+    """
+    data = text.encode("utf-8", "surrogateescape")  # interface names need not be UTF-8
+    target = os.path.realpath(path)
+    try:
+        if os.path.exists(target) and not os.path.isfile(target):
+            _write_into(target, data)
+        else:
+            _replace(target, data)
+    except OSError as error:
+        raise OutputError(f"{path}: could not be written: {_why(error)}") from None
+
+
+def set_aside(path: str) -> str | None:
+    """Rename a file to `PATH.stale`, replacing an older one; return the new name, None where there was no file."""
+    stale = path + STALE
+    try:
+        os.rename(path, stale)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputError(f"{path}: could not be renamed to {stale}: {_why(error)}") from None
+    return stale
+
+
+def check_writable(path: str) -> None:
+    """Raise UsageError where the path can't be written, before a run spends minutes on what it then can't save."""
+    target = os.path.realpath(path)
+    try:
+        if os.path.isdir(target):
+            raise IsADirectoryError(None, "it is a directory")
+        if os.path.exists(target) and not os.path.isfile(target):
+            return
+        temporary = _temporary(target)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+        os.unlink(temporary)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written: {_why(error)}") from None
+
+
+def _replace(target: str, data: bytes) -> None:
+    temporary = _temporary(target)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _write_into(target: str, data: bytes) -> None:
+    with open(target, "wb") as file:
+        file.write(data)
+
+
+def _temporary(target: str) -> str:
+    """Return a name of its own for every call: two runs in one directory must not meet in one temporary file."""
+    directory, name = os.path.split(target)
+    return os.path.join(directory, f".{name[:200]}.{secrets.token_hex(6)}")
+
+
+def _why(error: OSError) -> str:
+    reason = os.strerror(error.errno) if error.errno else str(error.strerror)
+    return reason[0].lower() + reason[1:]

@@ -1,0 +1,49 @@
+"""Which Python and torch are installed, without importing torch: that takes seconds and touches the GPU driver."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+
+from preflight import __version__
+from preflight.system.machine import Json
+
+NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14")
+
+
+def installed_software(package: str = "torch") -> Json:
+    """Return the versions of Python and preflight, torch's location and version file, and the NCCL wheels.
+
+    `torch` is `{"unreadable": reason}` where it is not installed.
+    """
+    return {"python": platform.python_version(), "preflight": __version__, "torch": _torch(package)}
+
+
+def _torch(package: str) -> Json:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError) as error:
+        return {"unreadable": f"{package} can't be located: {error}"}
+    if spec is None or not spec.submodule_search_locations:
+        return {"unreadable": f"{package} is not installed in {sys.prefix}"}
+    location = next(iter(spec.submodule_search_locations))
+    path = os.path.join(location, "version.py")
+    try:
+        with open(path, encoding="utf-8", errors="backslashreplace") as file:
+            text = file.read()
+    except OSError as error:
+        return {"unreadable": f"{path}: {error.strerror}"}
+    return {"location": location, "version_file": text, "nccl_wheels": _nccl_wheels()}
+
+
+def _nccl_wheels() -> dict[str, str]:
+    found = {}
+    for name in NCCL_WHEELS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,81 @@
+"""Network interfaces as the kernel numbers them, with addresses and default gateways from netifaces."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from typing import Any
+
+from preflight.system.machine import Json
+
+SIOCGIFFLAGS = 0x8913  # linux/sockios.h
+IFREQ = struct.Struct("16sH22x")  # struct ifreq: the name, the flags, the rest of its union
+
+GONE = None  # an interface that was removed after it was listed
+LIBRARY_ERRORS = (OSError, RuntimeError, ValueError, LookupError)
+
+
+def network_interfaces() -> Json:
+    """Return `{name, index, flags, addresses, gateways}` of every interface, in index order.
+
+    Names and order come from the kernel: those of netifaces change between calls, and it turns a name that is not
+    UTF-8 into another one, whose addresses are therefore unreadable. A value that can't be read is
+    `{"unreadable": reason}`.
+    """
+    # Imported here because it loads a compiled module, which not every command needs.
+    import netifaces  # noqa: PLC0415
+
+    gateways = _gateways(netifaces)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        listed = [(index, name, _flags(probe, name)) for index, name in sorted(socket.if_nameindex())]
+    return [_interface(netifaces, *entry, gateways) for entry in listed if entry[2] is not GONE]
+
+
+def _interface(library: Any, index: int, name: str, flags: Json, gateways: Json) -> Json:
+    plain = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return {
+        "name": plain,
+        "index": index,
+        "flags": flags,
+        "addresses": _addresses(library, name) if plain == name else _unreadable("its name is not UTF-8"),
+        "gateways": gateways if "unreadable" in gateways else gateways.get(plain, []),
+    }
+
+
+def _flags(probe: socket.socket, name: str) -> Json:
+    try:
+        answer = fcntl.ioctl(probe, SIOCGIFFLAGS, IFREQ.pack(os.fsencode(name), 0))
+    except OSError as error:
+        if error.errno == errno.ENODEV:
+            return GONE
+        return _unreadable(f"its flags: {error.strerror}")
+    return IFREQ.unpack(answer)[1]
+
+
+def _addresses(library: Any, name: str) -> Json:
+    try:
+        found = library.ifaddresses(name)
+    except LIBRARY_ERRORS as error:
+        return _unreadable(f"netifaces: {error}")
+    families = (found.get(int(socket.AF_INET), []), found.get(int(socket.AF_INET6), []))
+    return [entry["addr"].partition("%")[0] for family in families for entry in family if entry.get("addr")]
+
+
+def _gateways(library: Any) -> Json:
+    try:
+        found = library.gateways()
+    except LIBRARY_ERRORS as error:
+        return _unreadable(f"netifaces: {error}")
+    defaults: dict[str, list[str]] = {}
+    for _, routes in sorted(found.items(), key=lambda item: int(item[0].value)):
+        for address, name, *is_default in routes:
+            if is_default and is_default[0] and address not in defaults.get(name, []):
+                defaults.setdefault(name, []).append(address)
+    return defaults
+
+
+def _unreadable(reason: str) -> Json:
+    return {"unreadable": reason}

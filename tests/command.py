@@ -1,0 +1,129 @@
+"""The real `preflight` command for tests: started with a mark in its environment, by which everything of it is found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SIMNCCL = Path(__file__).resolve().parent / "simnccl"
+SHM = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    took_s: float
+    cwd: Path
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report that it wrote."""
+        document: dict[str, Any] = json.loads((self.cwd / "preflight-report.json").read_text())
+        return document
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it printed with --json -."""
+        document: dict[str, Any] = json.loads(self.stdout)
+        return document
+
+
+@dataclass
+class Command:
+    """Runs `preflight` with the given Python."""
+
+    python: str
+    tmp_path: Path
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    shm_before: frozenset[str] = field(default_factory=lambda: frozenset(os.listdir(SHM)))
+
+    @property
+    def cwd(self) -> Path:
+        """An empty directory of its own."""
+        path = self.tmp_path / "cwd"
+        path.mkdir(exist_ok=True)
+        return path
+
+    @property
+    def run_dirs(self) -> list[Path]:
+        """The run directories that are there now."""
+        return sorted(self._tmp().glob("preflight-*"))
+
+    def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return an environment without anything that tunes communication."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS"))}
+        own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": str(SIMNCCL)}
+        return inherited | own | dict(env or {})
+
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Start the command and return it."""
+        defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(
+            [self.python, "-m", "preflight", *arguments],
+            cwd=options.pop("cwd", self.cwd), env=self.environ(env), stdin=subprocess.DEVNULL, **defaults | options,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 100, **options: Any) -> Ran:
+        """Run the command to its end."""
+        start = time.monotonic()
+        cwd = options.get("cwd", self.cwd)
+        with self.start(*arguments, env=env, **options) as process:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        return Ran(process.returncode, stdout or "", stderr or "", time.monotonic() - start, Path(cwd))
+
+    def simulate(self, rules: str, *arguments: str, ranks: int = 4, limit_s: float = 2) -> Ran:
+        """Run `preflight check` on the simulated backend with these faults."""
+        return self.run(
+            "check", "--backend", "simnccl@simnccl", "--nproc", str(ranks), "--stage-limit", str(limit_s), *arguments,
+            env={"SIMNCCL": rules},
+        )  # fmt: skip
+
+    def processes(self) -> dict[int, str]:
+        """Return pid -> command line of every living process that carries this command's mark."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                if self.mark.encode() in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+    def wait_until_gone(self, within_s: float) -> float:
+        """Return how long it took until no process was left; fail after `within_s`."""
+        start = time.monotonic()
+        while left := self.processes():
+            assert time.monotonic() - start < within_s, f"still there after {within_s} s: {left}"
+            time.sleep(0.02)
+        return time.monotonic() - start
+
+    def new_shm_files(self) -> set[str]:
+        """Return what appeared in /dev/shm since this object was made."""
+        return set(os.listdir(SHM)) - self.shm_before
+
+    def kill_all(self) -> None:
+        """End what is left, so that one failing test does not disturb the next."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def _tmp(self) -> Path:
+        path = self.tmp_path / "tmp"
+        path.mkdir(exist_ok=True)
+        return path

@@ -1,0 +1,39 @@
+"""Running one check on one node or run, as the runner does."""
+
+from __future__ import annotations
+
+from preflight.judge.check import Case, Check, run_checks
+from preflight.model.facts import NodeFacts
+from preflight.model.finding import Finding, SkippedCheck
+from tests.facts import case as stock_case
+from tests.facts import gpu_case
+
+
+def found(check: Check, case: Case) -> tuple[Finding, ...]:
+    """Return what a check finds; it must neither skip nor crash."""
+    findings, skipped = run_checks((check,), case)
+    assert skipped == ()
+    return findings
+
+
+def skips(check: Check, case: Case) -> tuple[SkippedCheck, ...]:
+    """Return why a check could not look; it must find nothing."""
+    findings, skipped = run_checks((check,), case)
+    assert findings == ()
+    return skipped
+
+
+def on(check: Check, node: NodeFacts) -> tuple[Finding, ...]:
+    """Return what a check finds on a node that runs gloo over the CPU."""
+    return found(check, stock_case(nodes=(node,)))
+
+
+def on_gpus(check: Check, node: NodeFacts) -> tuple[Finding, ...]:
+    """Return what a check finds on a node that is to run NCCL."""
+    return found(check, gpu_case(nodes=(node,)))
+
+
+def only(findings: tuple[Finding, ...]) -> Finding:
+    """Return the one finding."""
+    assert len(findings) == 1, findings
+    return findings[0]

@@ -1,0 +1,189 @@
+"""Laws that every check obeys."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import preflight.judge
+from preflight.judge.check import Case, Check, all_checks, run_checks
+from preflight.judge.memlock import CHECK as memlock  # noqa: N811
+from preflight.model.facts import EnvVar, Gap, NodeFacts
+from preflight.model.finding import Finding, Severity
+from preflight.model.trial import AS_IS, DEFAULT, Outcome, RankEnd
+from tests.facts import case, contained, failed_with, gpu_case, gpu_node, laptop, node, trial
+from tests.judge.findings import found
+
+CHECKS = all_checks()
+FACTS = {field.name for field in dataclasses.fields(NodeFacts)}
+REACHES = FACTS | {field.name for field in dataclasses.fields(Case)}
+
+
+def name_of(check: Check) -> str:
+    return check.name
+
+
+def findings_of(run: Case) -> tuple[Finding, ...]:
+    findings, skipped = run_checks(CHECKS, run)
+    assert [check for check in skipped if check.crashed] == []
+    return findings
+
+
+@pytest.mark.parametrize("facts", [node(), laptop(), contained(node())], ids=lambda facts: str(facts.host))
+def test_an_ordinary_machine_gets_neither_failure_nor_warning(facts: NodeFacts) -> None:
+    findings, skipped = run_checks(CHECKS, case(nodes=(facts,)))
+    assert [f for f in findings if f.severity is not Severity.INFO] == []
+    assert skipped == ()
+
+
+def test_a_healthy_gpu_server_gets_neither_failure_nor_warning() -> None:
+    findings, skipped = run_checks(CHECKS, gpu_case(nodes=(gpu_node(8),), trials=(trial(world_size=8),), world_size=8))
+    assert [f for f in findings if f.severity is not Severity.INFO] == []
+    assert skipped == ()
+
+
+@pytest.mark.parametrize("facts", [node(), laptop(), gpu_node(8)], ids=lambda facts: str(facts.host))
+def test_probe_judges_facts_alone(facts: NodeFacts) -> None:
+    run = case(nodes=(facts,), trials=(), world_size=0, wants_gpus=facts.host == "gpu1")
+    assert [f for f in findings_of(run) if f.severity is not Severity.INFO] == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_a_check_is_named_as_its_file_and_says_what_it_reads_and_cannot_see(check: Check) -> None:
+    module = importlib.import_module(f"preflight.judge.{check.name.replace('-', '_')}")
+    assert module.CHECK is check
+    assert module.__doc__
+    assert check.promise
+    assert check.blind_to
+    assert set(check.reads) <= REACHES
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_a_check_has_a_test_file(check: Check) -> None:
+    assert importlib.import_module(f"tests.judge.test_{check.name.replace('-', '_')}")
+
+
+def test_every_name_is_given_once() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+
+
+@pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(preflight.judge.__path__)])
+def test_judging_imports_nothing_that_could_look_at_this_machine(module: str) -> None:
+    source = inspect.getsource(importlib.import_module(f"preflight.judge.{module}"))
+    assert not re.search(r"^\s*(?:import|from) (?:os|io|pathlib|time|subprocess|socket|torch)\b", source, re.MULTILINE)
+
+
+RANK_ENDS = st.builds(
+    RankEnd,
+    st.integers(0, 3),
+    st.sampled_from(["done", "timeout", "error", "signal", "stuck", "stopped", "killed", "unkillable"]),
+    st.sampled_from(["init", "first", "timed 1/8"]),
+    st.sampled_from(["", "Bus error", "ibv_reg_mr: Cannot allocate memory", "Too many open files\n", "\n"]),
+)
+TRIALS = st.lists(
+    st.builds(
+        trial,
+        st.sampled_from([DEFAULT, AS_IS, "p2p-off"]),
+        st.sampled_from(Outcome),
+        world_size=st.integers(1, 4),
+        ranks=st.lists(RANK_ENDS, max_size=3).map(tuple),
+        env=st.sampled_from([(), (("NCCL_P2P_DISABLE", "1"),), (("GLOO_SOCKET_IFNAME", "eth0"),)]),
+    ),
+    max_size=3,
+).map(tuple)
+
+
+def some_gaps(facts: NodeFacts) -> st.SearchStrategy[NodeFacts]:
+    """Return the node with gaps in any of its facts, and in any fact of a record within."""
+
+    def within(record: Any) -> st.SearchStrategy[Any]:
+        kinds = {f.name: str(f.type) for f in dataclasses.fields(record)}
+        return st.fixed_dictionaries({}, optional={n: gaps() for n, kind in kinds.items() if "Gap" in kind}).map(
+            lambda changes: dataclasses.replace(record, **changes)
+        )
+
+    def either(value: Any) -> st.SearchStrategy[Any]:
+        if isinstance(value, tuple):
+            inner = st.tuples(*(within(item) for item in value))
+            return gaps() | inner
+        return gaps() | (within(value) if dataclasses.is_dataclass(value) else st.just(value))
+
+    def gaps() -> st.SearchStrategy[Gap]:
+        return st.just(Gap("denied"))
+
+    names = [f.name for f in dataclasses.fields(facts) if f.name != "host"]
+    return st.fixed_dictionaries({n: either(getattr(facts, n)) for n in names}).map(
+        lambda changes: dataclasses.replace(facts, **changes)
+    )
+
+
+def runs(nodes: st.SearchStrategy[NodeFacts]) -> st.SearchStrategy[Case]:
+    return st.builds(
+        Case,
+        nodes=st.lists(nodes, min_size=1, max_size=2).map(tuple),
+        trials=TRIALS,
+        backend=st.sampled_from(["nccl", "gloo"]),
+        world_size=st.integers(0, 4),
+        wants_gpus=st.booleans(),
+    )
+
+
+HARMFUL = (EnvVar("NCCL_IB_DISABLE", "true"), EnvVar("NCCL_SOCKET_IFNAME", "zz"), EnvVar("GLOO_SOCKET_IFNAME", "=x"))
+STARTS = (node(), contained(gpu_node(environment=HARMFUL)), gpu_node(3), laptop(environment=HARMFUL))
+GAPPY = runs(st.sampled_from(STARTS).flatmap(some_gaps))
+UNHEARD_OF = runs(st.from_type(NodeFacts))
+SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+
+
+@SLOW
+@given(GAPPY)
+def test_facts_that_could_not_be_read_never_break_a_check(run: Case) -> None:
+    findings_of(run)
+
+
+@SLOW
+@given(UNHEARD_OF)
+def test_facts_that_nobody_has_seen_never_break_a_check(run: Case) -> None:
+    findings_of(run)
+
+
+@SLOW
+@given(GAPPY | UNHEARD_OF)
+def test_every_finding_says_what_proves_it_and_what_to_do(run: Case) -> None:
+    for finding in findings_of(run):
+        assert finding.fix.strip()
+        assert finding.problem.strip()
+        assert finding.subject.strip()
+        assert finding.evidence
+
+
+def test_a_check_that_breaks_ends_as_a_skip_that_says_so_and_stops_no_other() -> None:
+    def broken(_: NodeFacts, __: Case) -> Iterator[Finding]:
+        raise KeyError("x")
+
+    defective = dataclasses.replace(memlock, judge=broken)
+    findings, skipped = run_checks((defective, *CHECKS), gpu_case(failed_with("Duplicate GPU detected")))
+    assert [(s.check, s.crashed) for s in skipped] == [("memlock", True)]
+    assert "trial-failed" in {f.check for f in findings}
+
+
+def test_the_checks_that_the_contract_names_are_all_there() -> None:
+    names = {check.name for check in CHECKS}
+    assert names >= {
+        "gpu-driver",
+        "gpu-not-passed-in",
+        "torch-without-cuda",
+        "gpu-lost",
+        "gpu-unkillable",
+        "world-size",
+    }
+    assert found(CHECKS[0], case()) == ()

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from preflight.judge.netif_usable import CHECK
+from preflight.model.facts import Gap, NetifKind
+from preflight.model.finding import Blame, Severity
+from tests.facts import LO, case, contained, netif, node
+from tests.judge.findings import found, on, only
+
+
+def test_one_interface_with_carrier_and_address_is_enough() -> None:
+    assert on(CHECK, node()) == ()
+
+
+def test_only_lo_is_a_warning_on_one_node() -> None:
+    assert only(on(CHECK, node(netifs=(LO,)))).severity is Severity.WARN
+
+
+def test_only_lo_fails_on_several_nodes() -> None:
+    finding = only(found(CHECK, case(nodes=(node(netifs=(LO,)), node(host="node2")))))
+    assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.HOST)
+    assert finding.subject.startswith("node1")
+
+
+def test_only_lo_in_a_container_is_the_containers_fault() -> None:
+    assert only(on(CHECK, contained(node(netifs=(LO,))))).blame is Blame.CONTAINER
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_up": False},
+        {"has_carrier": False},
+        {"addresses": ()},
+        {"addresses": ("169.254.3.4", "fe80::1%eth0")},
+        {"kind": NetifKind.CONTAINER},
+    ],
+)
+def test_an_interface_that_can_carry_nothing_does_not_count(change: dict[str, Any]) -> None:
+    assert only(on(CHECK, node(netifs=(LO, netif(**change))))).severity is Severity.WARN
+
+
+@pytest.mark.parametrize("change", [{"has_carrier": Gap("denied")}, {"addresses": Gap("denied")}])
+def test_what_could_not_be_read_of_an_interface_is_no_reason_against_it(change: dict[str, Any]) -> None:
+    assert on(CHECK, node(netifs=(LO, netif(**change)))) == ()
+
+
+def test_a_comma_in_a_name_is_worth_a_note() -> None:
+    finding = only(on(CHECK, node(netifs=(LO, netif(), netif("a,b")))))
+    assert finding.severity is Severity.INFO
+    assert "comma" in finding.problem
+
+
+def test_no_interface_at_all_still_has_evidence() -> None:
+    assert only(on(CHECK, node(netifs=()))).evidence

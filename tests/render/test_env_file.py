@@ -1,0 +1,104 @@
+"""The `.env` really sourced: the exact value arrives, nothing is executed, in every shell that there is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from preflight.render.env_file import render_env, shell_quote
+from tests.render.golden_reports import REPORTS, healthy
+from tests.reports import advice_of, report_of
+
+SHELLS = ("sh", "bash", "zsh", "dash")
+NASTY = (
+    "`id>y`",
+    "$(touch${IFS}x)",
+    "'",
+    "''",
+    "a'b'c",
+    '"$HOME"',
+    "\\",
+    "!!",
+    "~",
+    "#",
+    "a\nb",
+    "\té漢 ",
+    "-n",
+    "",
+    "*",
+)
+VALUES = st.one_of(st.sampled_from(NASTY), st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=VALUES, reason=VALUES)
+def test_the_exact_value_arrives_and_nothing_is_executed(tmp_path: Path, shell: str, value: str, reason: str) -> None:
+    advice = advice_of(env=(("NCCL_X", value),), evidence=(("NCCL_X", reason),), reason=reason)
+    got = _source(shell, tmp_path, render_env(report_of(advice=advice)), 'printf "%s" "$NCCL_X"')
+    assert got == value.encode()
+    assert [path.name for path in tmp_path.iterdir()] == ["preflight.env"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_many_nasty_values_arrive_at_once(tmp_path: Path, shell: str) -> None:
+    advice = advice_of(env=tuple((f"V{i}", value) for i, value in enumerate(NASTY)))
+    shown = "; ".join(f'printf "%s|" "$V{i}"' for i in range(len(NASTY)))
+    got = _source(shell, tmp_path, render_env(report_of(advice=advice)), shown)
+    assert got == "".join(f"{value}|" for value in NASTY).encode()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("variable", "nodes", "acts"), [
+    ("SLURM_NNODES", "1", True), ("SLURM_NNODES", "2", False), ("PET_NNODES", "4", False), ("NNODES", "1", True),
+    ("UNRELATED", "9", True),
+])  # fmt: skip
+def test_network_settings_act_on_one_node_only(
+    tmp_path: Path, shell: str, variable: str, nodes: str, acts: bool
+) -> None:
+    text = render_env(REPORTS["one_interface_works"]())
+    got = _source(shell, tmp_path, text, 'printf "%s" "${GLOO_SOCKET_IFNAME-unset}"', {variable: nodes})
+    assert got == (b"eth0" if acts else b"unset")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_inherited_variable_that_lost_is_removed(tmp_path: Path, shell: str) -> None:
+    text = render_env(report_of(advice=advice_of(unset=("NCCL_BAD", "NCCL_ABSENT"))))
+    assert _source(shell, tmp_path, text, 'printf "%s" "${NCCL_BAD-gone}"', {"NCCL_BAD": "1"}) == b"gone"
+
+
+def test_a_name_that_no_shell_can_unset_stays_a_comment(tmp_path: Path) -> None:
+    advice = advice_of(unset=("NCCL_$(touch x)", "A\nB"), one_node_only=("A\nB",))
+    text = render_env(report_of(advice=advice))
+    assert all(line.startswith("#") or not line for line in text.splitlines())
+
+
+def test_nothing_but_comments_where_nothing_need_be_set() -> None:
+    assert all(line.startswith("#") for line in render_env(healthy()).splitlines())
+
+
+def test_a_simulated_run_says_so_in_the_first_line() -> None:
+    assert render_env(REPORTS["simulated"]()).startswith("# SIMULATED: ")
+
+
+def test_no_line_end_of_any_kind_gets_out_of_a_comment() -> None:
+    text = render_env(report_of(advice=advice_of(reason="a\r\nb\x0bc\x85d\u2028e\x1bf")))
+    assert "a\\x0d\\x0ab\\x0bc\\x85d\\u2028e\\x1bf" in text
+
+
+def test_quoting_leaves_only_single_quotes_special() -> None:
+    assert shell_quote("a'b") == "'a'\\''b'"
+
+
+def _source(shell: str, folder: Path, text: str, then: str, environ: dict[str, str] | None = None) -> bytes:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (folder / "preflight.env").write_bytes(text.encode("utf-8", "surrogateescape"))
+    command = [shell, "-c", f"set -eu\n. ./preflight.env\n{then}"]
+    clean = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **(environ or {})}
+    return subprocess.run(command, cwd=folder, env=clean, check=True, capture_output=True).stdout
