@@ -14,7 +14,7 @@ from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.collective import Collective
-from preflight.model.facts import EnvVar, Gap, NodeFacts, SoftwareFacts, SystemFacts
+from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
@@ -23,7 +23,7 @@ from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
-from preflight.plan.path import Path, choose_path
+from preflight.plan.path import Path, choose_path, has_nvidia_hardware
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
@@ -84,10 +84,12 @@ class _Run:
         return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
 
 
-def probe(machine: Machine, process: Machine | None = None) -> tuple[NodeFacts, tuple[Finding, ...], tuple[SkippedCheck, ...]]:
+def probe(
+    machine: Machine, process: Machine | None = None
+) -> tuple[NodeFacts, tuple[Finding, ...], tuple[SkippedCheck, ...]]:
     """Return the node's facts and what they alone tell; needs neither torch nor a launch."""
     node, _ = probe_node(machine, process)
-    case = Case(nodes=(node,), trials=(), backend="nccl", world_size=0, wants_gpus=True)
+    case = Case(nodes=(node,), trials=(), backend="nccl", world_size=0, wants_gpus=has_nvidia_hardware(node))
     return node, *run_checks(all_checks(), case)
 
 

@@ -40,7 +40,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-Gpus = Annotated[str | None, typer.Option(metavar="LIST", help="GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.")]
+Gpus = Annotated[
+    str | None, typer.Option(metavar="LIST", help="GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.")
+]
 Nproc = Annotated[int | None, typer.Option(metavar="N", help="Ranks, for backends that need no GPU (default 2).")]
 Backend = Annotated[str | None, typer.Option(metavar="NAME", help="nccl, gloo, or NAME@MODULE that registers it.")]
 ProfileOption = Annotated[Profile, typer.Option(help="How thorough: seconds, minutes, or an hour under load.")]
@@ -50,7 +52,9 @@ EnvOut = Annotated[str, typer.Option(metavar="PATH", help="Where the settings to
 ReportOut = Annotated[str, typer.Option(metavar="PATH", help="Where the full report goes.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
 Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
-StageLimit = Annotated[float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")]
+StageLimit = Annotated[
+    float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
 SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a recorded /sys and /proc tree instead.")]
 
@@ -126,8 +130,8 @@ def probe(
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch."""
     from preflight import app as application  # noqa: PLC0415
     from preflight.judge.verdict import probe_exit_code  # noqa: PLC0415
+    from preflight.render.console import render_probe_page  # noqa: PLC0415
     from preflight.render.json_document import render_probe_json  # noqa: PLC0415
-    from preflight.render.node import render_probe_page  # noqa: PLC0415
 
     _check_outputs(*([json] if json not in (None, STDOUT) else []))
     node, findings, skipped = application.probe(_machine(sysroot))
@@ -142,10 +146,10 @@ def probe(
 @app.command()
 def checks() -> None:
     """List every check: what it promises, whom it blames, and what it can't see."""
-    from preflight.judge.check import all_checks  # noqa: PLC0415
+    from preflight.judge.check import all_checks, describe  # noqa: PLC0415
     from preflight.render.checks import render_checks  # noqa: PLC0415
 
-    _print(render_checks(all_checks(), _style()))
+    _print(render_checks([describe(check) for check in all_checks()], _style()))
 
 
 @app.callback(invoke_without_command=True)
@@ -179,9 +183,7 @@ def _run(request: application.Request, sysroot: str | None) -> application.Check
 
     progress = _Progress(request.deadline_s or DEADLINE_S[request.profile])
     try:
-        return application.check(
-            request, _machine(sysroot), live_machine(), os.environ, progress.show, STARTED_AT
-        )
+        return application.check(request, _machine(sysroot), live_machine(), os.environ, progress.show, STARTED_AT)
     finally:
         progress.clear()
 

@@ -1,4 +1,4 @@
-"""The real `preflight` command for tests: started with a mark in its environment, by which everything of it is found again."""
+"""The real `preflight` command for tests: started with a mark in its environment, by which all of it is found again."""
 
 from __future__ import annotations
 
@@ -63,15 +63,17 @@ class Command:
 
     def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return an environment without anything that tunes communication."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS"))}
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS"))
+        }
         own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": str(SIMNCCL)}
         return inherited | own | dict(env or {})
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-        """Start the command and return it."""
+        """Start the command and return it; `prefix` is what runs it, such as `ip netns exec NAME`."""
         defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(
-            [self.python, "-m", "preflight", *arguments],
+            [*options.pop("prefix", ()), self.python, "-m", "preflight", *arguments],
             cwd=options.pop("cwd", self.cwd), env=self.environ(env), stdin=subprocess.DEVNULL, **defaults | options,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import NodeFacts
-from preflight.model.finding import Blame, Finding, SkippedCheck
+from preflight.model.finding import Blame, CheckDescription, Finding, SkippedCheck
 from preflight.model.trial import TrialResult
 
 
@@ -58,6 +58,11 @@ def all_checks() -> tuple[Check, ...]:
     modules = (importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__))
     checks = [module.CHECK for module in modules if hasattr(module, "CHECK")]
     return tuple(sorted(checks, key=lambda check: check.name))
+
+
+def describe(check: Check) -> CheckDescription:
+    """Return what a list of checks shows."""
+    return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to)
 
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ...], tuple[SkippedCheck, ...]]:

@@ -38,7 +38,7 @@ class Answer:
     told: str
 
 
-def decide(  # noqa: PLR0913, PLR0917  one argument per thing that has a say
+def decide(
     case: Case,
     findings: Sequence[Finding],
     skipped: Sequence[SkippedCheck],
@@ -164,7 +164,7 @@ def _changes(advice: Advice) -> str:
 
 
 def probe_exit_code(findings: Sequence[Finding], skipped: Sequence[SkippedCheck], *, strict: bool) -> int:
-    """Return the exit code of `preflight probe`, where nothing was tried: 1 for a failure, 3 where a check crashed, else 0."""
+    """Return the exit code of `preflight probe`: 1 for a failure, 3 where a check crashed, else 0."""
     failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
         return 1

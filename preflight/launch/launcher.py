@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from preflight.errors import LaunchError
+from preflight.errors import HarnessError, LaunchError
 from preflight.launch.run_dir import events_path, last_words, spec_path
 from preflight.model.codec import decode, encode
 from preflight.model.run import Duel, RunSpec
@@ -74,9 +74,14 @@ def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[
     with open(os.path.join(spec.run_dir, "torchrun", "agent.log"), "ab") as log:
         try:
             return subprocess.Popen(
-                argv, env=dict(environ) | agent_environment(spec, launcher), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, preexec_fn=lambda: processes.die_with_parent(launcher),
-            )  # fmt: skip
+                argv,
+                env=dict(environ) | agent_environment(spec, launcher),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=lambda: processes.die_with_parent(launcher),  # noqa: PLW1509  this process has one thread
+            )
         except OSError as error:
             raise LaunchError(f"{sys.executable} could not be started: {error.strerror}") from error
 
@@ -114,7 +119,9 @@ def _take_in(
             launched.problem = f"torchrun {_how(agent.returncode)}{_because(spec.run_dir)}"
             return
         if time.monotonic() > kill_at:
-            launched.problem = f"the deadline came before the run was through, at {launched.running or 'starting torchrun'}"
+            launched.problem = (
+                f"the deadline came before the run was through, at {launched.running or 'starting torchrun'}"
+            )
             return
 
 
@@ -130,7 +137,7 @@ def _read_all(fifo: int) -> bytes:
 
 def note(launched: Launched, event: dict[str, Any]) -> None:
     """Take in one event of the conductor or the agent."""
-    match event["event"]:
+    match str(event["event"]):
         case "ready":
             launched.ready_after_s = time.monotonic() - launched.started_at
         case "step":
@@ -144,9 +151,13 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
         case "simulated":
             launched.simulated = True
         case "supervisor_died":
-            launched.problem = f"the supervisor of rank {event['rank']} {_how(event['exitcode'])} during {launched.running or 'start'}"
+            launched.problem = (
+                f"the supervisor of rank {event['rank']} {_how(event['exitcode'])} during {launched.running or 'start'}"
+            )
         case "done":
             launched.done = True
+        case kind:
+            raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
 
 
 def _how(exit_code: int) -> str:

@@ -50,7 +50,9 @@ def remove_run_dir(run_dir: str) -> None:
 def last_words(run_dir: str) -> str:
     """Return the last line that anything wrote to the torchrun logs: the best reason at hand for a death."""
     newest = ""
-    logs = [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(run_dir, "torchrun")) for name in names]
+    logs = [
+        os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(run_dir, "torchrun")) for name in names
+    ]
     for path in sorted(logs, key=os.path.getmtime):
         with open(path, encoding="utf-8", errors="backslashreplace") as file:
             lines = [line.strip() for line in file.read()[-20000:].splitlines() if line.strip()]

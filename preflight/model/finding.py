@@ -52,6 +52,17 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckDescription:
+    """A check as a list of checks shows it."""
+
+    name: str
+    promise: str
+    blame: Blame = field(metadata={"json": "class"})
+    reads: tuple[str, ...]
+    blind_to: str
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedCheck:
     """A check that could not look, and why; never the same as a check that found nothing."""
 

@@ -56,7 +56,7 @@ def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
       + its own pause between barrier and call       (it enters late, the others' calls grow)
       + its lateness at the next barrier             (it leaves late, the others wait there)
 
-    No clocks of different ranks are compared: lateness at a barrier is how much shorter than the longest wait its own is.
+    No clocks of different ranks are compared: lateness at a barrier is by how much a rank waits less than the longest.
     """
     repetitions = len(ranks[0].call_us)
     own: dict[int, list[float]] = {rank.rank: [] for rank in ranks}

@@ -41,7 +41,9 @@ def inherited_candidate(
     if read:
         return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()
     if inherited:
-        return (), (LeftOut(AS_IS, f"{backend} reads none of the inherited {', '.join(name for name, _ in inherited)}"),)
+        return (), (
+            LeftOut(AS_IS, f"{backend} reads none of the inherited {', '.join(name for name, _ in inherited)}"),
+        )
     return (), ()
 
 

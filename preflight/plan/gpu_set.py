@@ -14,8 +14,8 @@ MOST_GPUS = 1024
 def choose_gpus(text: str | None, visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """Return the GPUs to use, in the order asked for.
 
-    `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of them. `visible` is the
-    inherited CUDA_VISIBLE_DEVICES; naming a GPU that it hides is a UsageError.
+    `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of them. `visible` is
+    the inherited CUDA_VISIBLE_DEVICES; naming a GPU that it hides is a UsageError.
     """
     allowed = visible_gpus(visible, gpus)
     if text is None:

@@ -72,7 +72,9 @@ def why_hardware_unknown(node: NodeFacts) -> str:
     """Return why it can't be told whether there is an NVIDIA GPU: what could not be read is not "none"."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
-            return f"{what} could not be read ({fact.reason}), so there may be a GPU; `--backend gloo` tests the CPU path"
+            return (
+                f"{what} could not be read ({fact.reason}), so there may be a GPU; `--backend gloo` tests the CPU path"
+            )
     return ""
 
 

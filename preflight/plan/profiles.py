@@ -45,7 +45,9 @@ def sizes(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int
     return tuple(size for size in wanted if size <= largest) or (8,)
 
 
-def measures(effort: Effort, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES) -> tuple[Measure, ...]:
+def measures(
+    effort: Effort, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
+) -> tuple[Measure, ...]:
     """Return what is timed, size by size."""
     return tuple(
         Measure(collective, size, effort.budget_s, effort.min_repetitions, effort.max_repetitions)

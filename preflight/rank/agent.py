@@ -1,7 +1,7 @@
 """`python -m preflight.rank.agent ...`: torchrun on this node alone, without a listening port.
 
 Every rendezvous that torch brings opens a store on all interfaces, and its c10d one unpickles what it reads from there.
-This one is a store inside this process, which is enough to number the ranks of one node; ranks meet in stores of our own.
+This one is a store inside this process, enough to number the ranks of one node; ranks meet in stores of our own.
 The handler is registered here, not by an entry point, which would load into every torchrun of the user's environment.
 """
 
@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 import torch.distributed.run as torchrun
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic import rendezvous
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters

@@ -22,8 +22,9 @@ from preflight.system import processes
 
 UNKILLABLE_AFTER_S = 5.0
 LIMIT_PER_EXPECTED = 20
-# How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections when that
-# rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported by its own supervisor.
+# How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections
+# when that rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported
+# by its own supervisor.
 CONSEQUENCES = ("timeout", "connection")
 
 

@@ -100,7 +100,7 @@ class Conductor:
             self._tell({"event": "duel", "duel": encode(duel)})
 
     def _take(self, label: str, candidates: tuple[str, ...]) -> tuple[list[list[RankAnswer]], str]:
-        """Have all ranks take a step; return every rank's answer per side, and why the step was killed ("" if it was not)."""
+        """Have all ranks take a step; return their answers per side, and why the step was killed ("" if it was not)."""
         step = Step(self._index, label, candidates)
         self._index += 1
         channel = self._rank.channel
@@ -134,7 +134,7 @@ class Conductor:
 
 def _skipped(candidate: Candidate, problem: str) -> TrialResult:
     return TrialResult(
-        candidate=candidate.name, reason=candidate.reason, env=candidate.env, trial_env=(), unset=(), scope=candidate.scope,
-        outcome=Outcome.SKIPPED, problem=problem, culprits=(), stages=(), ranks=(), world_size_seen=(), transport=(),
-        results=(), started_by="fork", duration_s=0.0,
+        candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
+        outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_seen=(),
+        transport=(), results=(), started_by="fork", duration_s=0.0,
     )  # fmt: skip

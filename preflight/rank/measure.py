@@ -177,7 +177,7 @@ def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[in
 
 
 def prove_first(ranks: Ranks) -> int:
-    """Run the group's first collective, in which NCCL makes its connections (NCCL_RUNTIME_CONNECT); 1 when the sum is wrong."""
+    """Run the group's first collective, in which NCCL makes its connections; return 1 when the sum is wrong, else 0."""
     ones = torch.ones(1, dtype=torch.float32, device=ranks.device)
     dist.all_reduce(ones)
     ranks.synchronize()

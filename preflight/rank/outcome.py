@@ -29,8 +29,10 @@ class Verdict:
     culprits: tuple[int, ...]
 
 
-def trial_result(spec: RunSpec, candidate: Candidate, answers: Sequence[RankAnswer], why: str, duration_s: float) -> TrialResult:
-    """Return the result of one candidate's trial; `why` is the reason for which it was killed, "" when it ran through."""
+def trial_result(
+    spec: RunSpec, candidate: Candidate, answers: Sequence[RankAnswer], why: str, duration_s: float
+) -> TrialResult:
+    """Return the result of one candidate's trial; `why` says why it was killed, "" when it ran through."""
     ends = _ends(answers)
     verdict = classify(answers, why)
     set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend, "")
@@ -63,7 +65,7 @@ def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, l
 
 
 def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:
-    """Return what happened. A cause outranks its consequences: died > own error > stuck > waited in vain > lost a peer."""
+    """Return what happened. A cause outranks its consequences: died > own error > stuck > waited or lost a peer."""
     ends = _ends(answers)
     for cause in CAUSES:
         culprits = tuple(end.rank for end in ends if end.ended == cause)
@@ -92,12 +94,16 @@ def _hung(ends: Sequence[RankEnd]) -> Verdict:
     stopped = tuple(end.rank for end in ends if end.ended == "stopped")
     if stopped:
         where = _stage_of(ends, stopped[0])
-        return Verdict(Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped)
+        return Verdict(
+            Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped
+        )
     waited = tuple(end.rank for end in ends if end.ended in CONSEQUENCES)
     silent = tuple(end.rank for end in ends if end.ended in ("stuck", "killed"))
     if waited and silent:
         return Verdict(
-            Outcome.HANG, f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} waited in vain", silent
+            Outcome.HANG,
+            f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} waited in vain",
+            silent,
         )
     how = "waited in vain" if waited else "hung"
     return Verdict(Outcome.HANG, f"all ranks {how}: {_where(ends)}; none can be told from the others", ())

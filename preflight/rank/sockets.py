@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 import netifaces
 
@@ -17,8 +18,8 @@ ESTABLISHED = "01"
 def transport() -> list[str]:
     """Return the interfaces on which this process holds established TCP connections, as `TCP/eth0`, sorted."""
     owners = _interface_of_address()
-    addresses = {address for address in _connected_addresses(_own_socket_inodes())}
-    return sorted({f"TCP/{owners.get(address, address)}" for address in addresses})
+    connected = _connected_addresses(_own_socket_inodes())
+    return sorted({f"TCP/{owners.get(address, address)}" for address in connected})
 
 
 def _own_socket_inodes() -> frozenset[str]:
@@ -59,7 +60,7 @@ def parse_address(text: str) -> str:
 def _interface_of_address() -> dict[str, str]:
     owners: dict[str, str] = {}
     for _, name in socket.if_nameindex():
-        for family in (netifaces.AF_INET, netifaces.AF_INET6):
-            for entry in netifaces.ifaddresses(name).get(family, ()):
-                owners.setdefault(entry["addr"].partition("%")[0], name)
+        by_family: Any = netifaces.ifaddresses(name)  # keyed by an enum that equals these numbers
+        for entry in (*by_family.get(socket.AF_INET, ()), *by_family.get(socket.AF_INET6, ())):
+            owners.setdefault(entry["addr"].partition("%")[0], name)
     return owners

@@ -36,7 +36,9 @@ def supervise(spec_path: str) -> None:
     """Run this rank's part of every step until the conductor says stop."""
     with open(spec_path, encoding="utf-8") as file:
         spec = decode(RunSpec, json.load(file))
-    rank = Rank(int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]), spec, Channel(os.path.join(spec.run_dir, "control")))
+    rank = Rank(
+        int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]), spec, Channel(os.path.join(spec.run_dir, "control"))
+    )
     if int(os.environ["WORLD_SIZE"]) != spec.world_size:
         raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.world_size} were asked for")
     if rank.rank == 0:

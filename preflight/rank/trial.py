@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore, PrefixStore, Store
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
@@ -45,7 +45,7 @@ def main(assignment: Assignment, fd: int) -> None:
         report({"stage": "spawned"})
         _run(assignment, report)
         code = 0
-    except Exception as error:  # whatever a backend raises is this trial's result
+    except Exception as error:  # noqa: BLE001  whatever a backend raises is this trial's result
         report({"error": _kind(error), "detail": _one_line(error)})
         traceback.print_exc()
     finally:
@@ -116,11 +116,15 @@ def _set_timeouts(store: Store, timeout_s: float) -> None:
 def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Report) -> None:
     steps = len(assignment.measures) * assignment.turns
     seconds_per_byte: dict[Collective, float] = {}
-    for step, (turn, measure) in enumerate((t, m) for t in range(assignment.turns) for m in assignment.measures):
-        expected_s = measure.budget_s + CALLS_BESIDES * measure.nominal_bytes * seconds_per_byte.get(measure.collective, 0)
+    for step in range(steps):
+        turn, place = divmod(step, len(assignment.measures))
+        measure = assignment.measures[place]
+        expected_s = measure.budget_s + CALLS_BESIDES * measure.nominal_bytes * seconds_per_byte.get(
+            measure.collective, 0
+        )
         stretched_s = TIMEOUT_PER_EXPECTED * expected_s if assignment.timeout_stretches else 0.0
         _set_timeouts(store, max(assignment.timed_timeout_s, stretched_s))
-        with _own_turn(store, assignment, step):
+        with _own_turn(store, assignment, step, first_side=(turn + place) % 2):
             report({"stage": f"timed {step + 1}/{steps}", "expected_s": expected_s})
             agree = _agreement(store, f"{assignment.side}/{step}", assignment)
             size_bytes, samples = measure_collective(measure, ranks, agree)
@@ -130,13 +134,12 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
 
 
 @contextlib.contextmanager
-def _own_turn(store: Store, assignment: Assignment, step: int) -> Iterator[None]:
-    """In a duel, wait until every rank of the other side has finished its step; sides swap who goes first each step."""
+def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) -> Iterator[None]:
+    """In a duel, wait until every rank of the other side is through: one side computes while the other sleeps."""
     if assignment.sides == 1:
         yield
         return
-    first = (step % 2) == assignment.side
-    if not first:
+    if assignment.side != first_side:
         store.wait([f"turn/{step}/{r}/{1 - assignment.side}" for r in range(assignment.world_size)])
     elif step:
         store.wait([f"turn/{step - 1}/{r}/{s}" for r in range(assignment.world_size) for s in (0, 1)])
@@ -145,7 +148,7 @@ def _own_turn(store: Store, assignment: Assignment, step: int) -> Iterator[None]
 
 
 def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[str, int], int]:
-    """Return a function by which all ranks use rank 0's number. It goes through the store: a broken collective can't bend it."""
+    """Return how all ranks come to use rank 0's number: through the store, where a broken collective can't bend it."""
 
     def agree(what: str, mine: int) -> int:
         key = f"{scope}/{what}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.judge.check import Check
+from preflight.model.finding import CheckDescription
 from preflight.render.text import Style, finish, paint, wrap
 
 
-def render_checks(checks: Sequence[Check], style: Style) -> str:
+def render_checks(checks: Sequence[CheckDescription], style: Style) -> str:
     """Return each check with what it promises, whom it blames, what it reads and what it can't see."""
     lines = [f"{len(checks)} checks. A check that can't look says so; that is never the same as nothing found.", ""]
     for check in checks:

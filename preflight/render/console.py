@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from preflight.model.advice import Advice
 from preflight.model.codec import GAPS, encode
-from preflight.model.facts import Gap
-from preflight.model.finding import Finding, Severity
+from preflight.model.facts import Gap, NodeFacts
+from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
 from preflight.render.env_file import shell_quote
+from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
@@ -39,6 +40,16 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
     return finish(lines, style)
 
 
+def render_probe_page(
+    node: NodeFacts, findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...], style: Style
+) -> str:
+    """Return the page of `preflight probe`: the facts, then what follows from them alone."""
+    unseen = [(clean(each.check), clean(_why(each.reason, each.crashed))) for each in skipped]
+    lines = [*findings_section(findings, style)]
+    lines += [*heading("Checks that could not look", style), *pairs(unseen, style.width)] if unseen else []
+    return render_probe(node, style) + (finish(lines, style) if lines else "")
+
+
 def findings_section(findings: tuple[Finding, ...], style: Style) -> list[str]:
     """Return the findings, the worst first."""
     if not findings:
@@ -61,7 +72,7 @@ def problems_section(problems: tuple[str, ...], style: Style) -> list[str]:
 def _preamble(report: Report, style: Style) -> list[str]:
     lines = []
     if report.simulated:
-        text = f"SIMULATED: backend {report.backend} misbehaves on request; nothing here is real."
+        text = f"SIMULATED: a stand-in backend ({report.backend}) or another machine's facts; no verdict on this one."
         lines += wrap(clean(text), style.width)
     if report.backend == "gloo":
         text = f"CPU path: gloo over {report.world_size} ranks; no GPU and no NCCL was tried."
@@ -71,7 +82,8 @@ def _preamble(report: Report, style: Style) -> list[str]:
 
 def _verdict(report: Report, style: Style) -> list[str]:
     word, colour = WORDS[report.verdict]
-    first, *others = wrap(clean(report.headline), style.width, word + INDENT, INDENT)
+    told = report.headline.removeprefix(f"{word.lower()}: ")
+    first, *others = wrap(clean(told), style.width, word + INDENT, INDENT)
     lines = [first.replace(word, paint(word, colour, style), 1), *others]
     if not isinstance(report.node_verdict, Gap):
         lines.append(f"Node: {report.node_verdict.value}")

@@ -94,4 +94,8 @@ def _read(path: str) -> bytes:
 def _reason(path: str, error: OSError) -> str:
     """Return `/path: why`, always with the machine's own path, never with the tree's."""
     why = os.strerror(error.errno) if error.errno else str(error)
-    return f"/{path.lstrip('/')}: {why[0].lower()}{why[1:]}" if error.errno != errno.ENOENT else f"/{path.lstrip('/')}: not there"
+    return (
+        f"/{path.lstrip('/')}: {why[0].lower()}{why[1:]}"
+        if error.errno != errno.ENOENT
+        else f"/{path.lstrip('/')}: not there"
+    )

@@ -59,7 +59,9 @@ def test_sigkill_of_one_leaves_nothing(
     found = wait_for(command, moment)
     if moment is in_the_middle_of_a_trial:
         time.sleep(0.3)
-    victim = max(pid for pid, line in found.items() if who(line) and (who is not is_supervisor or not parent_is(pid, found)))
+    victim = max(
+        pid for pid, line in found.items() if who(line) and (who is not is_supervisor or not parent_is(pid, found))
+    )
     os.kill(victim, signal.SIGKILL)
     command.wait_until_gone(within_s=3)
     stdout, stderr = process.communicate(timeout=5)

@@ -3,10 +3,10 @@
     SIMNCCL  = rule [; rule ...]
     rule     = ACTION[:key=value[,key=value ...]]
     ACTION   = hang | crash | stop (SIGSTOP to itself) | corrupt (one wrong element) | slow (the call returns later)
-    keys     = rank=R (default: all), stage=init|first|timed, factor=F (slow), and last when=VAR=VALUE or unless=VAR=VALUE
+    keys     = rank=R (default: all), stage=init|first|timed, factor=F (slow), last when=VAR=VALUE or unless=VAR=VALUE
 
-`first` is the group's first data collective, `timed` every later one; barriers don't count. The default stage is timed for
-corrupt and slow, init for the others. The value of when/unless runs to the end of the rule; `&` joins several conditions.
+`first` is the group's first data collective, `timed` every later one; barriers don't count. The default stage is timed
+for corrupt and slow, init for the others. The value of when/unless runs to the end of the rule; `&` joins conditions.
 """
 
 from __future__ import annotations
@@ -123,19 +123,19 @@ class SimNccl(ProcessGroup):
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._data(lambda: self._gloo.allgather(outputs, inputs, *_options(opts)), outputs[0][-1])
 
-    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo._allgather_base(output, input, *_options(opts)), output)
+    def _allgather_base(self, output: Any, source: Any, opts: Any = None) -> Any:
+        return self._data(lambda: self._gloo._allgather_base(output, source, *_options(opts)), output)
 
     all_gather_single = _allgather_base
 
-    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo._reduce_scatter_base(output, input, *_options(opts)), output)
+    def _reduce_scatter_base(self, output: Any, source: Any, opts: Any = None) -> Any:
+        return self._data(lambda: self._gloo._reduce_scatter_base(output, source, *_options(opts)), output)
 
     reduce_scatter_single = _reduce_scatter_base
 
-    def alltoall_base(self, output: Any, input: Any, output_split: Any, input_split: Any, opts: Any = None) -> Any:
+    def alltoall_base(self, output: Any, source: Any, output_split: Any, input_split: Any, opts: Any = None) -> Any:
         return self._data(
-            lambda: self._gloo.alltoall_base(output, input, output_split, input_split, *_options(opts)), output
+            lambda: self._gloo.alltoall_base(output, source, output_split, input_split, *_options(opts)), output
         )
 
     all_to_all_single = alltoall_base

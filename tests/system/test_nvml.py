@@ -17,11 +17,11 @@ class NVMLError(Exception):
     pass
 
 
-class NVMLError_GpuIsLost(NVMLError):  # noqa: N801, N818 - pynvml's spelling
+class NVMLError_GpuIsLost(NVMLError):  # noqa: N801 - pynvml's spelling
     pass
 
 
-class NVMLError_NotSupported(NVMLError):  # noqa: N801, N818
+class NVMLError_NotSupported(NVMLError):  # noqa: N801
     pass
 
 
