@@ -39,6 +39,7 @@ class Netns:
         other = f"x{uuid.uuid4().hex[:8]}"
         self.ip("link", "add", name, "type", "veth", "peer", "name", other)
         self.ip("addr", "add", address, "dev", name)
+        self.ip("link", "set", other, "addrgenmode", "none")
         self.ip("link", "set", name, "up")
         self.ip("link", "set", other, "up")
 

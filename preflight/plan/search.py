@@ -45,7 +45,7 @@ class Known:
 def next_step(candidates: Sequence[Candidate], screen_all: bool, decisions: Sequence[Measure], known: Known) -> Next:
     """Return the next step: the default, the inherited settings, the others where that is worth it, then comparisons.
 
-    `screen_all` tries every candidate and compares; otherwise the others are tried only when the default fails. The best
+    `screen_all` tries every candidate and compares; else the others are tried only when the default fails. The best
     of those that passed is measured afresh: the best of several equal ones looks better by chance.
     """
     tried = {result.candidate: result for result in known.results}

@@ -48,7 +48,7 @@ def trial_result(
         culprits=verdict.culprits,
         stages=tuple((end.rank, end.stage) for end in ends),
         ranks=ends,
-        world_size_seen=tuple((rank, _last(answer, "world_size", 0)) for rank, answer in enumerate(answers)),
+        world_size_seen=tuple(_world_sizes(answers)),
         transport=tuple(sorted({name for answer in answers for name in _last(answer, "transport", [])})),
         results=tuple(aggregate(*step) for step in steps_of(answers)),
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
@@ -133,6 +133,14 @@ def _measured(answer: RankAnswer) -> list[dict[str, Any]]:
 
 def _last(answer: RankAnswer, key: str, default: Any) -> Any:
     return next((event[key] for event in reversed(answer["events"]) if key in event), default)
+
+
+def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
+    """Yield rank and world size of those ranks that came to have a group."""
+    for rank, answer in enumerate(answers):
+        size = _last(answer, "world_size", None)
+        if size is not None:
+            yield rank, size
 
 
 def _where(ends: Sequence[RankEnd]) -> str:
