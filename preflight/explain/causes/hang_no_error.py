@@ -1,0 +1,68 @@
+"""The log stops, and nothing in it is an error."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy
+from preflight.explain.event import UNKNOWN, Authority, Event, Moment
+from preflight.explain.nccl_start import COLLECTIVE, COMPLETE, STEPS
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "hang_no_error"
+TAIL_IS = 12  # NCCL's lines have to be the last ones of a log, or it went on
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim a log that ends in NCCL's start-up or in its first collective, without an error and without an end."""
+    if seen.failures() or seen.exceptions or seen.successes() or not seen.starts.steps:
+        return None
+    steps = seen.starts.steps
+    unfinished = seen.starts.unfinished()
+    if unfinished and len(unfinished) == len(steps):
+        step = max(steps[key] for key in unfinished)
+    elif not unfinished and all(step == COLLECTIVE for step in steps.values()):
+        step = COLLECTIVE
+    else:
+        return None
+    key = next(key for key, reached in steps.items() if reached == step)
+    source, text, line = seen.starts.last_line[key]
+    tail = seen.sources[source].tail
+    if not any(text.strip()[-60:] in shown for shown in tail[-TAIL_IS:]):
+        return None
+    event = Event("hang.last", ID, Authority.SILENCE, source, line, 0, UNKNOWN, UNKNOWN, Moment(), text.strip()[:400])
+    done, _, next_ = STEPS[step]
+    verdict = f"The log stops without an error: a process {done} and then waited for {next_}."
+    because = f"{len(steps)} processes got that far, none further; a log that was copied too early would look the same"
+    return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(step),))
+
+
+def remedy(_seen: Seen, claim: Claim) -> Remedy:
+    """Go by the step at which it stopped."""
+    step = int(claim.detail[0])
+    record = (
+        "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100 % busy and no power means that it waits)."
+    )
+    if step < 3:
+        steps = ("Suspect the start-up network: set NCCL_SOCKET_IFNAME to an interface that all nodes share; open the firewall.",)
+    elif step < COMPLETE:
+        steps = (
+            "Suspect the paths between the ranks: NCCL_P2P_DISABLE=1 once, then NCCL_IB_DISABLE=1 once, then NCCL_SHM_DISABLE=1 "
+            "once; the first that runs names the path.",
+        )
+    else:
+        steps = (
+            "Suspect the data path: NCCL_P2P_DISABLE=1 once on one machine, NCCL_IB_DISABLE=1 once between machines.",
+            "Or a rank that never calls the collective: compare the last line of every rank.",
+        )
+    return Remedy((*steps, record, "preflight check does these trials in minutes, with verified data."))
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="The program stopped moving and said nothing.",
+    signs=(),
+    judge=judge,
+    remedy=remedy,
+    needs="a stack of each rank while it hangs",
+    confirm_with="preflight check",
+)

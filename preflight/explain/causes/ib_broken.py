@@ -1,0 +1,107 @@
+"""InfiniBand or RoCE: a port, the path to a peer, or the memory that the card may use."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.event import Authority
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "ib_broken"
+PATH = "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged, or the port went down."
+LOCAL = "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not right."
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim whatever came first: a refused call is the machine's own, a lost packet the path's."""
+    events = seen.best(ID)
+    if not events or events[0].authority is Authority.ECHO:
+        return None
+    is_local = events[0].sign == "ib.verbs"
+    because = "NCCL prints what the InfiniBand library returned"
+    return Claim(events[0].authority, events, Confidence.HIGH, because, said(LOCAL if is_local else PATH, events))
+
+
+def remedy(_seen: Seen, claim: Claim) -> Remedy:
+    """Go by the code that the card gave."""
+    text = " ".join(event.text for event in claim.events[:20])
+    if "Cannot allocate memory" in text:
+        return Remedy(
+            (
+                "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
+                "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd (LimitMEMLOCK=infinity), and for "
+                "containers: docker run --ulimit memlock=-1.",
+            )
+        )
+    if "ibv_" in text:
+        return Remedy(
+            (
+                "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address).",
+                "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and later find it: "
+                "leave the variable unset.",
+                "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers).",
+            )
+        )
+    return Remedy(
+        (
+            "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x for error counters, "
+            "dmesg | grep mlx5.",
+            "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other.",
+            "status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless settings. status 4 "
+            "means memory registration: try NCCL_NET_GDR_LEVEL=LOC, and load nvidia-peermem.",
+            "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, at a "
+            "fraction of the speed.",
+        )
+    )
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="The fast network between the machines (InfiniBand or RoCE) lost data, or is not set up.",
+    signs=(
+        Sign(
+            "ib.completion",
+            r"Got completion (?:from peer|with)[^\n]{0,120}(?:error (?:1[0-4]|[1-46-9])\b|"
+            r"status[= ][\w ]{0,30}\(?(?:1[0-4]|[1-46-9])\b|vendor[ _]err[= ](?:129|81|136|135|137)\b)",
+            Authority.TRANSPORT,
+            "data for a peer was not acknowledged over InfiniBand/RoCE",
+        ),
+        Sign(
+            "ib.flushed",
+            r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)",
+            Authority.ECHO,
+            "a queue was emptied after another error",
+        ),
+        Sign(
+            "ib.verbs",
+            r"[Cc]all to (?:wrap_)?ibv_\w{3,40} failed|ibv_\w{3,40}(?:\(\))? failed|"
+            r"NET/IB[^\n]{0,40}(?:Unable to|[Ff]ailed to) (?:open|query|create|register|modify)",
+            Authority.SETUP,
+            "a call into the InfiniBand library failed",
+        ),
+        Sign(
+            "ib.async",
+            r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |device fatal|local |GID)|"
+            r"Got async event[^\n]{0,40}(?:error|fatal|catastrophic)",
+            Authority.TRANSPORT,
+            "the InfiniBand port reports an error",
+        ),
+        Sign(
+            "ib.mlx5",
+            r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome)",
+            Authority.SETUP,
+            "the network card or its driver reports an error",
+        ),
+        Sign(
+            "ib.ucx",
+            r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|Input/output error)",
+            Authority.TRANSPORT,
+            "data for a peer was not acknowledged over InfiniBand/RoCE",
+        ),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="ib_write_bw between the two hosts fails, or the job runs with NCCL_IB_DISABLE=1",
+    confirm_with="preflight check on both hosts; it tries the job's collectives with and without InfiniBand",
+    outranks=frozenset({"remote_peer_died", "wrong_socket_interface"}),
+)

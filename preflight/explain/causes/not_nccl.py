@@ -1,0 +1,47 @@
+"""An ordinary Python error on one rank: nothing to do with communication."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, fixed
+from preflight.explain.context import Raised
+from preflight.explain.event import Authority, Event
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "not_nccl"
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim the first exception of the program's own that was not followed by success."""
+    last_success = max((event.order for event in seen.successes()), default=-1)
+    raised = [(event, error) for event, error in seen.exceptions if event.order > last_success]
+    if not raised:
+        return None
+    event, error = raised[0]
+    where = f"rank {event.rank}" if event.rank else "A rank"
+    text = f"{error.type}: {error.message}".rstrip(": ")[:160]
+    verdict = f"{where[0].upper()}{where[1:]} stopped with a Python error of the program's own, not of the communication: {text}"
+    same = _same(raised, error)
+    because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
+        f"; {len(same)} ranks show the same" if len(same) > 1 else ""
+    )
+    return Claim(Authority.OWN_ERROR, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
+    return [event for event, other in raised if other.type == error.type][:8]
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="The program itself has an error; the communication library only noticed that a process was gone.",
+    signs=(),
+    judge=judge,
+    remedy=fixed(
+        "Read the traceback of that rank from its end; the error is in the program, its arguments or its data.",
+        "Run it in one process (without torchrun, or --nproc-per-node 1) for a shorter traceback.",
+        "With several ranks: torchrun --log-dir logs --redirects 3 --tee 3 keeps each rank's traceback apart.",
+    ),
+    needs="the same traceback in a run of one process",
+    confirm_with="the same command on one GPU; preflight check clears the machine",
+)

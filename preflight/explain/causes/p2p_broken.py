@@ -1,0 +1,81 @@
+"""Direct copies between GPUs of one machine (peer to peer) that hang, fail or are lost."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.event import Authority
+from preflight.explain.seen import Seen
+from preflight.explain.watchdog import Wait, behind, find_mismatch
+from preflight.model.explanation import Confidence
+
+ID = "p2p_broken"
+VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
+INFERRED = (
+    "All ranks arrived at the very first collective and no data came through: the path between the GPUs is broken, most often "
+    "direct copies (P2P) on one machine."
+)
+FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim NCCL's and CUDA's own complaints, else a first collective that everybody entered and nobody finished."""
+    events = seen.best(ID)
+    if events:
+        because = "the log names peer-to-peer access as what failed"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
+    waits = [wait for wait in seen.waits.all() if wait.op]
+    if not _all_arrived_at_the_first(seen, waits):
+        return None
+    because = f"all {len(waits)} ranks wait in collective {waits[0].seq}, and none has ever completed one"
+    caught = seen.of("watchdog.caught")
+    return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
+
+
+def _all_arrived_at_the_first(seen: Seen, waits: list[Wait]) -> bool:
+    ranks = {wait.rank for wait in waits if wait.rank.isdigit()}
+    first = [w for w in waits if 0 <= w.seq <= FIRST_NUMBERS and w.last_completed in (-2, -1, 0, w.seq - 1)]
+    if len(ranks) < 2 or len(first) != len(waits) or len({w.seq for w in waits}) != 1:
+        return False
+    if find_mismatch(waits) or behind(waits) or any(w.last_completed > 0 for w in waits):
+        return False
+    world = max(seen.world_size, *(int(rank) + 1 for rank in ranks))
+    # Without any word on completed work, only the very first number proves that nothing ever came through.
+    return len(ranks) == world and (waits[0].seq == 1 or any(w.last_completed == -1 for w in waits))
+
+
+def remedy(_seen: Seen, _claim: Claim) -> Remedy:
+    """Prove it, repair the host, work round it until then."""
+    return Remedy(
+        (
+            "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the repair.",
+            "Repair: kernel command line iommu=pt (or IOMMU off in the BIOS), and ACS off on the PCIe bridges: "
+            "sudo lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. In a virtual machine "
+            "the host has to do it.",
+            "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
+            "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
+            "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which path was taken.",
+        ),
+        (("NCCL_P2P_DISABLE", "1"),),
+    )
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="Graphics cards of one machine copy to each other directly; here those copies do not arrive.",
+    signs=(
+        Sign(
+            "p2p.failed",
+            r"Could not enable P2P between|Missing \"iommu=pt\"|peer access is not supported|cudaErrorPeerAccess|"
+            r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
+            r"IO_PAGE_FAULT|P2P (?:access|test) (?:failed|check failed)|doesn't support faster communication broadband via P2P|"
+            r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|invalid resource handle)'",
+            Authority.SETUP,
+            "direct copies between GPUs failed",
+        ),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="the job runs with NCCL_P2P_DISABLE=1 and not without",
+    confirm_with="preflight check   # tries the default and P2P off, with verified data",
+    outranks=frozenset({"watchdog_timeout_straggler", "heartbeat_monitor"}),
+)

@@ -1,0 +1,55 @@
+"""A rank waited at the key-value store for something that another rank never wrote."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.event import Authority
+from preflight.explain.seen import Seen
+from preflight.explain.timeouts import longer_timeout
+from preflight.model.explanation import Confidence
+
+ID = "store_wait_timeout"
+VERDICT = "{who}{host} waited at the start-up store for another rank that came late, not at all, or died before it could write."
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim what the store says, above the timeouts that follow from it."""
+    events = seen.best(ID)
+    if not events:
+        return None
+    because = "the store names the key that nobody wrote, or counts who came"
+    return Claim(events[0].authority, events, Confidence.MEDIUM, because, said(VERDICT, events))
+
+
+def remedy(seen: Seen, _claim: Claim) -> Remedy:
+    """Count the ranks, then look at the missing one."""
+    return Remedy(
+        (
+            "Count who came: the log says n of m. Fewer: a node was not started, or died: look at its log. More: the script was "
+            "started twice.",
+            "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, it is only late; see its log.",
+            "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your interface), on every node.",
+            *longer_timeout(seen),
+        )
+    )
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="Processes leave each other notes at one place; a note that was waited for never came.",
+    signs=(
+        Sign(
+            "store.wait",
+            r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
+            r"store based barrier on rank|store_based_barrier_key|DistStoreError|"
+            r"waitForInput: (?:poll|socket)|Socket Timeout|retrie?(?:iev|ev|ei)\w{1,4} ncclUniqueId",
+            Authority.TIMEOUT,
+            "a rank waited at the store in vain",
+        ),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="the log of the rank that did not write",
+    confirm_with="preflight check on every node",
+    outranks=frozenset({"watchdog_timeout_straggler", "remote_peer_died"}),
+)

@@ -1,0 +1,49 @@
+"""The job reached its end; what follows is noise of processes that do not stop together."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, fixed
+from preflight.explain.event import Authority
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "teardown_after_success"
+VERDICT = "The job had reached its end; the errors came afterwards, while its processes stopped at different moments."
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim crashes of which not one came before the success."""
+    successes = seen.successes()
+    crashes = seen.of("context.aborted")
+    if not successes:
+        return None
+    done = successes[0].order
+    failures = [event for event in seen.failures() if event.authority < Authority.SILENCE]
+    if any(event.order < done for event in (*failures, *crashes)):
+        return None
+    decisive = [event for event in failures if event.authority <= Authority.KILLED]
+    if not crashes and all(event.authority >= Authority.ECHO for event in failures):
+        return None  # connections that close at the end are how every job ends
+    if decisive and not crashes:
+        return None
+    events = tuple(failures[:6]) or crashes[:6]
+    return Claim(Authority.HARDWARE, events, Confidence.MEDIUM, f"line {successes[0].line} says that the job had succeeded", VERDICT)
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="The work was done; only the ending was untidy.",
+    signs=(),
+    judge=judge,
+    remedy=fixed(
+        "The results are complete: check that the last checkpoint is there, and use it.",
+        "End in step: torch.distributed.barrier(), then torch.distributed.destroy_process_group() on all ranks, then exit.",
+        "If the exit code matters to a script: leave with os._exit(0) after that, or look at the success marker instead.",
+    ),
+    needs="the last checkpoint and result files are complete",
+    confirm_with="look at the results; nothing has to be measured",
+    outranks=frozenset(
+        {"remote_peer_died", "watchdog_timeout_straggler", "heartbeat_monitor", "scheduler_cancelled", "scheduler_time_limit", "segfault_worker",
+         "host_oom_killed", "nccl_plugin_problem", "ib_broken", "store_wait_timeout", "rendezvous_failed", "wrong_socket_interface"}
+    ),
+)  # fmt: skip

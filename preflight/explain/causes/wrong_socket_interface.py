@@ -1,0 +1,106 @@
+"""NCCL, Gloo or MPI talk over a network interface that does not lead to the other nodes."""
+
+from __future__ import annotations
+
+import re
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.event import Authority, Event
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "wrong_socket_interface"
+ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
+PRIVATE = re.compile(r"127\.|172\.17\.|169\.254\.")
+USING = re.compile(r"Using (?:interface |\[0\])?(lo|docker\d+|virbr\d+|br-\w{1,12}|veth\w{1,12}|cni\d+|flannel\S{1,6}):")
+MISSING = "The network interface that was asked for does not exist or has no address{host} ({who})."
+UNREACHED = "{who}{host} could not reach another rank's address: the wrong network interface, a firewall, or a rank that was gone."
+HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a job of several machines."
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim a missing interface, then an unreachable address, then a choice that can't lead anywhere."""
+    events = seen.best(ID)
+    if not events:
+        return None
+    if events[0].authority is Authority.SETUP:
+        because = "the library says that it found no such interface or address"
+        return Claim(Authority.SETUP, events, Confidence.HIGH, because, said(MISSING, events))
+    if events[0].authority is Authority.TRANSPORT:
+        found = ADDRESS.search(events[0].text)
+        if found and PRIVATE.match(found[1]):
+            because = f"{found[1]} is an address that exists on its own machine only"
+            return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, said(UNREACHED, events))
+        because = "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
+        return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, said(UNREACHED, events))
+    return _by_choice(events)
+
+
+def _by_choice(events: tuple[Event, ...]) -> Claim | None:
+    """Hosts of one job that chose `lo` or a container bridge can't meet; on one host that is no fault."""
+    chosen = [event for event in events if USING.search(event.text)]
+    hosts = {event.host for event in chosen if event.host}
+    if len(hosts) < 2:
+        return None
+    match = USING.search(chosen[0].text)
+    name = match[1] if match else "lo"
+    because = f"{len(hosts)} hosts chose {name}, and nothing followed"
+    return Claim(Authority.SILENCE, tuple(chosen), Confidence.LOW, because, HIDDEN.replace("{name}", name))
+
+
+def remedy(_seen: Seen, claim: Claim) -> Remedy:
+    """Choose an interface by hand, on every node, and test the path."""
+    steps = (
+        "List them on every node: ip -br -4 address. The right one has an address in the network that all nodes share; "
+        "never lo, docker0, virbr0.",
+        "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; NCCL takes prefixes, "
+        "Gloo exact names). Names differ between nodes: set it on each.",
+        "Test the path from the node that complains: nc -zv ADDRESS PORT; firewalls have to allow all ports between nodes.",
+    )
+    extra = () if claim.authority is Authority.SETUP else (
+        "If the address is right, look at that host's own log: it may have died first.",
+    )  # fmt: skip
+    return Remedy(steps + extra)
+
+
+CAUSE = Cause(
+    id=ID,
+    promise="A machine has several network connections; the program chose one that does not lead to the others.",
+    signs=(
+        Sign(
+            "interface.none",
+            r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
+            r"Unable to find address for|ifa != nullptr|[Nn]o interface found|[Uu]nable to resolve hostname to a \(local\) address|"
+            r"NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)",
+            Authority.SETUP,
+            "the network interface that was asked for is not there",
+        ),
+        Sign(
+            "interface.connect",
+            r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|unreachable|assign)|"
+            r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|route|timed out|unreachable|assign|failed with error)|"
+            r"[Cc]all to connect (?:timeout|failed|to)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
+            Authority.TRANSPORT,
+            "a connection to another rank's address could not be made",
+        ),
+        Sign(
+            "interface.gloo",
+            r"SO_ERROR: (?:No route|Connection refused|Connection timed out)|"
+            r"[Gg]loo[^\n]{0,60}(?:connect|address)[^\n]{0,40}(?:refused|No route|timed out|unreachable)",
+            Authority.TRANSPORT,
+            "a connection to another rank's address could not be made",
+        ),
+        Sign(
+            "interface.using",
+            r"NET : Using interface (?:lo|docker|virbr|br-|veth|cni)|"
+            r"(?:Bootstrap ?:|NET/Socket ?:) Using (?:\[0\])?(?:lo|docker\d|virbr\d|br-|veth|cni)",
+            Authority.SILENCE,
+            "NCCL uses an interface that leads nowhere else",
+        ),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="the job starts with the interface set by hand, or a connection test that fails in the same way",
+    confirm_with="preflight check on every node; its check of network interfaces names the usable ones",
+    outranks=frozenset({"remote_peer_died", "store_wait_timeout"}),
+)

@@ -1,0 +1,88 @@
+"""Lines that are no sign of a failure, and without which the signs can't be understood."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FRAME = "context.frame"
+SUCCESS = "context.success"
+PROGRESS = "context.progress"
+WORLD = "context.world"
+FRAMEWORK = "context.framework"
+TIMEOUT_OPTION = "context.timeout_option"
+VISIBLE = "context.visible"
+NCCL_STEP = "context.nccl_step"
+EXCEPTION = "context.exception"
+COLLECTIVE = "context.collective"
+SAVE_FRAME = "context.save_frame"
+DATA_FRAME = "context.data_frame"
+ABORTED = "context.aborted"
+
+PATTERNS: dict[str, str] = {
+    SUCCESS: (
+        r"\"status\": \"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
+        r"Training completed successfully|[Tt]raining (?:is )?(?:finished|complete[d]?\b)|"
+        r"All done|Job completed successfully|TRAINING COMPLETE|status ok exit 0|`Trainer\.fit` stopped: `max_"
+    ),
+    WORLD: r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|--nproc[-_]per[-_]node[= ]\d{1,4}",
+    TIMEOUT_OPTION: r"ddp_timeout['\"]?[=: ]{1,3}\d{1,12}|distributed-timeout-minutes[= ]\d{1,8}",
+    VISIBLE: r"CUDA_VISIBLE_DEVICES: ?\[|CUDA_VISIBLE_DEVICES ?= ?['\"]?\d",
+    NCCL_STEP: (
+        r"Init START|Init COMPLETE|Bootstrap ?: Using|Connected all (?:rings|trees)|Using network |"
+        r"NET/(?:IB|Socket) ?: Using \[|NVLS multicast support|Channel \d{1,3}/\d{1,3} :|Setting affinity for GPU|"
+        r"via (?:P2P|SHM|NET|direct)[/ ]|Destroy COMPLETE"
+    ),
+    COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
+    SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
+    DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
+    EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
+    ABORTED: r"Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
+    FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|\[launch\.py:|deepspeed/runtime|"
+    r"lightning|accelerate/|megatron/|Megatron|xtuner|mmengine|torchtitan|axolotl|swift/",
+}
+
+FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("transformers", re.compile(r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|axolotl|swift/")),
+    ("lightning", re.compile(r"lightning")),
+    ("deepspeed", re.compile(r"deepspeed|launch\.py:")),
+    ("megatron", re.compile(r"[Mm]egatron")),
+    ("torchtitan", re.compile(r"torchtitan")),
+    ("accelerate", re.compile(r"accelerate")),
+    ("mmengine", re.compile(r"xtuner|mmengine")),
+)
+
+# Exceptions that a rank raises because another one is missing, or that a launcher raises because a rank died.
+ECHO_TYPES = re.compile(
+    r"(?:^|\.)(?:DistBackendError|DistStoreError|DistNetworkError|DistError|ConnectionError|ConnectionResetError|ConnectionRefusedError|"
+    r"ConnectionAbortedError|BrokenPipeError|EOFError|TimeoutError|ReadTimeout\w*|WriteTimeout\w*|RendezvousError|Rendezvous\w+Error|"
+    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|SystemExit|KeyboardInterrupt|SignalException|"
+    r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|EngineDeadError|AsyncEngineDeadError|"
+    r"CancelledError|Empty|MultipleFailures|RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*)$"
+)
+ECHO_TEXT = re.compile(
+    r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
+    r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|CUDA error|died unexpectedly|worker process|collective operation|"
+    r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|process group|"
+    r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|Rank \d+ successfully reached"
+)
+EXCEPTION_LINE = re.compile(r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt))(?:: (.{0,600})|\s*$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The last line of a traceback."""
+
+    type: str
+    message: str
+
+
+def read_exception(text: str) -> Raised | None:
+    """Return the exception that a line ends a traceback with; None for an echo of somebody else's failure."""
+    match = EXCEPTION_LINE.search(text)
+    if match is None:
+        return None
+    raised = Raised(match[1], (match[2] or "").strip())
+    if ECHO_TYPES.search(raised.type) or ECHO_TEXT.search(raised.message):
+        return None
+    return raised

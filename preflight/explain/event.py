@@ -1,0 +1,50 @@
+"""One line of a log that matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+UNKNOWN = ""
+
+
+class Authority(IntEnum):
+    """Which kind of error outranks which; lower is closer to the cause."""
+
+    HARDWARE = 1  # nothing in software produces these
+    KILLED = 2  # the scheduler or the kernel says so
+    OWN_ERROR = 3  # one rank's own error: the others can only wait for it or lose it
+    UNEXPLAINED_DEATH = 4  # a process ended by a signal, with no word of its own
+    SETUP = 5  # printed by the rank that has the problem, before anything hangs
+    MISMATCH = 6
+    TRANSPORT = 7  # usually a cause, but it can be the echo of a peer that died
+    REFINED_TIMEOUT = 8  # a timeout whose beginning the log explains
+    TIMEOUT = 9  # something is missing; never what
+    ECHO = 10  # always a consequence
+    SILENCE = 11  # the log stops
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time stamp; two of them can be compared only where `clock` is the same."""
+
+    clock: str = UNKNOWN
+    seconds: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line that carries a sign. `order` counts over all sources; `rank` and `host` are "" where the line hides them."""
+
+    sign: str
+    cause: str
+    authority: Authority
+    source: int
+    line: int
+    order: int
+    rank: str
+    host: str
+    moment: Moment
+    text: str  # cleaned, at most TEXT_LIMIT characters, around the sign
+    match: str = ""

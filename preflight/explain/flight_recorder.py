@@ -1,0 +1,190 @@
+"""Read the flight recorder's dumps (`nccl_trace_rank_N`): which rank stands in which collective.
+
+They are pickles, and a pickle can run code when it is loaded. These hold only plain types, so every operation is looked
+at before anything is loaded, and whatever names a class or a function is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from preflight.errors import MalformedInput
+
+MAGIC = re.compile(rb"\x80[\x02-\x05]")
+NAME = re.compile(r"nccl_trace_rank_?(\d{1,6})|rank_?(\d{1,6})")
+MAX_BYTES = 64 << 20
+MAX_OPERATIONS = 20_000_000
+PLAIN = frozenset(
+    "PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE "
+    "BINUNICODE8 BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 "
+    "TUPLE3 APPEND APPENDS SETITEM SETITEMS MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A collective that a rank has enqueued."""
+
+    group: str
+    seq: int
+    name: str
+    state: str
+    sizes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One rank's dump."""
+
+    source: str
+    rank: str
+    version: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Who stayed behind: the last collective of the ranks that are ahead, and of the one that is not."""
+
+    group: str
+    ranks: tuple[str, ...]
+    seq: int  # the last that they enqueued
+    ahead_seq: int
+    missing: str  # the collective that they did not join
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two ranks that enqueued different collectives under one number."""
+
+    group: str
+    seq: int
+    one: tuple[str, str]
+    other: tuple[str, str]
+
+
+def is_recording(name: str, head: bytes) -> bool:
+    """Tell whether a file claims to be a dump."""
+    return bool(MAGIC.match(head)) or "nccl_trace_rank" in name.rsplit("/", 1)[-1]
+
+
+def read_recording(source: str, data: bytes) -> Recording:
+    """Return what a dump holds; MalformedInput where it is no dump, or holds anything but plain types."""
+    document = _load(source, data)
+    if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
+        raise MalformedInput(f"{source}: not a flight recorder dump: it holds no list of entries")
+    match = NAME.search(source.rsplit("/", 1)[-1])
+    rank = document.get("rank")
+    shown = str(rank) if isinstance(rank, int) else next((g for g in match.groups() if g), "") if match else ""
+    entries = tuple(entry for item in document["entries"] if (entry := _entry(item)) is not None)
+    return Recording(source, shown, str(document.get("version", ""))[:20], entries)
+
+
+class _Refusing(pickle.Unpickler):
+    """A second lock on the same door."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _load(source: str, data: bytes) -> object:
+    if len(data) > MAX_BYTES:
+        raise MalformedInput(f"{source}: {len(data)} bytes is too much for a flight recorder dump")
+    _refuse_code(source, data)
+    try:
+        return _Refusing(io.BytesIO(data)).load()
+    except Exception as error:  # noqa: BLE001  a hostile pickle can raise anything
+        raise MalformedInput(f"{source}: not a readable flight recorder dump: {type(error).__name__}") from None
+
+
+def _refuse_code(source: str, data: bytes) -> None:
+    count = 0
+    try:
+        for operation, argument, _ in pickletools.genops(data):
+            count += 1
+            if operation.name not in PLAIN:
+                raise MalformedInput(
+                    f"{source}: refused: a dump holds plain values only, and this pickle asks for {operation.name} "
+                    f"({str(argument)[:60]!r}), which can run code"
+                )
+            # A memo index may allocate as much as it says.
+            is_far = operation.name in ("BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > count
+            if is_far or count > MAX_OPERATIONS:
+                raise MalformedInput(f"{source}: refused: not written by a flight recorder")
+    except MalformedInput:
+        raise
+    except Exception as error:  # noqa: BLE001  pickletools raises whatever the bytes lead it to
+        raise MalformedInput(f"{source}: not a readable flight recorder dump: {type(error).__name__}") from None
+
+
+def _entry(item: object) -> Entry | None:
+    if not isinstance(item, dict):
+        return None
+    group = item.get("process_group", item.get("pg_id", ""))
+    seq = item.get("collective_seq_id", item.get("seq_id"))
+    if not isinstance(seq, int) or item.get("is_p2p") is True:
+        return None
+    first = group[0] if isinstance(group, (list, tuple)) and group else group
+    return Entry(
+        str(first)[:80], seq, str(item.get("profiling_name", "?"))[:80], str(item.get("state", ""))[:20], _sizes(item)
+    )
+
+
+def _sizes(item: dict[Any, Any]) -> str:
+    sizes = item.get("input_sizes")
+    if not isinstance(sizes, (list, tuple)):
+        return ""
+    shown = [list(size[:8]) for size in sizes[:4] if isinstance(size, (list, tuple)) and all(type(n) is int for n in size)]
+    return str(shown)[:120]
+
+
+def find_lag(recordings: Iterable[Recording]) -> Lag | None:
+    """Return the ranks of a group that enqueued less than the others; None where all are level or one dump is all."""
+    for group, ends in sorted(_last_by_group(recordings).items()):
+        if len(ends) < 2:
+            continue
+        low, high = min(e.seq for e in ends.values()), max(e.seq for e in ends.values())
+        if low < high:
+            ranks = tuple(sorted((r for r, e in ends.items() if e.seq == low), key=_number))
+            ahead = next(e for e in ends.values() if e.seq == high)
+            missing = _name_at(recordings, group, low + 1) or ahead.name
+            return Lag(group, ranks, low, high, missing)
+    return None
+
+
+def find_clash(recordings: Iterable[Recording]) -> Clash | None:
+    """Return two ranks with different collectives, or sizes of a reduction, under one number of one group."""
+    seen: dict[tuple[str, int], tuple[str, Entry]] = {}
+    for recording in recordings:
+        for entry in recording.entries:
+            rank, first = seen.setdefault((entry.group, entry.seq), (recording.rank, entry))
+            is_reduce = "all_reduce" in entry.name and entry.sizes and first.sizes
+            if rank != recording.rank and (first.name != entry.name or (is_reduce and first.sizes != entry.sizes)):
+                one, other = (f"{e.name} {e.sizes}".strip() for e in (first, entry))
+                return Clash(entry.group, entry.seq, (rank, one), (recording.rank, other))
+    return None
+
+
+def _last_by_group(recordings: Iterable[Recording]) -> dict[str, dict[str, Entry]]:
+    ends: dict[str, dict[str, Entry]] = defaultdict(dict)
+    for recording in recordings:
+        for entry in recording.entries:
+            known = ends[entry.group].get(recording.rank)
+            if known is None or entry.seq > known.seq:
+                ends[entry.group][recording.rank] = entry
+    return ends
+
+
+def _name_at(recordings: Iterable[Recording], group: str, seq: int) -> str:
+    return next((e.name for r in recordings for e in r.entries if e.group == group and e.seq == seq), "")
+
+
+def _number(rank: str) -> int:
+    return int(rank) if rank.isdigit() else -1

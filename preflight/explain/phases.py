@@ -1,0 +1,119 @@
+"""What the job was doing when the waiting began: saving, preparing data, evaluating, training."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.explain.prefilter import compile_last
+from preflight.explain.prefix import clean
+
+
+class Phase(str, Enum):
+    """A stretch of a job in which ranks wait for each other for long."""
+
+    SAVING = "saving a checkpoint"
+    PREPROCESSING = "preparing the data set"
+    LOADING = "loading the model"
+    EVALUATING = "evaluating"
+    TRAINING = "training"
+
+
+# Case matters: the bytes are searched for as they stand.
+WORDS: dict[Phase, tuple[str, ...]] = {
+    Phase.SAVING: (
+        r"[Ss]aving (?:the )?(?:newly |final |full |merged |current |last |best |best-performing |training |LoRA |lora )*"
+        r"(?:created )?(?:merged )?(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)",
+        r"[Ss]ave (?:model|checkpoint|state) ",
+        r"Retrieving full model state dict",
+        r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|save_16bit_model|save_fsdp",
+        r"full_state_dict|get_model_state_dict|FullStateDictConfig|_zero3_consolidated",
+        r"\[Torch\] (?:Checkpoint|Saving)",
+        r"(?:model|checkpoint|weights|tokenizer config file|configuration) (?:is )?saved",
+        r"(?:Model weights|Configuration|tokenizer config file|Special tokens file) saved in",
+        r"saving checkpoint at iteration",
+        r"[Ww]riting (?:checkpoint|model)",
+        r"'train_runtime'",
+        r"Training completed\. Do not forget to share",
+        r"Checkpoint \S{1,80} is ready now",
+    ),
+    Phase.PREPROCESSING: (
+        r"Running tokenizer",
+        r"[Tt]okeni[sz]ing",
+        r"Map(?: \(num_proc=\d+\))?: +\d",
+        r"Filter(?: \(num_proc=\d+\))?: +\d",
+        r"Generating \w+ split",
+        r"Converting format of dataset",
+        r"build_train_valid_test_data",
+        r"> building (?:train|indices|shuffle|sample|doc)",
+        r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)",
+        r"[Pp]re-?processing",
+        r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset",
+        r"(?:examples|samples|docs|records|files|rows)/s",
+        r"Downloading (?:data|shards|builder|readme|and preparing)",
+    ),
+    Phase.LOADING: (
+        r"Loading checkpoint shards",
+        r"Load(?:ing)? (?:pipeline|safetensors|model|weights)",
+        r"Fetching \d+ files",
+    ),
+    Phase.EVALUATING: (
+        r"\*\*\*\*\* Running (?:Evaluation|Prediction)",
+        r"[Vv]alidation(?: DataLoader| Sanity)",
+        r"[Ee]valuat(?:ing|ion)",
+    ),
+    Phase.TRAINING: (
+        r"\{'loss'",
+        r"\biteration +\d+/",
+        r"\d+/\d+ \[[\d:]+<[\d:]+, ",
+        r"consumed samples",
+    ),
+}
+LAST = compile_last(word for words in WORDS.values() for word in words)
+KINDS = tuple((phase, re.compile("|".join(words))) for phase, words in WORDS.items())
+FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d+)/\1 \[")
+LINE_LIMIT = 600
+LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
+LOOK_BACK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSeen:
+    """The last line before a failure that tells what the job was doing."""
+
+    phase: Phase
+    text: str
+    line: int
+
+
+def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseSeen | None:
+    """Return the last phase that a log names; `blocks` are (number of their first line, bytes), in order.
+
+    A bar at 100 % is looked through: it is drawn once more after whatever came last.
+    """
+    for first_line, block in reversed(blocks):
+        end = len(block)
+        for _ in range(LOOK_THROUGH):
+            match = LAST.search(block[:end])
+            if match is None:
+                break
+            at = match.end()
+            start = max(block.rfind(b"\n", max(0, at - LINE_LIMIT), at), block.rfind(b"\r", max(0, at - LINE_LIMIT), at)) + 1
+            start = start or max(0, at - LINE_LIMIT)
+            stop = min((i for i in (block.find(b"\n", at), block.find(b"\r", at)) if i >= 0), default=len(block))
+            text = clean(block[start : min(stop, at + LINE_LIMIT)])
+            found = _kind(text)
+            if found is not None:
+                return PhaseSeen(found, text, first_line + block.count(b"\n", 0, start))
+            end = start
+            if end <= 0:
+                break
+    return None
+
+
+def _kind(text: str) -> Phase | None:
+    for phase, pattern in KINDS:
+        if pattern.search(text) and not (phase is Phase.TRAINING and FULL_BAR.search(text)):
+            return phase
+    return None

@@ -1,0 +1,60 @@
+"""Which of the claims is the cause, and which are its consequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from preflight.explain.cause import Cause, Claim
+from preflight.explain.event import Authority, Event
+from preflight.explain.seen import Seen, earliest
+
+WHY = {
+    Authority.REFINED_TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
+    Authority.TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
+    Authority.ECHO: "connections break when the process at the other end stops",
+    Authority.SILENCE: "it is seen in healthy runs too",
+    Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
+}
+OTHERWISE = "it came later, or stands lower in the order in which failures lead to each other"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A cause and its claim."""
+
+    cause: Cause
+    claim: Claim
+
+
+def rank(seen: Seen, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
+    """Return the causes, best first, and the claims that are consequences of the best.
+
+    The earliest of the highest authority leads, unless another claim outranks it by name.
+    """
+    claims = [Ranked(cause, claim) for cause in causes if (claim := cause.judge(seen)) is not None]
+    first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
+    claims.sort(key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id))
+    outranked = {name for r in claims for name in r.cause.outranks}
+    leading = [r for r in claims if r.cause.id not in outranked] or claims[:1]
+    if not leading:
+        return (), ()
+    best = leading[0]
+    named = [best] + [r for r in leading[1:] if r.claim.authority <= Authority.TRANSPORT]
+    return tuple(named), tuple(r for r in claims if r not in named)
+
+
+def why_consequence(claim: Claim) -> str:
+    """Return why a claim follows from the best one."""
+    return WHY.get(claim.authority, OTHERWISE)
+
+
+def timeline(seen: Seen, limit: int) -> tuple[Event, ...]:
+    """Return the first event of every sign and rank that matter, in order, at most `limit`."""
+    chosen: dict[tuple[str, str], Event] = {}
+    per_sign: dict[str, int] = {}
+    for event in seen.failures():
+        if per_sign.get(event.sign, 0) < 3 and (event.sign, event.rank) not in chosen:
+            chosen[event.sign, event.rank] = event
+            per_sign[event.sign] = per_sign.get(event.sign, 0) + 1
+    return tuple(chosen.values())[:limit]

@@ -1,0 +1,183 @@
+"""One pass over the bytes of a log: lines that carry a sign become events, the rest is never decoded."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from preflight.explain import context
+from preflight.explain.cause import Cause, Sign
+from preflight.explain.event import Authority, Event
+from preflight.explain.phases import LOOK_BACK_BYTES, last_phase
+from preflight.explain.prefilter import compile_any
+from preflight.explain.prefix import Prefix, clean, read_prefix
+from preflight.explain.seen import TAIL_LINES, Seen, SourceState
+
+LINE_LIMIT = 2000  # of a longer line, what lies around the sign
+BEFORE_SIGN = 400
+WRAPPED = 1600  # a message that a terminal wrapped is read this far
+LONGEST_UNBROKEN = 1 << 20  # a line longer than this is read in pieces
+OVERLAP = 512
+TAIL_BYTES = 16 << 10
+TEXT_LIMIT = 400
+SATURATED = 4000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
+PHASES_PER_SOURCE = 1
+TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
+TRACEBACK_BYTES = 6000
+FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
+WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
+OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-timeout-minutes[= ](\d{1,8})")
+NUMBER = re.compile(r"\d{1,6}$")
+
+
+class Scanner:
+    """Reads any number of logs into one `Seen`."""
+
+    def __init__(self, causes: Iterable[Cause]) -> None:
+        self.seen = Seen()
+        self._signs: list[tuple[str, str, Authority | None, str]] = [
+            (sign.name, cause.id, sign.authority, sign.pattern) for cause in causes for sign in cause.signs
+        ]
+        self._signs += [(name, "", None, pattern) for name, pattern in context.PATTERNS.items()]
+        self._classify = re.compile("|".join(f"(?P<s{i}>{pattern})" for i, (*_, pattern) in enumerate(self._signs)), re.M)
+        self._open = set(range(len(self._signs)))
+        self._prefilter = compile_any(pattern for *_, pattern in self._signs)
+        self._order = 0
+        self._recent: deque[tuple[int, bytes]] = deque()
+        self._recent_bytes = 0
+
+    def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
+        """Read one log; chunks may end anywhere."""
+        source = SourceState(name)
+        if match := FILE_RANK.search(name):
+            source.file_rank = match[1] or match[2]
+        self.seen.sources.append(source)
+        self._recent.clear()
+        self._recent_bytes = 0
+        carry = b""
+        tail = b""
+        for chunk in chunks:
+            source.size_bytes += len(chunk)
+            block = carry + chunk if carry else chunk
+            cut = block.rfind(b"\n") + 1
+            if not cut and len(block) > LONGEST_UNBROKEN:
+                cut = len(block) - OVERLAP
+            carry = block[cut:]
+            if cut:
+                block = block[:cut]
+                self._block(source, block)
+                tail = (tail + block)[-TAIL_BYTES:] if len(block) < TAIL_BYTES else block[-TAIL_BYTES:]
+        if carry:
+            self._block(source, carry)
+            tail = (tail + carry)[-TAIL_BYTES:]
+        if source.failed_at is None and (phase := last_phase(list(self._recent))) is not None:
+            source.phases.append(phase)
+        source.tail = tuple(clean(line) for line in re.split(rb"[\r\n]+", tail)[-TAIL_LINES - 1 :] if line.strip())
+        return source
+
+    def _block(self, source: SourceState, block: bytes) -> None:
+        search, position, counted, line = self._prefilter.search, 0, 0, source.lines + 1
+        while (match := search(block, position)) is not None:
+            at = match.start()
+            start, end = _line_around(block, at, match.end())
+            line += block.count(b"\n", counted, start)
+            counted = max(counted, start)
+            if self._line(source, block, start, end, line):
+                search = self._prefilter.search
+            position = max(end, match.end(), at + 1)
+        self._recent.append((source.lines + 1, block))
+        source.lines += block.count(b"\n")
+        self._recent_bytes += len(block)
+        while self._recent_bytes > LOOK_BACK_BYTES and len(self._recent) > 1:
+            self._recent_bytes -= len(self._recent.popleft()[1])
+
+    def _line(self, source: SourceState, block: bytes, start: int, end: int, line: int) -> bool:
+        """Take one line; tell whether the prefilter was made anew."""
+        text = clean(block[start:end])
+        prefix = read_prefix(text)
+        if not prefix.rank and source.file_rank:
+            prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
+        changed = False
+        matches = [(int(m.lastgroup[1:]), m) for m in self._classify.finditer(text) if m.lastgroup]
+        has_sign = any(self._signs[index][1] for index, _ in matches)
+        for index, match in matches:
+            name, cause, authority, _ = self._signs[index]
+            self._order += 1
+            event = Event(
+                name, cause, authority or Authority.SILENCE, len(self.seen.sources) - 1, line, self._order, prefix.rank,
+                prefix.host, prefix.moment, _around(text, match.start(), match.end()), match[0],
+            )  # fmt: skip
+            if name in WAIT_SIGNS:
+                wait = self.seen.waits.read(clean(block[start : start + WRAPPED]), prefix.rank)
+                if wait is not None and wait.rank and not prefix.rank:
+                    event = replace(event, rank=wait.rank)
+            if authority is None:
+                self._context(event, text, block, start, has_sign)
+            else:
+                self._failure(source, event, block, start, line)
+            changed |= self._saturate(index, name)
+        return changed
+
+    def _failure(self, source: SourceState, event: Event, block: bytes, start: int, line: int) -> None:
+        self.seen.keep(event)
+        if event.authority is Authority.SILENCE:
+            return
+        if source.failed_at is None:
+            source.failed_at = event.order
+        if len(source.phases) < PHASES_PER_SOURCE:
+            first = source.lines + 1
+            phase = last_phase([*self._recent, (first, block[:start])])
+            if phase is not None:
+                source.phases.append(phase)
+
+    def _context(self, event: Event, text: str, block: bytes, start: int, has_sign: bool) -> None:
+        seen = self.seen
+        match event.sign:
+            case context.WORLD:
+                if number := NUMBER.search(event.match):
+                    seen.world_size = max(seen.world_size, int(number[0]))
+            case context.FRAMEWORK:
+                seen.frameworks.update(name for name, pattern in context.FRAMEWORKS if pattern.search(event.match))
+            case context.TIMEOUT_OPTION:
+                if found := OPTION_SECONDS.search(event.match):
+                    seen.timeout_options_s.append(float(found[1]) if found[1] else float(found[2]) * 60)
+            case context.NCCL_STEP | context.COLLECTIVE:
+                seen.starts.read(text, event.source, event.line)
+            case context.EXCEPTION:
+                raised = None if has_sign else context.read_exception(text)
+                before = block[max(0, start - TRACEBACK_BYTES) : start]
+                if raised is not None and TRACEBACK.search(before):
+                    seen.exceptions.append((event, raised))
+            case context.VISIBLE:
+                seen.visible = seen.visible or event.text
+        if event.sign == context.EXCEPTION:
+            seen.counts[event.sign] += 1
+        else:
+            seen.keep(event)
+
+    def _saturate(self, index: int, name: str) -> bool:
+        if self.seen.counts[name] < SATURATED or index not in self._open:
+            return False
+        self._open.discard(index)
+        self._prefilter = compile_any([self._signs[i][3] for i in sorted(self._open)] or ["a^"])
+        return True
+
+
+def _line_around(block: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return where the line around a match lies; of a long line, a stretch around it. A carriage return ends a line."""
+    low = max(0, at - LINE_LIMIT)
+    start = max(block.rfind(b"\n", low, at), block.rfind(b"\r", low, at)) + 1
+    if start == 0 and low > 0:
+        start = at - BEFORE_SIGN
+    high = end + LINE_LIMIT
+    ends = [i for i in (block.find(b"\n", end, high), block.find(b"\r", end, high)) if i >= 0]
+    return start, min(ends, default=min(high, len(block)))
+
+
+def _around(text: str, start: int, end: int) -> str:
+    if len(text) <= TEXT_LIMIT:
+        return text.strip()
+    low = max(0, min(start - TEXT_LIMIT // 3, len(text) - TEXT_LIMIT))
+    return text[low : low + TEXT_LIMIT].strip()

@@ -1,0 +1,57 @@
+"""What a timeout in the log is worth: which advice is useless, and where each framework takes a longer one."""
+
+from __future__ import annotations
+
+from preflight.explain.seen import Seen
+
+# facts 4.4; {s} seconds, {m} minutes.
+WHERE = {
+    "transformers": "training arguments: --ddp_timeout {s}",
+    "accelerate": (
+        "Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds={s}))])  "
+        "# from accelerate.utils import InitProcessGroupKwargs"
+    ),
+    "deepspeed": "export DEEPSPEED_TIMEOUT={m}   # minutes",
+    "lightning": "DDPStrategy(timeout=timedelta(seconds={s}))   # FSDPStrategy and DeepSpeedStrategy take it too",
+    "megatron": "--distributed-timeout-minutes {m}",
+    "torchtitan": "--comm.train_timeout_seconds {s}",
+    "mmengine": "env_cfg = dict(dist_cfg=dict(backend='nccl', timeout={s}))",
+    "torch": "torch.distributed.init_process_group(..., timeout=timedelta(seconds={s}))",
+}
+FACTOR = 4
+SHORTEST_S = 7200
+
+
+def longer_timeout(seen: Seen) -> tuple[str, ...]:
+    """Return how to raise the timeout well beyond the one that the run died at, in the user's framework."""
+    died_at_s = seen.timeout_ms() // 1000
+    wanted_s = max(SHORTEST_S, died_at_s * FACTOR)
+    names = [name for name, _ in seen.frameworks.most_common(2) if name in WHERE] or ["torch"]
+    lines = [f"    {WHERE[name].format(s=wanted_s, m=wanted_s // 60)}" for name in names]
+    return (f"Only if the waiting is legitimate, raise the timeout well above it, to {wanted_s} s:", *lines)
+
+
+def useless_advice(seen: Seen) -> tuple[str, ...]:
+    """Return what the log's own timeout makes of advice to "raise the timeout"."""
+    died_at_ms = seen.timeout_ms()
+    if not died_at_ms:
+        return ()
+    died_at_s = died_at_ms / 1000
+    notes = [
+        f"A timeout of {died_at_s:g} s or less is useless: the run died at {died_at_ms:,} ms, so that is what it already had"
+        + (" (ddp_timeout=1800, often advised, is exactly that)." if died_at_s == 1800 else ".")
+    ]
+    for option_s in sorted(set(seen.timeout_options_s)):
+        if option_s > died_at_s:
+            notes.append(
+                f"The log mentions a timeout of {option_s:g} s, but the run died at {died_at_s:g} s: "
+                "the option did not reach init_process_group."
+            )
+        elif option_s != 1800 or died_at_s != 1800:
+            notes.append(f"The timeout of {option_s:g} s that the log mentions is useless for the same reason.")
+    return tuple(notes)
+
+
+def duration(ms: int) -> str:
+    """Return 1800000 as `30 min`, 8000 as `8 s`."""
+    return f"{ms / 60000:g} min" if ms % 60000 == 0 else f"{ms / 1000:g} s"

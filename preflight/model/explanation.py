@@ -1,0 +1,95 @@
+"""What `preflight explain` found out about a failed or hung run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+SCHEMA_VERSION = 1
+
+
+class ExplainVerdict(str, Enum):
+    """How an explanation can end."""
+
+    CAUSE_NAMED = "cause_named"
+    HEALTHY = "healthy"
+    NOT_ENOUGH_EVIDENCE = "not_enough_evidence"
+
+
+class Confidence(str, Enum):
+    """How far a cause is proved by the log."""
+
+    HIGH = "high"  # the log says so in so many words
+    MEDIUM = "medium"  # it follows from what the log says
+    LOW = "low"  # it fits, and so would other things
+
+
+EXIT_CODES = {
+    ExplainVerdict.HEALTHY: 0,
+    ExplainVerdict.CAUSE_NAMED: 1,
+    ExplainVerdict.NOT_ENOUGH_EVIDENCE: 3,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A line of the log, and what it says; `time`, `rank` and `host` are empty where the line does not tell."""
+
+    source: str
+    line: int
+    rank: str
+    host: str
+    time: str
+    text: str
+    means: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCause:
+    """A cause, with what proves it and what to do."""
+
+    cause: str
+    verdict: str  # one sentence
+    confidence: Confidence
+    because: str  # what the confidence rests on
+    evidence: tuple[Quote, ...]
+    remedy: str  # one step a line
+    confirm_with: str
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """Something else that was seen, and why it followed from the cause."""
+
+    cause: str
+    what: str
+    why: str
+    ranks: tuple[str, ...]
+    evidence: tuple[Quote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """One log and how much of it was read; `note` says what could not be read."""
+
+    name: str
+    size_bytes: int
+    lines: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer to "what killed this run"."""
+
+    schema_version: int
+    verdict: ExplainVerdict
+    exit_code: int
+    summary: str  # one sentence
+    causes: tuple[NamedCause, ...]  # best first
+    consequences: tuple[Consequence, ...]
+    timeline: tuple[Quote, ...]
+    notes: tuple[str, ...]
+    capture_next: tuple[str, ...]  # what to switch on so that the next failure tells more
+    sources: tuple[SourceRead, ...]
