@@ -33,11 +33,12 @@ PATTERNS: dict[str, str] = {
         r"NET/(?:IB|Socket) ?: Using \[|NVLS multicast support|Channel \d{1,3}/\d{1,3} :|Setting affinity for GPU|"
         r"via (?:P2P|SHM|NET|direct)[/ ]|Destroy COMPLETE"
     ),
+    PROGRESS: r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
     COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
     EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
-    ABORTED: r"Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
+    ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
     FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|\[launch\.py:|deepspeed/runtime|"
     r"lightning|accelerate/|megatron/|Megatron|xtuner|mmengine|torchtitan|axolotl|swift/",
 }
@@ -58,7 +59,7 @@ ECHO_TYPES = re.compile(
     r"ConnectionAbortedError|BrokenPipeError|EOFError|TimeoutError|ReadTimeout\w*|WriteTimeout\w*|RendezvousError|Rendezvous\w+Error|"
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|SystemExit|KeyboardInterrupt|SignalException|"
     r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|EngineDeadError|AsyncEngineDeadError|"
-    r"CancelledError|Empty|MultipleFailures|RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*)$"
+    r"CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*)$"
 )
 ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"

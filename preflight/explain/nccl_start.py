@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 PROCESS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):\d{1,8}[ :]")
@@ -28,6 +29,7 @@ class Starts:
 
     steps: dict[str, int] = field(default_factory=dict)
     last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line
+    collectives: Counter[str] = field(default_factory=Counter)
 
     def read(self, text: str, source: int, line: int) -> None:
         """Take a line of NCCL's INFO output."""
@@ -39,6 +41,7 @@ class Starts:
             if pattern.search(text):
                 self.steps[key] = max(number, self.steps.get(key, -1))
                 self.last_line[key] = (source, text, line)
+                self.collectives[key] += number == COLLECTIVE
 
     def unfinished(self) -> tuple[str, ...]:
         """Return the processes that began and never completed a communicator."""

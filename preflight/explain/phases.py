@@ -23,8 +23,7 @@ class Phase(str, Enum):
 # Case matters: the bytes are searched for as they stand.
 WORDS: dict[Phase, tuple[str, ...]] = {
     Phase.SAVING: (
-        r"[Ss]aving (?:the )?(?:newly |final |full |merged |current |last |best |best-performing |training |LoRA |lora )*"
-        r"(?:created )?(?:merged )?(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)",
+        r"[Ss]aving (?:[\w-]{1,20} ){0,5}(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)",
         r"[Ss]ave (?:model|checkpoint|state) ",
         r"Retrieving full model state dict",
         r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|save_16bit_model|save_fsdp",

@@ -33,6 +33,7 @@ def rank(seen: Seen, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple
     The earliest of the highest authority leads, unless another claim outranks it by name.
     """
     claims = [Ranked(cause, claim) for cause in causes if (claim := cause.judge(seen)) is not None]
+    claims = [r for r in claims if not _is_noise_of_the_end(seen, r.claim)]
     first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
     claims.sort(key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id))
     outranked = {name for r in claims for name in r.cause.outranks}
@@ -42,6 +43,12 @@ def rank(seen: Seen, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple
     best = leading[0]
     named = [best] + [r for r in leading[1:] if r.claim.authority <= Authority.TRANSPORT]
     return tuple(named), tuple(r for r in claims if r not in named)
+
+
+def _is_noise_of_the_end(seen: Seen, claim: Claim) -> bool:
+    """Tell whether a claim rests on echoes that all came after the job had succeeded: every job ends like that."""
+    done = min((event.order for event in seen.successes()), default=None)
+    return done is not None and claim.authority >= Authority.ECHO and all(event.order > done for event in claim.events)
 
 
 def why_consequence(claim: Claim) -> str:

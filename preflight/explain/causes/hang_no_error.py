@@ -5,34 +5,35 @@ from __future__ import annotations
 from preflight.explain.cause import Cause, Claim, Remedy
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
 from preflight.explain.nccl_start import COLLECTIVE, COMPLETE, STEPS
+from preflight.explain.phases import Phase
 from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
 ID = "hang_no_error"
-TAIL_IS = 12  # NCCL's lines have to be the last ones of a log, or it went on
+NEAR_END = 40  # lines after NCCL's last one: a log that has more went on
+FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(seen: Seen) -> Claim | None:
     """Claim a log that ends in NCCL's start-up or in its first collective, without an error and without an end."""
-    if seen.failures() or seen.exceptions or seen.successes() or not seen.starts.steps:
+    if seen.failures() or seen.exceptions or seen.successes() or seen.has("context.progress"):
         return None
-    steps = seen.starts.steps
-    unfinished = seen.starts.unfinished()
-    if unfinished and len(unfinished) == len(steps):
-        step = max(steps[key] for key in unfinished)
-    elif not unfinished and all(step == COLLECTIVE for step in steps.values()):
+    starts = seen.starts
+    if not starts.steps or seen.phase(Phase.TRAINING) is not None:
+        return None
+    if len(starts.unfinished()) == len(starts.steps):
+        step = max(starts.steps.values())
+    elif not starts.unfinished() and 0 < max(starts.collectives.values()) <= FEW:
         step = COLLECTIVE
     else:
         return None
-    key = next(key for key, reached in steps.items() if reached == step)
-    source, text, line = seen.starts.last_line[key]
-    tail = seen.sources[source].tail
-    if not any(text.strip()[-60:] in shown for shown in tail[-TAIL_IS:]):
+    source, text, line = max(starts.last_line.values(), key=lambda last: (last[0], last[2]))
+    if seen.sources[source].lines - line > NEAR_END:
         return None
     event = Event("hang.last", ID, Authority.SILENCE, source, line, 0, UNKNOWN, UNKNOWN, Moment(), text.strip()[:400])
     done, _, next_ = STEPS[step]
     verdict = f"The log stops without an error: a process {done} and then waited for {next_}."
-    because = f"{len(steps)} processes got that far, none further; a log that was copied too early would look the same"
+    because = f"none of {len(starts.steps)} processes got any further; a log that was copied too early would look the same"
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(step),))
 
 

@@ -26,21 +26,22 @@ def judge(seen: Seen) -> Claim | None:
     waits = [wait for wait in seen.waits.all() if wait.op]
     if not _all_arrived_at_the_first(seen, waits):
         return None
-    because = f"all {len(waits)} ranks wait in collective {waits[0].seq}, and none has ever completed one"
+    because = f"all ranks wait in collective {waits[0].seq}, and none has come any further"
     caught = seen.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
 
 
 def _all_arrived_at_the_first(seen: Seen, waits: list[Wait]) -> bool:
-    ranks = {wait.rank for wait in waits if wait.rank.isdigit()}
+    # A rank that aborted itself (-6) was ended by its own watchdog: it had arrived and waited as well.
+    aborted = {event.rank for event in seen.of("context.aborted")}
+    ranks = {rank for rank in {wait.rank for wait in waits} | aborted if rank.isdigit()}
     first = [w for w in waits if 0 <= w.seq <= FIRST_NUMBERS and w.last_completed in (-2, -1, 0, w.seq - 1)]
     if len(ranks) < 2 or len(first) != len(waits) or len({w.seq for w in waits}) != 1:
         return False
     if find_mismatch(waits) or behind(waits) or any(w.last_completed > 0 for w in waits):
         return False
     world = max(seen.world_size, *(int(rank) + 1 for rank in ranks))
-    # Without any word on completed work, only the very first number proves that nothing ever came through.
-    return len(ranks) == world and (waits[0].seq == 1 or any(w.last_completed == -1 for w in waits))
+    return len(ranks) == world
 
 
 def remedy(_seen: Seen, _claim: Claim) -> Remedy:
