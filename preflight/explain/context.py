@@ -18,6 +18,7 @@ COLLECTIVE = "context.collective"
 SAVE_FRAME = "context.save_frame"
 DATA_FRAME = "context.data_frame"
 ABORTED = "context.aborted"
+TRACEBACK = "context.traceback"
 
 PATTERNS: dict[str, str] = {
     SUCCESS: (
@@ -37,6 +38,7 @@ PATTERNS: dict[str, str] = {
     COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
+    TRACEBACK: r"Traceback \(most recent call last\)",
     EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
     ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
     FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|\[launch\.py:|deepspeed/runtime|"

@@ -14,8 +14,8 @@ class Authority(IntEnum):
     HARDWARE = 1  # nothing in software produces these
     KILLED = 2  # the scheduler or the kernel says so
     OWN_ERROR = 3  # one rank's own error: the others can only wait for it or lose it
-    UNEXPLAINED_DEATH = 4  # a process ended by a signal, with no word of its own
-    SETUP = 5  # printed by the rank that has the problem, before anything hangs
+    SETUP = 4  # printed by the rank that has the problem, before anything hangs
+    UNEXPLAINED_DEATH = 5  # a process ended by a signal, with no word of its own; wrappers kill what has failed already
     MISMATCH = 6
     TRANSPORT = 7  # usually a cause, but it can be the echo of a peer that died
     REFINED_TIMEOUT = 8  # a timeout whose beginning the log explains

@@ -49,7 +49,7 @@ WORDS: dict[Phase, tuple[str, ...]] = {
         r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)",
         r"[Pp]re-?processing",
         r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset",
-        r"(?:examples|samples|docs|records|files|rows)/s",
+        r"(?:examples|samples|docs|records|files|rows|[KMG]?B)/s",
         r"Downloading (?:data|shards|builder|readme|and preparing)",
     ),
     Phase.LOADING: (
@@ -72,6 +72,7 @@ WORDS: dict[Phase, tuple[str, ...]] = {
 LAST = compile_last(word for words in WORDS.values() for word in words)
 KINDS = tuple((phase, re.compile("|".join(words))) for phase, words in WORDS.items())
 FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d+)/\1 \[")
+BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
 LINE_LIMIT = 600
 LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
 LOOK_BACK_BYTES = 8 << 20
@@ -84,6 +85,17 @@ class PhaseSeen:
     phase: Phase
     text: str
     line: int
+
+
+def bar_elapsed_s(text: str) -> float | None:
+    """Return how long the progress bar of a line had run, in seconds; None where the line has no bar."""
+    matches = BAR.findall(text)
+    if not matches:
+        return None
+    seconds = 0.0
+    for part in matches[-1].split(":"):
+        seconds = seconds * 60 + int(part)
+    return seconds
 
 
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseSeen | None:

@@ -115,22 +115,27 @@ class Scanner:
                     event = replace(event, rank=wait.rank)
             if authority is None:
                 self._context(event, text, block, start, has_sign)
+                if name == context.TRACEBACK:
+                    self._note_phase(source, block, start)
             else:
-                self._failure(source, event, block, start, line)
+                self._failure(source, event, block, start)
             changed |= self._saturate(index, name)
         return changed
 
-    def _failure(self, source: SourceState, event: Event, block: bytes, start: int, line: int) -> None:
+    def _failure(self, source: SourceState, event: Event, block: bytes, start: int) -> None:
         self.seen.keep(event)
         if event.authority is Authority.SILENCE:
             return
         if source.failed_at is None:
             source.failed_at = event.order
-        if len(source.phases) < PHASES_PER_SOURCE:
-            first = source.lines + 1
-            phase = last_phase([*self._recent, (first, block[:start])])
-            if phase is not None:
-                source.phases.append(phase)
+        self._note_phase(source, block, start)
+
+    def _note_phase(self, source: SourceState, block: bytes, end: int) -> None:
+        if len(source.phases) >= PHASES_PER_SOURCE:
+            return
+        phase = last_phase([*self._recent, (source.lines + 1, block[:end])])
+        if phase is not None:
+            source.phases.append(phase)
 
     def _context(self, event: Event, text: str, block: bytes, start: int, has_sign: bool) -> None:
         seen = self.seen

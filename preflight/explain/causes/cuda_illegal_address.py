@@ -11,7 +11,7 @@ CAUSE = Cause(
     signs=(
         Sign('illegal.access', r"illegal memory access|cudaErrorIllegalAddress|Invalid __(?:global|shared|local)__ (?:read|write)|CUDA_ERROR_ILLEGAL_ADDRESS", Authority.OWN_ERROR, 'a GPU kernel touched memory that is not its own'),
         Sign('illegal.assert', r"device-side assert|cudaErrorAssert|Assertion `[^\n`]{1,120}` failed\.?$", Authority.OWN_ERROR, 'a GPU kernel found an index or value out of range'),
-        Sign('illegal.other', r"misaligned address|unspecified launch failure|cudaErrorLaunchFailure|an illegal instruction was encountered|invalid program counter|CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned", Authority.OWN_ERROR, 'a GPU kernel failed'),
+        Sign('illegal.other', r"misaligned address|unspecified launch failure|cudaErrorLaunchFailure|invalid program counter|CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned", Authority.OWN_ERROR, 'a GPU kernel failed'),
         Sign('illegal.xid', r"NVRM: Xid \([^)\n]{1,60}\): (?:13|31|43|45)\b", Authority.OWN_ERROR, 'the driver stopped a program for what its kernel did (Xid 13, 31, 43 or 45)'),
     ),
     judge=by_signs('cuda_illegal_address', 'A GPU kernel of {who}{host} crashed (illegal memory access or a failed device-side assertion); the other ranks only lost it.'),

@@ -9,7 +9,7 @@ CAUSE = Cause(
     id='dataset_worker_died',
     promise='Training reads its data through helper processes. One of them died, mostly for want of memory.',
     signs=(
-        Sign('dataset.loader', r"DataLoader worker \(pid[^)\n]{0,60}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after", Authority.OWN_ERROR, 'a data-loader worker died'),
+        Sign('dataset.loader', r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after", Authority.OWN_ERROR, 'a data-loader worker died'),
         Sign('dataset.map', r"One of the subprocesses has abruptly died|A process in the process pool was terminated abruptly|BrokenProcessPool|[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)", Authority.OWN_ERROR, 'a process that prepares the data set died'),
     ),
     judge=by_signs('dataset_worker_died', 'A worker process that prepares data died ({who}{host}); its rank followed, and the others lost it.'),

@@ -11,6 +11,7 @@ from preflight.model.explanation import Confidence
 
 ID = "hang_no_error"
 NEAR_END = 40  # lines after NCCL's last one: a log that has more went on
+SOME = 2  # processes: of a single one the log may simply hold no more
 FEW = 4  # collectives; more of them mean that data did flow
 
 
@@ -19,7 +20,7 @@ def judge(seen: Seen) -> Claim | None:
     if seen.failures() or seen.exceptions or seen.successes() or seen.has("context.progress"):
         return None
     starts = seen.starts
-    if not starts.steps or seen.phase(Phase.TRAINING) is not None:
+    if len(starts.steps) < SOME or seen.phase(Phase.TRAINING) is not None:
         return None
     if len(starts.unfinished()) == len(starts.steps):
         step = max(starts.steps.values())

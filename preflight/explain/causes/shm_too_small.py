@@ -10,7 +10,7 @@ CAUSE = Cause(
     promise='Processes on one machine hand data to each other through /dev/shm, a memory area that Docker limits to 64 MB unless told otherwise.',
     signs=(
         Sign('shm.nccl', r"Error while creating shared memory segment|failed to extend \S{0,60}(?:/dev/shm|nccl-)|[Cc]all to posix_fallocate failed|failed to extend /dev/shm|Error: failed to extend|/dev/shm[^\n]{0,80}No space left", Authority.SETUP, 'NCCL could not get shared memory in /dev/shm'),
-        Sign('shm.loader', r"insufficient shared memory|out of shared memory\. Please|DataLoader worker \(pid[^)\n]{1,40}\) is killed by signal: Bus error|unable to (?:open|write to|mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|unable to write to file </torch_", Authority.OWN_ERROR, 'a data-loader worker ran out of shared memory'),
+        Sign('shm.loader', r"insufficient shared memory|out of shared memory\. Please|DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|unable to (?:open|write to|mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|unable to write to file </torch_", Authority.OWN_ERROR, 'a data-loader worker ran out of shared memory'),
         Sign('shm.sigbus', r"exitcode ?: ?-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|Bus error(?: +\(core dumped\)|: +\d|$)|return code = -7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error", Authority.UNEXPLAINED_DEATH, 'a process died of a bus error, as a full /dev/shm causes'),
     ),
     judge=by_signs('shm_too_small', 'Shared memory (/dev/shm){host} is too small: {who} could not get its part of it.'),
