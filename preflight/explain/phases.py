@@ -18,6 +18,7 @@ class Phase(str, Enum):
     LOADING = "loading the model"
     EVALUATING = "evaluating"
     TRAINING = "training"
+    FINISHED = "at the end of training"
 
 
 # Case matters: the bytes are searched for as they stand.
@@ -71,7 +72,7 @@ WORDS: dict[Phase, tuple[str, ...]] = {
 }
 LAST = compile_last(word for words in WORDS.values() for word in words)
 KINDS = tuple((phase, re.compile("|".join(words))) for phase, words in WORDS.items())
-FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d+)/\1 \[")
+FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d{1,9})/\1 \[")
 BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
 LINE_LIMIT = 600
 LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
@@ -101,30 +102,36 @@ def bar_elapsed_s(text: str) -> float | None:
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseSeen | None:
     """Return the last phase that a log names; `blocks` are (number of their first line, bytes), in order.
 
-    A bar at 100 % is looked through: it is drawn once more after whatever came last.
+    A training bar at its end is looked through, as it is drawn once more after whatever came last; where nothing but
+    training lies behind it, training had just finished.
     """
+    finished: PhaseSeen | None = None
     for first_line, block in reversed(blocks):
         end = len(block)
         for _ in range(LOOK_THROUGH):
             match = LAST.search(block[:end])
             if match is None:
                 break
-            at = match.end()
-            start = max(block.rfind(b"\n", max(0, at - LINE_LIMIT), at), block.rfind(b"\r", max(0, at - LINE_LIMIT), at)) + 1
-            start = start or max(0, at - LINE_LIMIT)
-            stop = min((i for i in (block.find(b"\n", at), block.find(b"\r", at)) if i >= 0), default=len(block))
-            text = clean(block[start : min(stop, at + LINE_LIMIT)])
-            found = _kind(text)
-            if found is not None:
-                return PhaseSeen(found, text, first_line + block.count(b"\n", 0, start))
+            start, text = _line_at(block, match.end())
+            line = first_line + block.count(b"\n", 0, start)
+            kind = _kind(text)
+            if kind is Phase.FINISHED:
+                finished = finished or PhaseSeen(kind, text, line)
+            elif kind is not None:
+                return finished if finished is not None and kind is Phase.TRAINING else PhaseSeen(kind, text, line)
             end = start
-            if end <= 0:
-                break
-    return None
+    return finished
+
+
+def _line_at(block: bytes, at: int) -> tuple[int, str]:
+    low = max(0, at - LINE_LIMIT)
+    start = max(block.rfind(b"\n", low, at), block.rfind(b"\r", low, at)) + 1 or low
+    ends = [i for i in (block.find(b"\n", at, at + LINE_LIMIT), block.find(b"\r", at, at + LINE_LIMIT)) if i >= 0]
+    return start, clean(block[start : min(ends, default=at + LINE_LIMIT)])
 
 
 def _kind(text: str) -> Phase | None:
     for phase, pattern in KINDS:
-        if pattern.search(text) and not (phase is Phase.TRAINING and FULL_BAR.search(text)):
-            return phase
+        if pattern.search(text):
+            return Phase.FINISHED if phase is Phase.TRAINING and FULL_BAR.search(text) else phase
     return None

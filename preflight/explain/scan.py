@@ -23,7 +23,7 @@ OVERLAP = 512
 TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
 SATURATED = 4000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
-PHASES_PER_SOURCE = 1
+TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
 TRACEBACK_BYTES = 6000
 FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
@@ -115,7 +115,8 @@ class Scanner:
                     event = replace(event, rank=wait.rank)
             if authority is None:
                 self._context(event, text, block, start, has_sign)
-                if name == context.TRACEBACK:
+                if name == context.TRACEBACK and source.failed_at is None and self.seen.counts[name] <= TRACEBACKS:
+                    source.phases.clear()
                     self._note_phase(source, block, start)
             else:
                 self._failure(source, event, block, start)
@@ -128,11 +129,10 @@ class Scanner:
             return
         if source.failed_at is None:
             source.failed_at = event.order
-        self._note_phase(source, block, start)
+            source.phases.clear()  # a traceback before it was somebody else's
+            self._note_phase(source, block, start)
 
     def _note_phase(self, source: SourceState, block: bytes, end: int) -> None:
-        if len(source.phases) >= PHASES_PER_SOURCE:
-            return
         phase = last_phase([*self._recent, (source.lines + 1, block[:end])])
         if phase is not None:
             source.phases.append(phase)

@@ -11,6 +11,7 @@ from preflight.explain.watchdog import behind_by_seq, find_mismatch
 from preflight.model.explanation import Confidence
 
 ID = "checkpoint_save_timeout"
+GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
 SLOW = "Saving a checkpoint took longer than the collective timeout of {timeout}: the other ranks waited for the save."
 DEADLOCK = (
     "A save that only some ranks entered: they stand in different collectives, so this is a deadlock that no timeout cures."
@@ -23,6 +24,9 @@ def judge(seen: Seen) -> Claim | None:
     if not timeouts:
         return None
     phase = seen.phase(Phase.SAVING)
+    confidence = Confidence.MEDIUM
+    if phase is None and {wait.op for wait in seen.waits.all() if wait.op} & GATHERS:
+        phase, confidence = seen.phase(Phase.FINISHED), Confidence.LOW
     frames = seen.of("context.save_frame")
     if phase is None and not frames:
         return None
@@ -34,7 +38,7 @@ def judge(seen: Seen) -> Claim | None:
     else:
         because = f"a rank stands in a save when the timeout comes: {frames[0].text.strip()[:100]}"
     verdict = DEADLOCK if is_deadlock else SLOW.replace("{timeout}", duration(timeout_ms) if timeout_ms else "the group")
-    return Claim(Authority.REFINED_TIMEOUT, timeouts, Confidence.MEDIUM, because, verdict, ("deadlock",) if is_deadlock else ())
+    return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict, ("deadlock",) if is_deadlock else ())
 
 
 def remedy(seen: Seen, claim: Claim) -> Remedy:

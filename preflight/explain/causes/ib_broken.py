@@ -15,8 +15,11 @@ LOCAL = "The InfiniBand library refused a call of {who}{host}: a limit, the driv
 def judge(seen: Seen) -> Claim | None:
     """Claim whatever came first: a refused call is the machine's own, a lost packet the path's."""
     events = seen.best(ID)
-    if not events or events[0].authority is Authority.ECHO:
-        return None
+    if not events or (events[0].authority is Authority.ECHO and seen.successes()):
+        return None  # NCCL passes over devices that it can't open
+    if events[0].authority is Authority.ECHO:
+        because = "the card reports requests that were dropped; it does so when the peer is gone too"
+        return Claim(Authority.ECHO, events, Confidence.LOW, because, said(PATH, events))
     is_local = events[0].sign == "ib.verbs"
     because = "NCCL prints what the InfiniBand library returned"
     return Claim(events[0].authority, events, Confidence.HIGH, because, said(LOCAL if is_local else PATH, events))
@@ -74,10 +77,16 @@ CAUSE = Cause(
         ),
         Sign(
             "ib.verbs",
-            r"[Cc]all to (?:wrap_)?ibv_\w{3,40} failed|ibv_\w{3,40}(?:\(\))? failed|"
-            r"NET/IB[^\n]{0,40}(?:Unable to|[Ff]ailed to) (?:open|query|create|register|modify)",
+            r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
+            r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\(\))? failed",
             Authority.SETUP,
             "a call into the InfiniBand library failed",
+        ),
+        Sign(
+            "ib.open",
+            r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device",
+            Authority.ECHO,
+            "an InfiniBand device could not be opened; NCCL goes on without it",
         ),
         Sign(
             "ib.async",

@@ -20,6 +20,8 @@ def judge(seen: Seen) -> Claim | None:
     lag = find_lag(seen.recordings)
     if not events and lag is None:
         return None
+    if events and events[0].authority is Authority.ECHO and len(seen.by_cause) > 1:
+        return None  # torch says the same after an error that is no timeout
     waits = [wait for wait in seen.waits.all() if wait.op or wait.last_enqueued != -2]
     if lag is not None:
         because = (
@@ -101,10 +103,15 @@ CAUSE = Cause(
         ),
         Sign(
             "watchdog.failed",
-            r"Some NCCL operations have failed or timed out|To avoid (?:data|this) inconsistency|"
             r"collective operation timeout|timed out in blocking wait|before timing out",
             Authority.TIMEOUT,
-            "torch takes the process down after a timeout",
+            "a collective did not finish in time",
+        ),
+        Sign(
+            "watchdog.teardown",
+            r"Some NCCL operations have failed|To avoid (?:data|this) inconsistency",
+            Authority.ECHO,
+            "torch takes the process down after a timeout or an error",
         ),
         Sign(
             "watchdog.received_dump",

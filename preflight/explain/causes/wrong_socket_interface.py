@@ -13,6 +13,7 @@ ID = "wrong_socket_interface"
 ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
 PRIVATE = re.compile(r"127\.|172\.17\.|169\.254\.")
 USING = re.compile(r"Using (?:interface |\[0\])?(lo|docker\d+|virbr\d+|br-\w{1,12}|veth\w{1,12}|cni\d+|flannel\S{1,6}):")
+NEAR_END = 10
 MISSING = "The network interface that was asked for does not exist or has no address{host} ({who})."
 UNREACHED = "{who}{host} could not reach another rank's address: the wrong network interface, a firewall, or a rank that was gone."
 HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a job of several machines."
@@ -33,7 +34,7 @@ def judge(seen: Seen) -> Claim | None:
             return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, said(UNREACHED, events))
         because = "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
         return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, said(UNREACHED, events))
-    return _by_choice(events)
+    return _by_choice(events) or _by_retries(seen)
 
 
 def _by_choice(events: tuple[Event, ...]) -> Claim | None:
@@ -46,6 +47,15 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
     name = match[1] if match else "lo"
     because = f"{len(hosts)} hosts chose {name}, and nothing followed"
     return Claim(Authority.SILENCE, tuple(chosen), Confidence.LOW, because, HIDDEN.replace("{name}", name))
+
+
+def _by_retries(seen: Seen) -> Claim | None:
+    """Retries are usual while ranks start; they are the cause where the log ends in them."""
+    retries = seen.of("interface.retried")
+    if not retries or seen.successes() or seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
+        return None
+    because = "the log ends in refused connections"
+    return Claim(Authority.SILENCE, retries, Confidence.LOW, because, said(UNREACHED, retries))
 
 
 def remedy(_seen: Seen, claim: Claim) -> Remedy:
@@ -79,7 +89,7 @@ CAUSE = Cause(
             "interface.connect",
             r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|unreachable|assign)|"
             r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|route|timed out|unreachable|assign|failed with error)|"
-            r"[Cc]all to connect (?:timeout|failed|to)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
+            r"[Cc]all to connect (?:timeout|failed)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
             Authority.TRANSPORT,
             "a connection to another rank's address could not be made",
         ),
@@ -89,6 +99,12 @@ CAUSE = Cause(
             r"[Gg]loo[^\n]{0,60}(?:connect|address)[^\n]{0,40}(?:refused|No route|timed out|unreachable)",
             Authority.TRANSPORT,
             "a connection to another rank's address could not be made",
+        ),
+        Sign(
+            "interface.retried",
+            r"[Cc]all to connect returned [^\n]{0,40}(?:refused|route|timed out|unreachable)",
+            Authority.SILENCE,
+            "a connection to another rank was refused, and tried again",
         ),
         Sign(
             "interface.using",
