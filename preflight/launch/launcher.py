@@ -51,12 +51,13 @@ def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch:
     with open(spec_path(spec.run_dir), "w", encoding="utf-8") as file:
         json.dump(encode(spec), file)
     processes.adopt_orphans()
+    others = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
     agent = _start_agent(spec, environ)
     try:
         _take_in(agent, fifo, spec, launched, watch, kill_at)
     finally:
-        survivors = processes.kill_tree(agent.pid, KILL_WAIT_S)
+        survivors = processes.kill_descendants(others, KILL_WAIT_S)
         agent.poll()
         os.close(fifo)
     if survivors:

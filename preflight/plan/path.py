@@ -32,7 +32,7 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
 
     UsageError where they don't fit together or name what is not there.
     """
-    name, module = parse_backend(backend) if backend else ("", "")
+    name, module = parse_backend(backend) if backend is not None else ("", "")
     if name and name != "nccl":
         return _without_gpus(name, module, gpus, nproc, cpu_path=False)
     if not name and not has_nvidia_hardware(node) and gpus is None:
