@@ -144,6 +144,10 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
         run.launched.problem = f"{error} at {run.launched.running or 'the start of torchrun'}"
     except PreflightError as error:
         run.launched.problem = str(error)
+    except OSError as error:
+        run.launched.problem = f"the ranks could not be run: {error}"
+    except Exception as error:  # noqa: BLE001  what the ranks reported until then is not lost with it
+        run.launched.problem = f"a defect in preflight: {type(error).__name__}: {error}"
     run.durations_s["start of the ranks"] = run.launched.ready_after_s
     run.durations_s["trials"] = time.monotonic() - since - run.launched.ready_after_s
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -19,10 +18,10 @@ from preflight.model.run import Profile
 from preflight.render.text import Style, clean
 from preflight.system.files import check_writable, set_aside, write_atomically
 from preflight.system.signals import raise_on_signals
+from preflight.system.streams import knows_unicode, open_missing_streams, to_stderr, to_stdout
 
 if TYPE_CHECKING:
     from preflight import app as application
-    from preflight.launch.launcher import Launched
     from preflight.system.machine import Machine
 
 PROGRAM = "preflight"
@@ -88,7 +87,12 @@ def check(
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None,
     )  # fmt: skip
     _check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
-    checked = _run(request, sysroot)
+    try:
+        checked = _run(request, sysroot)
+    except Exception as error:
+        if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may source what an earlier run found
+            _set_aside(env_out)
+        raise
     _write_and_print(checked, json, env_out, report)
 
 
@@ -149,27 +153,29 @@ def checks() -> None:
     from preflight.judge.check import all_checks, describe  # noqa: PLC0415
     from preflight.render.checks import render_checks  # noqa: PLC0415
 
-    _print(render_checks([describe(check) for check in all_checks()], _style()))
+    to_stdout(render_checks([describe(check) for check in all_checks()], _style()))
 
 
 @app.callback(invoke_without_command=True)
 def _global(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
-        _print(f"{PROGRAM} {__version__}\n")
+        to_stdout(f"{PROGRAM} {__version__}\n")
         raise typer.Exit(0)
 
 
 def main() -> NoReturn:
     """Run the command line and exit: never with a traceback, and never with 1 for what is not a verdict."""
+    open_missing_streams()
     try:
         raise_on_signals()
         code = app(standalone_mode=False)
-        _flush()
         code = code if isinstance(code, int) else 0
     except typer.TyperException as error:
         code = _fail(2, f"{_first_line(error)} (see {PROGRAM} --help)")
     except PreflightError as error:
         code = _fail(error.exit_code, str(error))
+    except SystemExit:
+        code = 0  # typer's answer to a reader of --help that went away: its 1 would be a verdict
     except Exception as error:  # noqa: BLE001  Python's own exit code for it, 1, would reject a good node
         code = _fail(3, f"a defect in preflight: {type(error).__name__}: {error}")
     # Nothing is left to clean up, and a closed stdout must not have the last word through the interpreter's exit.
@@ -178,36 +184,15 @@ def main() -> NoReturn:
 
 def _run(request: application.Request, sysroot: str | None) -> application.Checked:
     from preflight import app as application  # noqa: PLC0415
+    from preflight.launch.progress import Progress  # noqa: PLC0415
     from preflight.plan.profiles import DEADLINE_S  # noqa: PLC0415
     from preflight.system.questions import live_machine  # noqa: PLC0415
 
-    progress = _Progress(request.deadline_s or DEADLINE_S[request.profile])
+    progress = Progress(request.deadline_s or DEADLINE_S[request.profile])
     try:
         return application.check(request, _machine(sysroot), live_machine(), os.environ, progress.show, STARTED_AT)
     finally:
         progress.clear()
-
-
-class _Progress:
-    """The progress line on stderr, only where that is a terminal."""
-
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        self._shown = ""
-
-    def show(self, launched: Launched) -> None:
-        if not sys.stderr.isatty():
-            return
-        from preflight.launch.progress import progress_line  # noqa: PLC0415
-
-        line = progress_line(launched, self._deadline_s, shutil.get_terminal_size().columns)
-        if line != self._shown:
-            self._shown = line
-            _to_stderr(f"\r\033[K{line}")
-
-    def clear(self) -> None:
-        if self._shown:
-            _to_stderr("\r\033[K")
 
 
 def _machine(sysroot: str | None) -> Machine:
@@ -229,19 +214,15 @@ def _write_and_print(checked: application.Checked, json_path: str | None, env_pa
 
     report = checked.report
     failure: OutputError | None = None
-    said: list[str] = []
     try:
         write_atomically(report_path, render_json(report))
         if report.exit_code == 0:
             write_atomically(env_path, render_env(report))
         elif report.exit_code in (1, 3):
-            stale = set_aside(env_path)
-            said += [f"{env_path} is from an earlier run and was renamed to {stale}"] if stale else []
+            _set_aside(env_path)
     except OutputError as error:
         failure = error
     _print_result(json_path, lambda: render_json(report), lambda: render_check(report, _style(), env_path))
-    for line in said:
-        _to_stderr(f"{PROGRAM}: {line}\n")
     _say_where(checked.run_dir)
     if failure is not None:
         raise failure
@@ -250,26 +231,32 @@ def _write_and_print(checked: application.Checked, json_path: str | None, env_pa
     raise typer.Exit(report.exit_code)
 
 
+def _set_aside(env_path: str) -> None:
+    stale = set_aside(env_path)
+    if stale:
+        to_stderr(f"{PROGRAM}: {env_path} is from an earlier run and was renamed to {stale}\n")
+
+
 def _print_result(json_path: str | None, as_json: Callable[[], str], as_page: Callable[[], str]) -> None:
     """Print the page; with --json - print the document instead, with --json PATH write it as well."""
     if json_path == STDOUT:
-        _print(as_json())
+        to_stdout(as_json())
         return
     if json_path is not None:
         write_atomically(json_path, as_json())
-    _print(as_page())
+    to_stdout(as_page())
 
 
 def _style() -> Style:
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((80, 24)).columns if is_terminal or "COLUMNS" in os.environ else 80
     colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Style(width=max(40, min(width, 120)), colour=colour)
+    return Style(width=max(40, min(width, 120)), colour=colour, unicode=knows_unicode())
 
 
 def _say_where(run_dir: str) -> None:
     if run_dir:
-        _to_stderr(f"{PROGRAM}: the logs of this run are kept in {run_dir}\n")
+        to_stderr(f"{PROGRAM}: the logs of this run are kept in {run_dir}\n")
 
 
 def _check_outputs(*paths: str | None) -> None:
@@ -283,26 +270,8 @@ def _check_seconds(option: str, value: float | None) -> None:
         raise UsageError(f"{option} {value:g}: give seconds above 0 and up to {LONGEST_DEADLINE_S:.0f}")
 
 
-def _print(text: str) -> None:
-    """Write to stdout; a reader that went away (`| head -1`) has what it wanted, and the verdict stands."""
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
-def _flush() -> None:
-    with contextlib.suppress(BrokenPipeError, OSError):
-        sys.stdout.flush()
-
-
-def _to_stderr(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
 def _fail(code: int, message: str) -> int:
-    _to_stderr(f"{PROGRAM}: {clean(' '.join(message.split()))}\n")
+    to_stderr(f"{PROGRAM}: {clean(' '.join(message.split()))}\n")
     return code
 
 

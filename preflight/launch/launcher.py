@@ -38,6 +38,7 @@ class Launched:
     started_at: float = field(default_factory=time.monotonic)
     ready_after_s: float = 0.0  # until the supervisors had imported torch
     done: bool = False
+    garbled: bool = False  # a line was cut short or mixed with another's
 
 
 Watcher = Callable[[Launched], None]
@@ -48,15 +49,19 @@ def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch:
 
     Whatever ends it, also an exception such as Ctrl-C, no process of the run is left.
     """
-    with open(spec_path(spec.run_dir), "w", encoding="utf-8") as file:
-        json.dump(encode(spec), file)
+    try:
+        with open(spec_path(spec.run_dir), "w", encoding="utf-8") as file:
+            json.dump(encode(spec), file)
+    except OSError as error:
+        raise LaunchError(f"{spec_path(spec.run_dir)}: could not be written: {error.strerror}") from None
     processes.adopt_orphans()
+    others = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
     agent = _start_agent(spec, environ)
     try:
         _take_in(agent, fifo, spec, launched, watch, kill_at)
     finally:
-        survivors = processes.kill_tree(agent.pid, KILL_WAIT_S)
+        survivors = processes.kill_descendants(others, KILL_WAIT_S)
         agent.poll()
         os.close(fifo)
     if survivors:
@@ -111,7 +116,7 @@ def _take_in(
         data = _read_all(fifo)
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
-            note(launched, json.loads(line))
+            note(launched, parse_event(line))
         watch(launched)
         if launched.problem or launched.done:
             return
@@ -135,6 +140,20 @@ def _read_all(fifo: int) -> bytes:
     return data
 
 
+def parse_event(line: bytes) -> dict[str, Any]:
+    """Return the event on a line; a line that holds none becomes the event `garbled`, an empty one `nothing`.
+
+    A conductor that is killed while it writes leaves half a line: the reason is told by whoever outlives it.
+    """
+    if not line:
+        return {"event": "nothing"}
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        event = None
+    return event if isinstance(event, dict) and "event" in event else {"event": "garbled"}
+
+
 def note(launched: Launched, event: dict[str, Any]) -> None:
     """Take in one event of the conductor or the agent."""
     match str(event["event"]):
@@ -150,12 +169,20 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.duels.append(decode(Duel, event["duel"]))
         case "simulated":
             launched.simulated = True
+        case "supervisor_failed":
+            launched.problem = f"the supervisor of rank {event['rank']} failed: {event['why']}"
         case "supervisor_died":
-            launched.problem = (
+            launched.problem = launched.problem or (
                 f"the supervisor of rank {event['rank']} {_how(event['exitcode'])} during {launched.running or 'start'}"
             )
         case "done":
+            if launched.garbled:
+                raise HarnessError("a line of what the ranks report arrived garbled, so a result may be missing")
             launched.done = True
+        case "garbled":
+            launched.garbled = True
+        case "nothing":
+            pass
         case kind:
             raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
 

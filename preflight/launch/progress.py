@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 
 from preflight.launch.launcher import Launched
+from preflight.system.streams import to_stderr
+
+WIPE = "\r\033[K"
+
+
+class Progress:
+    """The progress line on stderr, only where that is a terminal."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._shown = ""
+
+    def show(self, launched: Launched) -> None:
+        """Draw the line anew where it has changed."""
+        if not sys.stderr.isatty():
+            return
+        line = progress_line(launched, self._deadline_s, shutil.get_terminal_size().columns)
+        if line != self._shown:
+            self._shown = line
+            to_stderr(f"{WIPE}{line}")
+
+    def clear(self) -> None:
+        """Wipe the line before anything else is printed."""
+        if self._shown:
+            to_stderr(WIPE)
 
 
 def progress_line(launched: Launched, deadline_s: float, width: int) -> str:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 
 from preflight.errors import LaunchError
 
 FOLDERS = ("control", "logs", "nccl", "stores", "torchrun")
+TORCHRUN_LOG = re.compile(r"[EWIF]\d{4} \d\d:")  # glog's letter, month and day: torchrun on its workers' deaths
+# Logs and stores of a run, NCCL's INFO logs above all; a directory with less would fill up in the middle of a trial.
+LEAST_FREE_BYTES = 16 << 20
+LEAST_FREE_INODES = 1000
 
 
 def make_run_dir() -> str:
-    """Create and return a directory with mode 0700 in TMPDIR, /tmp or /dev/shm, whichever takes it."""
+    """Create and return a directory with mode 0700 in TMPDIR, /tmp or /dev/shm, whichever takes it and has room."""
     tried = []
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm")):
         try:
+            lack = _lack_of_room(parent)
+            if lack:
+                tried.append(f"{parent}: {lack}")
+                continue
             path = tempfile.mkdtemp(prefix="preflight-", dir=parent)
         except OSError as error:
             tried.append(f"{parent}: {error.strerror}")
@@ -30,6 +39,16 @@ def make_run_dir() -> str:
             continue
         return path
     raise LaunchError(f"no directory for the run's files ({'; '.join(tried)}); set TMPDIR to one that is writable")
+
+
+def _lack_of_room(parent: str) -> str:
+    """Return what there is too little of for a run's files, "" where there is enough."""
+    room = os.statvfs(parent)
+    if room.f_bavail * room.f_frsize < LEAST_FREE_BYTES:
+        return f"only {room.f_bavail * room.f_frsize >> 20} MiB free, {LEAST_FREE_BYTES >> 20} are needed"
+    if room.f_files and room.f_favail < LEAST_FREE_INODES:  # no count of files at all: the system has no limit
+        return f"room for only {room.f_favail} more files, {LEAST_FREE_INODES} are needed"
+    return ""
 
 
 def events_path(run_dir: str) -> str:
@@ -48,14 +67,16 @@ def remove_run_dir(run_dir: str) -> None:
 
 
 def last_words(run_dir: str) -> str:
-    """Return the last line that anything wrote to the torchrun logs: the best reason at hand for a death."""
-    newest = ""
+    """Return the last error that the torchrun logs hold, else their last line: the best reason at hand for a death."""
     logs = [
         os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(run_dir, "torchrun")) for name in names
     ]
-    for path in sorted(logs, key=os.path.getmtime):
-        with open(path, encoding="utf-8", errors="backslashreplace") as file:
-            lines = [line.strip() for line in file.read()[-20000:].splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line and not line.startswith(("W", "E1"))]
-        newest = (errors or [newest])[-1]
-    return newest[:300]
+    lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
+    own = [line for line in lines if not TORCHRUN_LOG.match(line)]
+    errors = [line for line in own if "Error" in line]
+    return (errors or own or lines or [""])[-1][:300]
+
+
+def _last_lines(path: str) -> list[str]:
+    with open(path, encoding="utf-8", errors="backslashreplace") as file:
+        return [line.strip() for line in file.read()[-20000:].splitlines() if line.strip()]

@@ -59,17 +59,30 @@ def _by_uuid(word: str, gpus: Sequence[Gpu]) -> Gpu:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return what CUDA would see: unset is all, empty is none, and an invalid entry cuts the list there (facts 6.4)."""
+    """Return what CUDA would see (facts 6.4).
+
+    Unset is all, empty is none, an entry that names nothing cuts the list there, one that comes twice leaves none, and
+    the first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all are UUIDs.
+    """
     if visible is None:
         return tuple(gpus)
+    by_uuid = visible.lstrip().startswith("GPU-")
     seen: list[Gpu] = []
-    by_index = {str(gpu.nvml_index): gpu for gpu in gpus}
-    for word in (part.strip() for part in visible.split(",")):
-        prefixed = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
-        gpu = by_index.get(word) or (prefixed[0] if len(prefixed) == 1 else None)
+    for word in visible.split(","):
+        gpu = _only_by_uuid(word.strip(), gpus) if by_uuid else _by_ordinal(word.strip(), gpus)
         if gpu is None:
             break
         if gpu in seen:
             return ()
         seen.append(gpu)
     return tuple(seen)
+
+
+def _only_by_uuid(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    matching = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
+    return matching[0] if len(matching) == 1 else None
+
+
+def _by_ordinal(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    digits = re.match(r"\+?0*(\d{1,6})(?!\d)", word, re.ASCII)
+    return next((gpu for gpu in gpus if digits and gpu.nvml_index == int(digits[1])), None)

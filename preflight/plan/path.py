@@ -32,17 +32,19 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
 
     UsageError where they don't fit together or name what is not there.
     """
-    name, module = parse_backend(backend) if backend else ("", "")
+    name, module = parse_backend(backend) if backend is not None else ("", "")
     if name and name != "nccl":
         return _without_gpus(name, module, gpus, nproc, cpu_path=False)
-    if not name and not has_nvidia_hardware(node) and gpus is None:
-        unseen = why_hardware_unknown(node)
-        if unseen:
-            return Path("nccl", module, 0, (), wants_gpus=True, cpu_path=False, blocked=unseen)
-        return _without_gpus("gloo", "", None, nproc, cpu_path=True)
-    if nproc is not None:
+    has_hardware = has_nvidia_hardware(node)
+    on_cpu = not name and gpus is None and not has_hardware
+    if nproc is not None and not on_cpu:
         raise UsageError("--nproc: only for backends that need no GPU; choose GPUs with --gpus, one rank runs on each")
-    if not has_nvidia_hardware(node):
+    unseen = "" if has_hardware else why_hardware_unknown(node)
+    if unseen:
+        return Path("nccl", module, 0, (), wants_gpus=True, cpu_path=False, blocked=unseen)
+    if on_cpu:
+        return _without_gpus("gloo", "", None, nproc, cpu_path=True)
+    if not has_hardware:
         asked = f"--gpus {gpus}" if gpus is not None else "--backend nccl"
         raise UsageError(f"{asked}: this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*)")
     blocked = why_blocked(node)

@@ -40,14 +40,18 @@ class Known:
     results: tuple[TrialResult, ...] = ()
     heated: tuple[Duel, ...] = ()  # one pair each
     compared: tuple[Duel, ...] = ()
+    unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
 
 
 def next_step(candidates: Sequence[Candidate], screen_all: bool, decisions: Sequence[Measure], known: Known) -> Next:
     """Return the next step: the default, the inherited settings, the others where that is worth it, then comparisons.
 
     `screen_all` tries every candidate and compares; else the others are tried only when the default fails. The best
-    of those that passed is measured afresh: the best of several equal ones looks better by chance.
+    of those that passed is measured afresh: the best of several equal ones looks better by chance. After a process that
+    SIGKILL does not end nothing more is tried: every candidate would run on its GPU.
     """
+    if known.unkillable:
+        return Stop()
     tried = {result.candidate: result for result in known.results}
     default_works = DEFAULT in tried and is_sound(tried[DEFAULT])
     for candidate in candidates:

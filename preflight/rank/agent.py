@@ -79,7 +79,8 @@ def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 def _tell(event: dict[str, Any]) -> None:
     with open(os.environ["PREFLIGHT_EVENTS"], "wb", buffering=0) as fifo:
-        fifo.write(json.dumps(event).encode() + b"\n")
+        # The line break in front ends what a conductor that was killed while writing left behind.
+        fifo.write(b"\n" + json.dumps(event).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -77,13 +77,17 @@ def _fork(assignment: Assignment, reader: int, writer: int, log_path: str) -> in
     pid = os.fork()
     if pid:
         return pid
-    processes.die_with_parent(supervisor)
-    os.close(reader)
-    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    trial.main(assignment, writer)
-    return 0  # never reached: trial.main ends the process
+    try:
+        processes.die_with_parent(supervisor)
+        os.close(reader)
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        trial.main(assignment, writer)
+    except OSError as error:
+        os.write(writer, json.dumps({"error": "error", "detail": f"{log_path}: {error.strerror}"}).encode() + b"\n")
+    finally:
+        os._exit(1)  # trial.main ends the process; nothing may make this one go on as a second supervisor
 
 
 def _exec(assignment: Assignment, writer: int, log_path: str) -> int:
@@ -92,10 +96,12 @@ def _exec(assignment: Assignment, writer: int, log_path: str) -> int:
         json.dump(encode(assignment), file)
     environ = os.environ | {"PREFLIGHT_SUPERVISOR_PID": str(os.getpid())}
     with open(log_path, "ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "preflight.rank.trial", path, str(writer)],
             env=environ, pass_fds=(writer,), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        ).pid  # fmt: skip
+        )  # fmt: skip
+    process.returncode = 0  # reaped below like a forked one: Popen's own clean-up must not take its exit status first
+    return process.pid
 
 
 def listen(children: Sequence[Child], timeout_s: float) -> None:
@@ -137,6 +143,8 @@ def _note_exit(child: Child) -> None:
         _read(child)
         if child.fd == before and not select.select([child.fd], [], [], 0)[0]:
             break
+    if processes.state(child.pid) == "Z":
+        _kill_group(child.pid)  # what the child started may hold its GPU; as a zombie it still keeps its number
     pid, status = _wait(child.pid)
     if pid == 0:
         return
@@ -189,17 +197,25 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
 
     Before that, note the state that tells the stuck from the waiting: `T` is stopped, silence for the limit is stuck.
     """
-    for child in children:
-        if child.end is None:
-            silent = hung and child.silent_s() > 0.8 * limit_s(child, limits)
-            stopped = processes.state(child.pid) in ("T", "t")
-            how = "stopped" if stopped else "stuck" if silent else "killed"
-            detail = f"process state {processes.state(child.pid)}, silent for {child.silent_s():.1f} s"
-            _kill_group(child.pid)
-            if not _reap(child.pid):
-                how, detail = "unkillable", f"pid {child.pid} survived SIGKILL for {UNKILLABLE_AFTER_S:.0f} s"
+    left = [child for child in children if child.end is None]
+    seen = [_as_seen(child, hung, limits) for child in left]
+    for child in left:
+        _kill_group(child.pid)
+    until = time.monotonic() + UNKILLABLE_AFTER_S  # for all together: the conductor waits for this supervisor's answer
+    for child, (how, detail) in zip(left, seen, strict=True):
+        if _reap(child.pid, until):
             child.ended(how, detail)
+        else:
+            child.ended("unkillable", f"pid {child.pid} survived SIGKILL for {UNKILLABLE_AFTER_S:.0f} s")
+    for child in children:
         _close(child)
+
+
+def _as_seen(child: Child, hung: bool, limits: StageLimits) -> tuple[str, str]:
+    state = processes.state(child.pid)
+    silent = hung and child.silent_s() > 0.8 * limit_s(child, limits)
+    how = "stopped" if state in ("T", "t") else "stuck" if silent else "killed"
+    return how, f"process state {state}, silent for {child.silent_s():.1f} s"
 
 
 def _kill_group(pid: int) -> None:
@@ -208,8 +224,7 @@ def _kill_group(pid: int) -> None:
             end(pid, signal.SIGKILL)
 
 
-def _reap(pid: int) -> bool:
-    until = time.monotonic() + UNKILLABLE_AFTER_S
+def _reap(pid: int, until: float) -> bool:
     while _wait(pid)[0] == 0:
         if time.monotonic() > until:
             return False

@@ -39,6 +39,9 @@ class Conductor:
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
 
     def run(self) -> None:
+        for rank in range(self._spec.world_size):
+            if not self._rank.channel.wait(f"ready/{rank}", self._spec.deadline_monotonic_s):
+                raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
         while True:
             step = search.next_step(self._spec.candidates, self._spec.screen_all, self._spec.duel_measures, self._known)
@@ -113,6 +116,8 @@ class Conductor:
             if not channel.wait(key, time.monotonic() + ANSWER_S):
                 raise HarnessError(f"the supervisor of rank {rank} gave no answer within {ANSWER_S:.0f} s")
             answers.append(channel.get(key))
+        if any(child["end"]["ended"] == "unkillable" for answer in answers for child in answer):
+            self._known = replace(self._known, unkillable=True)
         kill_key = f"kill/{step.index}"
         return answers, str(channel.get(kill_key)["why"]) if channel.has(kill_key) else ""
 

@@ -72,6 +72,9 @@ def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:
         if culprits:
             return _failed(ends, culprits)
     if why == "deadline":
+        data = _data_verdict(answers)  # what was seen to be wrong stays wrong, however little time there was
+        if data.outcome is Outcome.WRONG_DATA:
+            return data
         return Verdict(Outcome.SKIPPED, f"the deadline came while {_where(ends)}", ())
     if why == "hang":
         return _hung(ends)
@@ -106,7 +109,8 @@ def _hung(ends: Sequence[RankEnd]) -> Verdict:
             silent,
         )
     how = "waited in vain" if waited else "hung"
-    return Verdict(Outcome.HANG, f"all ranks {how}: {_where(ends)}; none can be told from the others", ())
+    who = "all ranks" if len(waited) in (0, len(ends)) else _ranks(waited)
+    return Verdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; none can be told from the others", ())
 
 
 def _data_verdict(answers: Sequence[RankAnswer]) -> Verdict:

@@ -12,7 +12,10 @@ from typing import Any
 
 import netifaces
 
+from preflight.errors import UnreadableFact
+
 ESTABLISHED = "01"
+ADDRESS = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]{4}", re.ASCII)
 
 
 def transport() -> list[str]:
@@ -48,8 +51,10 @@ def _connected_addresses(inodes: frozenset[str]) -> Iterable[str]:
 
 def parse_address(text: str) -> str:
     """Return the address of `0100007F:1F90` (32-bit words in host order), an IPv4-mapped one as IPv4."""
-    digits = text.partition(":")[0]
-    words = [int(digits[i : i + 8], 16) for i in range(0, len(digits), 8)]
+    match = ADDRESS.fullmatch(text)
+    if match is None:
+        raise UnreadableFact(f"{text[:80]!r} is no address as /proc/net/tcp writes them")
+    words = [int(match[1][i : i + 8], 16) for i in range(0, len(match[1]), 8)]
     packed = struct.pack(f"={len(words)}I", *words)
     if len(packed) == 4:
         return socket.inet_ntop(socket.AF_INET, packed)

@@ -2,6 +2,7 @@
 
 Rank 0's supervisor is also the conductor. What crosses between supervisors is JSON on their control channel:
 
+    ready/R         the supervisor of rank R has imported torch: no trial may take a slow disk for a stuck rank
     step/I          the conductor's next step: {"label", "candidates", "kind"}
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
@@ -41,6 +42,7 @@ def supervise(spec_path: str) -> None:
     )
     if int(os.environ["WORLD_SIZE"]) != spec.world_size:
         raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.world_size} were asked for")
+    rank.channel.put(f"ready/{rank.rank}", {})
     if rank.rank == 0:
         from preflight.rank.conductor import conduct  # noqa: PLC0415  only rank 0 needs it, and it needs this module
 

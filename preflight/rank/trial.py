@@ -164,12 +164,14 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
     """Wait until all ranks are through: a rank that leaves a live group early looks like a crash to the others."""
     store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
     keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
-    store.wait(keys, timedelta(seconds=FAREWELL_S))
+    store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.timed_timeout_s)))
 
 
 def _kind(error: Exception) -> str:
     """Tell waiting in vain (timeout) and a vanished peer (connection) from an error of this rank's own."""
     text = str(error).lower()
+    if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` waited for nobody
+        return "error"
     if "cannot re-initialize cuda in forked subprocess" in text:
         return "fork"
     if any(sign in text for sign in ("timed out", "timeout", "wait timeout")):

@@ -10,7 +10,8 @@ from preflight.render.text import Style, finish, paint, wrap
 
 def render_checks(checks: Sequence[CheckDescription], style: Style) -> str:
     """Return each check with what it promises, whom it blames, what it reads and what it can't see."""
-    lines = [f"{len(checks)} checks. A check that can't look says so; that is never the same as nothing found.", ""]
+    first = f"{len(checks)} checks. A check that can't look says so; that is never the same as nothing found."
+    lines = [*wrap(first, style.width), ""]
     for check in checks:
         lines.append(f"{paint(check.name, 'bold', style)}  [{check.blame.value}]")
         lines += wrap(check.promise, style.width, "  ")

@@ -75,7 +75,8 @@ def _preamble(report: Report, style: Style) -> list[str]:
         text = f"SIMULATED: a stand-in backend ({report.backend}) or another machine's facts; no verdict on this one."
         lines += wrap(clean(text), style.width)
     if report.backend == "gloo":
-        text = f"CPU path: gloo over {report.world_size} ranks; no GPU and no NCCL was tried."
+        ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
+        text = f"CPU path: gloo over {ranks}; no GPU and no NCCL was tried."
         lines += wrap(text, style.width)
     return lines
 

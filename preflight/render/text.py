@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tabulate import tabulate
-
 RESET = "\x1b[0m"
 CODES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "yellow": "\x1b[1;33m", "green": "\x1b[1;32m"}
 # The characters of our own that a terminal without Unicode can't show; each keeps its width.
@@ -75,6 +73,8 @@ def heading(title: str, style: Style) -> list[str]:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[int] = ()) -> list[str]:
     """Return an indented table of cleaned cells; the columns in `right` are aligned at their right."""
+    from tabulate import tabulate  # noqa: PLC0415  a quarter of what `--help` imports, and it draws no table
+
     align = ["right" if column in right else "left" for column in range(len(headers))]
     text = tabulate(rows, headers=headers, tablefmt="plain", colalign=align if rows else None, disable_numparse=True)
     return [shorten((INDENT + line).rstrip(), width) for line in text.splitlines()]

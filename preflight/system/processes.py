@@ -7,9 +7,11 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+GONE = ("", "Z", "X")  # states of a process that needs no killing
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,54 +42,53 @@ def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def children_of(pid: int) -> tuple[int, ...]:
-    """Return the direct children of a process, across its threads."""
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-                found.extend(int(word) for word in file.read().split())
-    except OSError:
-        pass
-    return tuple(found)
+def descendants_of(pid: int) -> frozenset[int]:
+    """Return every living process below `pid`, without itself: one pass over /proc, by the parents that it names."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            children.setdefault(_parent(int(entry)), []).append(int(entry))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return frozenset(each for each in found if state(each) not in GONE)
 
 
-def kill_tree(pid: int, wait_s: float) -> tuple[int, ...]:
-    """SIGKILL a process and everything below it, and reap what becomes ours; return the pids that would not die.
+def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
+    """SIGKILL and reap every process below this one but the spared; return the pids that would not die.
 
-    Descendants are stopped being found only when none is left, since one may fork while another is killed.
+    With adopt_orphans() that includes whatever lost its parent on the way. Looked for again until none is left, since
+    one may fork while another is killed.
     """
     until = time.monotonic() + wait_s
-    alive = _descendants(pid)
-    while alive:
-        for each in alive:
-            _kill(each)
-        reap()
-        alive = tuple(each for each in set(alive) | set(_descendants(pid)) if state(each) not in ("", "Z"))
-        if alive and time.monotonic() > until:
-            break
-        if alive:
-            time.sleep(0.005)
-    reap()
-    return alive
+    killed: set[int] = set()
+    while alive := descendants_of(os.getpid()) - spared:
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= alive
+        _reap(killed)
+        if time.monotonic() > until:
+            return tuple(sorted(descendants_of(os.getpid()) - spared))
+        time.sleep(0.005)
+    _reap(killed)
+    return ()
 
 
-def reap() -> None:
-    """Reap every child that has ended."""
+def _reap(pids: Iterable[int]) -> None:
+    """Reap those that have ended and are, or have become, children of this process."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _parent(pid: int) -> int:
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-def _descendants(pid: int) -> tuple[int, ...]:
-    found = [pid] if state(pid) not in ("", "Z") else []
-    for child in children_of(pid):
-        found.extend(_descendants(child))
-    return tuple(found)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0

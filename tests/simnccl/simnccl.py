@@ -61,7 +61,7 @@ def _parse_rule(text: str) -> Rule:
     while rest:
         if rest.startswith(("when=", "unless=")):
             kind, _, condition = rest.partition("=")
-            pairs = tuple((each.partition("=")[0], each.partition("=")[2]) for each in condition.split("&"))
+            pairs = tuple(_parse_condition(each) for each in condition.split("&"))
             when, unless = (pairs, unless) if kind == "when" else (when, pairs)
             break
         word, _, rest = rest.partition(",")
@@ -72,7 +72,30 @@ def _parse_rule(text: str) -> Rule:
     stage = keys.get("stage", "timed" if action in ("corrupt", "slow") else "init")
     if stage not in STAGES:
         raise ValueError(f"SIMNCCL: unknown stage {stage!r}")
-    return Rule(action, int(keys.get("rank", -1)), stage, float(keys.get("factor", 5)), when, unless)
+    return Rule(action, _rank(keys.get("rank")), stage, _factor(keys.get("factor", "5")), when, unless)
+
+
+def _parse_condition(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not (name and separator):
+        raise ValueError(f"SIMNCCL: {text!r} is no condition VAR=VALUE")
+    return name, value
+
+
+def _rank(text: str | None) -> int:
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise ValueError(f"SIMNCCL: unknown rank {text!r}")
+    return -1 if text is None else int(text)
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= 1e6:
+        raise ValueError(f"SIMNCCL: factor={text!r} is no number from 1 to 1e6")
+    return factor
 
 
 class SimNccl(ProcessGroup):

@@ -1,0 +1,45 @@
+"""stdout and stderr as they come: closed, without a reader, on a full disk, or in an encoding that knows little."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from preflight.errors import OutputError
+
+
+def open_missing_streams() -> None:
+    """Put /dev/null where a standard stream is closed: the next file opened would take its number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  it lives as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def knows_unicode() -> bool:
+    """Tell whether stdout can carry any character."""
+    return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def to_stdout(text: str) -> None:
+    """Write and flush; a reader that went away (`| head -1`) has what it wanted. OutputError where that fails."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise OutputError(f"stdout could not be written: {error.strerror}") from None
+
+
+def to_stderr(text: str) -> None:
+    """Write and flush as far as that is possible: there is nowhere left to complain."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

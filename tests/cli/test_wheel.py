@@ -1,0 +1,148 @@
+"""The wheel in a clean venv beside an old torch, which pip leaves as it is; run from a read-only directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+OLD_TORCH = "2.1.2"
+METADATA = f"Metadata-Version: 2.1\nName: torch\nVersion: {OLD_TORCH}\n"
+WHEEL = "Wheel-Version: 1.0\nGenerator: preflight's tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A venv that holds the stand-in torch and preflight's wheel."""
+
+    venv: Path
+    wheel: Path
+
+    def run(
+        self, *argv: str, cwd: str | Path = "/", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of the venv, away from the project's own tree."""
+        environ = {"PATH": f"{self.venv}/bin:/usr/bin:/bin", "HOME": str(self.venv.parent), **(env or {})}
+        return subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=300)
+
+    def versions(self) -> dict[str, str]:
+        """Return what pip lists."""
+        listed = json.loads(self.run("python", "-m", "pip", "list", "--format", "json").stdout)
+        return {package["name"]: package["version"] for package in listed}
+
+
+def torch_wheel(folder: Path) -> Path:
+    """Write a wheel of a torch 2.1.2 that can be found and can't run anything."""
+    path = folder / f"torch-{OLD_TORCH}-py3-none-any.whl"
+    info = f"torch-{OLD_TORCH}.dist-info"
+    files = {
+        "torch/__init__.py": f"__version__ = '{OLD_TORCH}'\n",
+        "torch/version.py": f"__version__ = '{OLD_TORCH}'\ncuda = None\n",
+        f"{info}/METADATA": METADATA,
+        f"{info}/WHEEL": WHEEL,
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(name, text)
+    return path
+
+
+def must(*argv: str | Path, cwd: Path = PROJECT) -> None:
+    ran = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=500)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Build the wheel, and install it with its dependencies where torch 2.1.2 is already."""
+    folder = tmp_path_factory.mktemp("wheel")
+    must(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+    (wheel,) = folder.glob("preflight_nccl-*.whl")
+    venv = folder / "venv"
+    must(sys.executable, "-m", "venv", venv)
+    pip = (venv / "bin" / "python", "-m", "pip", "install", "--quiet")
+    must(*pip, torch_wheel(folder))
+    must(*pip, wheel)
+    return Installed(venv, wheel)
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"preflight", "preflight_nccl"}
+    sources = {str(path.relative_to(PROJECT)) for path in (PROJECT / "preflight").rglob("*.py")}
+    assert sources | {"preflight/py.typed"} <= set(names)
+
+
+def test_pip_leaves_the_torch_that_is_there(installed: Installed) -> None:
+    versions = installed.versions()
+    assert versions["torch"] == OLD_TORCH
+    assert "preflight-nccl" in versions
+    assert not [name for name in versions if name.startswith(("nvidia-cu", "nvidia-nccl", "triton"))]
+    assert installed.run("python", "-m", "pip", "check").returncode == 0
+
+
+def test_the_command_works_from_a_directory_that_is_not_writable(
+    installed: Installed, need: Callable[[str, bool, str], None], tmp_path: Path
+) -> None:
+    mount = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$0" && cd "$0" && exec "$@"', str(tmp_path))
+    need("mounts", installed.run(*mount, "true").returncode == 0, "mounting needs root")
+    shown = installed.run(*mount, "preflight", "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "check" in shown.stdout
+    probed = installed.run(*mount, "preflight", "probe", "--json", "-")
+    assert (probed.returncode, probed.stderr) == (0, "")
+    (node,) = json.loads(probed.stdout)["nodes"]
+    assert node["software"]["torch"]["version"] == OLD_TORCH
+    assert node["software"]["torch"]["location"].startswith(str(installed.venv))
+    refused = installed.run(*mount, "preflight", "check")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "preflight: preflight.env: can't be written: read-only file system\n"
+
+
+def test_probe_and_checks_print_80_plain_columns_into_a_pipe(installed: Installed) -> None:
+    for command in ("probe", "checks"):
+        page = installed.run("preflight", command, env={"NO_COLOR": "1", "COLUMNS": "80"}).stdout
+        assert "\x1b" not in page
+        assert max(map(len, page.splitlines())) <= 80
+
+
+def test_a_torch_that_can_run_nothing_ends_with_3_and_is_named_in_one_line(
+    installed: Installed, tmp_path: Path
+) -> None:
+    ran = installed.run("preflight", "check", "--backend", "gloo", cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stdout + ran.stderr
+    report = json.loads((tmp_path / "preflight-report.json").read_text())
+    assert report["verdict"] == "unknown"
+    assert "No module named 'torch.distributed'" in report["headline"]
+    assert "\n" not in report["headline"]
+    assert not (tmp_path / "preflight.env").exists()
+
+
+def test_it_runs_with_the_torch_of_these_tests_from_a_clean_venv_too(installed: Installed, tmp_path: Path) -> None:
+    """The same wheel, with this Python's torch behind the venv's own packages instead of the stand-in."""
+    copy = tmp_path / "packages"
+    shutil.copytree(next(installed.venv.glob("lib/python*/site-packages")), copy)
+    shutil.rmtree(copy / "torch")
+    shutil.rmtree(copy / f"torch-{OLD_TORCH}.dist-info")
+    torch = next(path for path in map(Path, sys.path) if (path / "torch" / "version.py").exists())
+    env = {"PYTHONPATH": f"{copy}{os.pathsep}{torch}", "TMPDIR": str(tmp_path)}
+    ran = installed.run("python", "-S", "-m", "preflight", "check", "--backend", "gloo", cwd=tmp_path, env=env)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    report = json.loads((tmp_path / "preflight-report.json").read_text())
+    assert report["trials"][0]["outcome"] == "ok"
+    assert (tmp_path / "preflight.env").exists()

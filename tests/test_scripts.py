@@ -1,0 +1,100 @@
+"""The benchmarks judge their figures as they say, and run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from preflight.model.collective import Collective
+from scripts import bench_accuracy, bench_overhead
+from scripts.bench_accuracy import AGAIN, OURS, PLAIN, Point
+from scripts.bench_overhead import Pair
+
+SCRIPTS = Path(bench_overhead.__file__).parent
+
+
+def _point(ours_us: float, plain_us: float, again_us: float) -> Point:
+    return Point(Collective.ALL_REDUCE, 65536, 100, ours_us, plain_us, again_us)
+
+
+def test_the_ratio_is_that_of_the_medians_and_one_slow_run_does_not_move_it() -> None:
+    pairs = [Pair(3.0, 2.0), Pair(30.0, 2.0), Pair(2.0, 4.0)]
+    assert bench_overhead.ratio_of_medians(pairs) == 1.5
+    assert [pair.ratio for pair in pairs] == [1.5, 15.0, 0.5]
+
+
+def test_a_trial_costs_the_time_since_the_result_before_it_and_the_first_is_left_out() -> None:
+    assert bench_overhead.trial_costs_s([5.0, 5.25, 5.75]) == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("check_s", "trial_s", "kept"), [(1.5, 0.15, True), (1.51, 0.01, False), (0.8, 0.16, False), (0.8, 0.02, True)]
+)
+def test_both_overheads_must_be_within_the_promise(check_s: float, trial_s: float, kept: bool) -> None:
+    assert bench_overhead.keeps_promise([Pair(check_s, 1.0)], [trial_s]) is kept
+
+
+def test_the_overhead_page_gives_both_medians_every_ratio_and_the_promises() -> None:
+    page = bench_overhead.describe([Pair(4.0, 4.0), Pair(3.0, 2.0), Pair(5.0, 4.0)], [0.04, 0.05, 0.03])
+    for part in ("4.000 s", "1.00 (at most 1.5)", "1.00 1.50 1.25", "0.040 s", "at most 0.15", "100 times"):
+        assert part in page
+
+
+def test_both_sides_of_a_pair_run_without_inherited_tuning() -> None:
+    inherited = {"PATH": "/bin", "NCCL_P2P_DISABLE": "1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "8"}
+    environ = bench_overhead.environment(inherited, "/folder")
+    assert environ == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "TMPDIR": "/folder"}
+
+
+def test_a_repetition_takes_as_long_as_its_slowest_rank_on_every_side() -> None:
+    first = {OURS: [10.0, 2.0, 3.0], PLAIN: [1.0, 1.0, 9.0], AGAIN: [4.0, 4.0, 4.0]}
+    other = {OURS: [1.0, 20.0, 4.0], PLAIN: [2.0, 2.0, 2.0], AGAIN: [1.0, 5.0, 1.0]}
+    point = bench_accuracy.point(0, [first, other])
+    assert (point.ours_us, point.plain_us, point.again_us, point.repetitions) == (10.0, 2.0, 4.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("ours_us", "plain_us", "again_us", "is_true"),
+    [
+        (104, 100, 100, True),  # within 5 %
+        (106, 100, 100, False),
+        (94, 100, 100, False),  # too fast is as wrong as too slow
+        (110, 97, 103, True),  # within twice the 6 % by which the plain loop differs from itself
+        (113, 97, 103, False),
+    ],
+)
+def test_ours_is_true_within_5_percent_or_twice_what_the_plain_loop_differs_from_itself(
+    ours_us: float, plain_us: float, again_us: float, is_true: bool
+) -> None:
+    point = _point(ours_us, plain_us, again_us)
+    assert point.is_true is is_true
+    assert ("MISSED" in bench_accuracy.describe([point])) is not is_true
+
+
+def test_every_side_has_every_place_equally_often_and_follows_each_other_equally_often() -> None:
+    orders = [order for each in bench_accuracy.ORDERS for order in each]
+    for side in range(3):
+        assert [sum(order[place] == side for order in orders) for place in range(3)] == [2, 2, 2]
+    follows = [(order[i], order[i + 1]) for order in orders for i in (0, 1)]
+    assert {pair: follows.count(pair) for pair in follows} == {(a, b): 2 for a in range(3) for b in range(3) if a != b}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("script", "arguments", "says"),
+    [
+        ("bench_overhead.py", ("--pairs", "1", "--trials", "3"), "ratio of medians"),
+        ("bench_accuracy.py", ("--scale", "0.01"), "all_gather   16777216"),
+        ("bench_decisions.py", ("--runs", "4"), "false recommendations"),
+    ],
+)
+def test_a_benchmark_runs_and_says_what_it_measured(script: str, arguments: tuple[str, ...], says: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert ran.returncode in (0, 1), ran.stderr  # the figures of a busy machine are not this test's business
+    assert says in ran.stdout
+    assert "Traceback" not in ran.stderr
