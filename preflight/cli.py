@@ -54,6 +54,13 @@ Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not
 StageLimit = Annotated[
     float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")
 ]
+Logs = Annotated[
+    list[str],
+    typer.Argument(metavar="LOG...", help="Logs of one run: plain, gzip, zstd, xz, nccl_trace_rank_*; - is stdin."),
+]
+UnmeasuredEnv = Annotated[
+    str | None, typer.Option("--env-out", metavar="PATH", help="Write the env lines, unmeasured.")
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
 SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a recorded /sys and /proc tree instead.")]
 
@@ -154,6 +161,24 @@ def checks() -> None:
     from preflight.render.checks import render_checks  # noqa: PLC0415
 
     to_stdout(render_checks([describe(check) for check in all_checks()], _style()))
+
+
+@app.command()
+def explain(logs: Logs, json: JsonPath = None, env_out: UnmeasuredEnv = None) -> None:
+    """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
+
+    Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
+    """
+    from preflight.explain.read import explain_paths  # noqa: PLC0415
+    from preflight.render.explain import render_explanation, render_explanation_env  # noqa: PLC0415
+    from preflight.render.json_document import render_json  # noqa: PLC0415
+
+    _check_outputs(env_out, *([json] if json not in (None, STDOUT) else []))
+    explanation = explain_paths(logs)
+    if env_out is not None:
+        write_atomically(env_out, render_explanation_env(explanation))
+    _print_result(json, lambda: render_json(explanation), lambda: render_explanation(explanation, _style()))
+    raise typer.Exit(explanation.exit_code)
 
 
 @app.callback(invoke_without_command=True)

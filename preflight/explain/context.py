@@ -37,16 +37,22 @@ PATTERNS: dict[str, str] = {
     PROGRESS: r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
     COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
-    DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
+    DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
+    r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
     TRACEBACK: r"Traceback \(most recent call last\)",
     EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
-    ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
-    FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|\[launch\.py:|deepspeed/runtime|"
+    ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|"
+    r"exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
+    FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
+    r"\[launch\.py:|deepspeed/runtime|"
     r"lightning|accelerate/|megatron/|Megatron|xtuner|mmengine|torchtitan|axolotl|swift/",
 }
 
 FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("transformers", re.compile(r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|axolotl|swift/")),
+    (
+        "transformers",
+        re.compile(r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|axolotl|swift/"),
+    ),
     ("lightning", re.compile(r"lightning")),
     ("deepspeed", re.compile(r"deepspeed|launch\.py:")),
     ("megatron", re.compile(r"[Mm]egatron")),
@@ -57,19 +63,28 @@ FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 # Exceptions that a rank raises because another one is missing, or that a launcher raises because a rank died.
 ECHO_TYPES = re.compile(
-    r"(?:^|\.)(?:DistBackendError|DistStoreError|DistNetworkError|DistError|ConnectionError|ConnectionResetError|ConnectionRefusedError|"
-    r"ConnectionAbortedError|BrokenPipeError|EOFError|TimeoutError|ReadTimeout\w*|WriteTimeout\w*|RendezvousError|Rendezvous\w+Error|"
-    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|SystemExit|KeyboardInterrupt|SignalException|"
-    r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|EngineDeadError|AsyncEngineDeadError|"
-    r"CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*)$"
+    r"(?:^|\.)(?:DistBackendError|DistStoreError|DistNetworkError|DistError|ConnectionError|"
+    r"ConnectionResetError|ConnectionRefusedError|"
+    r"ConnectionAbortedError|BrokenPipeError|EOFError|TimeoutError|ReadTimeout\w*|WriteTimeout\w*|"
+    r"RendezvousError|Rendezvous\w+Error|"
+    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|SystemExit|"
+    r"KeyboardInterrupt|SignalException|"
+    r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|"
+    r"EngineDeadError|AsyncEngineDeadError|"
+    r"CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|RemoteError|HorovodInternalError|"
+    r"NCCLError|NcclError|DeadlineExceeded\w*)$"
 )
 ECHO_TEXT = re.compile(
-    r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
+    r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
+    r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|CUDA error|died unexpectedly|worker process|collective operation|"
     r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|process group|"
-    r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|Rank \d+ successfully reached"
+    r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|"
+    r"Rank \d+ successfully reached"
 )
-EXCEPTION_LINE = re.compile(r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt))(?:: (.{0,600})|\s*$)")
+EXCEPTION_LINE = re.compile(
+    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt))(?:: (.{0,600})|\s*$)"
+)
 
 
 @dataclass(frozen=True, slots=True)

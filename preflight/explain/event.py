@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line that carries a sign. `order` counts over all sources; `rank` and `host` are "" where the line hides them."""
+    """A line that carries a sign; `order` counts over all sources, `rank` and `host` are "" where not told."""
 
     sign: str
     cause: str

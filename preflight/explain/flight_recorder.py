@@ -21,11 +21,12 @@ MAGIC = re.compile(rb"\x80[\x02-\x05]")
 NAME = re.compile(r"nccl_trace_rank_?(\d{1,6})|rank_?(\d{1,6})")
 MAX_BYTES = 64 << 20
 MAX_OPERATIONS = 20_000_000
-PLAIN = frozenset(
-    "PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE "
-    "BINUNICODE8 BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 "
-    "TUPLE3 APPEND APPENDS SETITEM SETITEMS MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET".split()
-)
+PLAIN = frozenset((
+    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1",
+    "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING", "BINBYTES",
+    "SHORT_BINBYTES", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+    "APPEND", "APPENDS", "SETITEM", "SETITEMS", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,9 @@ def _sizes(item: dict[Any, Any]) -> str:
     sizes = item.get("input_sizes")
     if not isinstance(sizes, (list, tuple)):
         return ""
-    shown = [list(size[:8]) for size in sizes[:4] if isinstance(size, (list, tuple)) and all(type(n) is int for n in size)]
+    shown = [
+        list(size[:8]) for size in sizes[:4] if isinstance(size, (list, tuple)) and all(type(n) is int for n in size)
+    ]
     return str(shown)[:120]
 
 

@@ -9,11 +9,23 @@ from dataclasses import dataclass, field
 PROCESS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):\d{1,8}[ :]")
 # In NCCL's order; each with what it waits for next.
 STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
-    ("chose its bootstrap interface", re.compile(r"Bootstrap ?: Using"), "every rank reaching rank 0 over that interface"),
-    ("chose its network", re.compile(r"Using network |NET/(?:IB|Socket) ?: Using"), "every rank joining the communicator"),
+    (
+        "chose its bootstrap interface",
+        re.compile(r"Bootstrap ?: Using"),
+        "every rank reaching rank 0 over that interface",
+    ),
+    (
+        "chose its network",
+        re.compile(r"Using network |NET/(?:IB|Socket) ?: Using"),
+        "every rank joining the communicator",
+    ),
     ("began the communicator", re.compile(r"Init START"), "the topology exchange over the bootstrap network"),
     ("read the topology", re.compile(r"Setting affinity for GPU|NVLS multicast support"), "connecting to its peers"),
-    ("connected channels", re.compile(r"Channel \d{1,3}(?:/\d{1,3})? :|via (?:P2P|SHM|NET|direct)"), "the connections to its peers (P2P, shared memory or network)"),
+    (
+        "connected channels",
+        re.compile(r"Channel \d{1,3}(?:/\d{1,3})? :|via (?:P2P|SHM|NET|direct)"),
+        "the connections to its peers (P2P, shared memory or network)",
+    ),
     ("connected rings or trees", re.compile(r"Connected all (?:rings|trees)"), "the other ranks' connections"),
     ("completed its communicator", re.compile(r"Init COMPLETE"), "the first collective"),
     ("started a collective", re.compile(r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount"), "data from its peers"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Protocol
 
 try:
     import re2
-except ImportError:  # no wheel for this Python: slower, and the patterns are simple enough to stay linear
-    import re as re2
 
-ENGINE = re2.__name__
+    HAS_RE2 = True
+except ImportError:  # no wheel for this Python: slower, and the patterns are simple enough to stay linear
+    HAS_RE2 = False
+
 MEMORY_BYTES = 32 << 20
 
 
@@ -39,11 +41,12 @@ def compile_last(patterns: Iterable[str]) -> Pattern:
 
 def _compile(source: str) -> Pattern:
     data = source.encode("ascii")
-    if ENGINE != "re2":
-        compiled: Pattern = re2.compile(data)
-        return compiled
+    return _linear(data) if HAS_RE2 else re.compile(data)
+
+
+def _linear(data: bytes) -> Pattern:
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1  # any byte is a character: logs hold every encoding
     options.max_mem = MEMORY_BYTES
-    compiled = re2.compile(data, options)
-    return compiled
+    linear: Pattern = re2.compile(data, options)  # type: ignore[no-untyped-call]
+    return linear

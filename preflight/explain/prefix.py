@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from preflight.explain.event import UNKNOWN, Moment
 
-ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]|\u2190\[[0-9;]{1,10}m|\x1b[()][0-9A-B]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+ESCAPES = re.compile(
+    r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]|\u2190\[[0-9;]{1,10}m|\x1b[()][0-9A-B]|[\x00-\x08\x0b\x0c\x0e-\x1f]"
+)
 # The message itself outranks every prefix: an agent prints lines about ranks that are not its own.
 RANKS = (
     re.compile(r"(?:^|[^\w])\[[Rr]ank ?(\d{1,6})[\]|]"),
@@ -33,13 +35,16 @@ KERNEL = re.compile(r"^\[\s{0,8}(\d{1,9}\.\d{6})\] ")
 HEAD = 200
 
 
+NO_MOMENT = Moment()
+
+
 @dataclass(frozen=True, slots=True)
 class Prefix:
     """What a line tells about its origin."""
 
     rank: str = UNKNOWN
     host: str = UNKNOWN
-    moment: Moment = Moment()
+    moment: Moment = NO_MOMENT
 
 
 def clean(raw: bytes) -> str:

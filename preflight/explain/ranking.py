@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ WHY = {
     Authority.SILENCE: "it is seen in healthy runs too",
     Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
 }
+RANKS_PER_SIGN = 3
 OTHERWISE = "it came later, or stands lower in the order in which failures lead to each other"
 
 
@@ -35,7 +37,9 @@ def rank(seen: Seen, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple
     claims = [Ranked(cause, claim) for cause in causes if (claim := cause.judge(seen)) is not None]
     claims = [r for r in claims if not _is_noise_of_the_end(seen, r.claim)]
     first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
-    claims.sort(key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id))
+    claims.sort(
+        key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id)
+    )
     outranked = {name for r in claims for name in r.cause.outranks}
     leading = [r for r in claims if r.cause.id not in outranked] or claims[:1]
     if not leading:
@@ -56,12 +60,12 @@ def why_consequence(claim: Claim) -> str:
     return WHY.get(claim.authority, OTHERWISE)
 
 
-def timeline(seen: Seen, limit: int) -> tuple[Event, ...]:
-    """Return the first event of every sign and rank that matter, in order, at most `limit`."""
+def timeline(seen: Seen) -> tuple[Event, ...]:
+    """Return the first events of every sign, on at most three ranks each, in order."""
     chosen: dict[tuple[str, str], Event] = {}
-    per_sign: dict[str, int] = {}
+    per_sign: Counter[str] = Counter()
     for event in seen.failures():
-        if per_sign.get(event.sign, 0) < 3 and (event.sign, event.rank) not in chosen:
+        if per_sign[event.sign] < RANKS_PER_SIGN and (event.sign, event.rank) not in chosen:
             chosen[event.sign, event.rank] = event
-            per_sign[event.sign] = per_sign.get(event.sign, 0) + 1
-    return tuple(chosen.values())[:limit]
+            per_sign[event.sign] += 1
+    return tuple(chosen.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from preflight.explain.cause import Sign, all_causes
@@ -11,14 +11,14 @@ from preflight.explain.flight_recorder import Recording
 from preflight.explain.phases import Phase
 from preflight.explain.ranking import Ranked, rank, timeline, why_consequence
 from preflight.explain.scan import Scanner
-from preflight.explain.seen import Seen
+from preflight.explain.seen import Seen, SourceState
 from preflight.explain.timeouts import useless_advice
 from preflight.model.explanation import (
     EXIT_CODES,
     SCHEMA_VERSION,
     Consequence,
-    Explanation,
     ExplainVerdict,
+    Explanation,
     NamedCause,
     Quote,
     SourceRead,
@@ -26,7 +26,9 @@ from preflight.model.explanation import (
 
 EVIDENCE = 6
 TIMELINE = 12
-TIMEOUT_CAUSES = frozenset({"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"})
+TIMEOUT_CAUSES = frozenset(
+    {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
+)
 CAPTURE = (
     "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # one file per process: interfaces, paths, warnings",
     "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: which rank stood where",
@@ -41,6 +43,7 @@ class Log:
 
     name: str
     chunks: Iterable[bytes]
+    note: Callable[[], str] = str
 
 
 def explain_text(text: str, name: str = "log") -> Explanation:
@@ -48,13 +51,17 @@ def explain_text(text: str, name: str = "log") -> Explanation:
     return explain([Log(name, [text.encode("utf-8", "surrogateescape")])])
 
 
-def explain(logs: Iterable[Log], recordings: Iterable[Recording] = ()) -> Explanation:
-    """Read every log once and say what ended the run."""
+def explain(
+    logs: Iterable[Log], recordings: Iterable[Recording] = (), refused: Mapping[str, str] | None = None
+) -> Explanation:
+    """Read every log once and say what ended the run; `refused` holds files that could not be read, and why."""
     causes = all_causes()
     scanner = Scanner(causes)
     for log in logs:
-        scanner.read(log.name, log.chunks)
+        source = scanner.read(log.name, log.chunks)
+        source.note = log.note()
     seen = scanner.seen
+    seen.sources.extend(SourceState(name, note=note) for name, note in (refused or {}).items())
     seen.recordings.extend(recordings)
     named, consequences = rank(seen, causes)
     means = {sign.name: sign.means for cause in causes for sign in cause.signs}
@@ -72,7 +79,7 @@ def _explanation(
         summary=_summary(verdict, named, seen),
         causes=tuple(_named(r, seen, means) for r in named),
         consequences=tuple(_consequence(r, seen, means) for r in consequences),
-        timeline=tuple(_quote(event, seen, means) for event in timeline(seen, TIMELINE)),
+        timeline=_quotes(timeline(seen), seen, means, TIMELINE),
         notes=_notes(seen, named),
         capture_next=CAPTURE if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or _is_unsure(named) else (),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in seen.sources),
@@ -84,7 +91,11 @@ def _verdict(seen: Seen, named: tuple[Ranked, ...]) -> ExplainVerdict:
         return ExplainVerdict.CAUSE_NAMED
     if seen.failures() and not seen.successes():
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    works = seen.successes() or seen.phase(Phase.TRAINING, Phase.SAVING) or seen.has("context.collective", "context.nccl_step")
+    works = (
+        seen.successes()
+        or seen.phase(Phase.TRAINING, Phase.SAVING)
+        or seen.has("context.collective", "context.nccl_step")
+    )
     return ExplainVerdict.HEALTHY if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
 
 
@@ -109,7 +120,8 @@ def _notes(seen: Seen, named: tuple[Ranked, ...]) -> tuple[str, ...]:
     notes = list(useless_advice(seen)) if is_timeout or seen.timeout_options_s else []
     if frozen:
         notes.append(
-            f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: the whole process stood still "
+            f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "
+            "the whole process stood still "
             "(swapping, a suspended container, or Python's lock)."
         )
     return tuple(notes)
@@ -124,7 +136,7 @@ def _named(ranked: Ranked, seen: Seen, means: dict[str, str]) -> NamedCause:
         verdict=claim.verdict[0].upper() + claim.verdict[1:],
         confidence=claim.confidence,
         because=f"{because}. What would confirm it: {cause.needs}",
-        evidence=tuple(_quote(event, seen, means) for event in claim.events[:EVIDENCE]),
+        evidence=_quotes(claim.events, seen, means, EVIDENCE),
         remedy="\n".join(remedy.steps),
         confirm_with=cause.confirm_with,
         env=remedy.env,
@@ -139,14 +151,26 @@ def _consequence(ranked: Ranked, seen: Seen, means: dict[str, str]) -> Consequen
         what=means.get(events[0].sign, ranked.cause.promise) if events else ranked.cause.promise,
         why=why_consequence(ranked.claim),
         ranks=ranks[:64],
-        evidence=tuple(_quote(event, seen, means) for event in events[:2]),
+        evidence=_quotes(events, seen, means, 2),
     )
+
+
+def _quotes(events: Iterable[Event], seen: Seen, means: dict[str, str], limit: int) -> tuple[Quote, ...]:
+    """Return the first `limit` lines; a line that carries several signs once."""
+    by_line = {(event.source, event.line): event for event in reversed(tuple(events))}
+    return tuple(_quote(event, seen, means) for event in list(reversed(by_line.values()))[:limit])
 
 
 def _quote(event: Event, seen: Seen, means: dict[str, str]) -> Quote:
     name = seen.sources[event.source].name if event.source < len(seen.sources) else ""
     return Quote(
-        name, event.line, event.rank, event.host, event.moment.text, event.text, means.get(event.sign, "the program's own error")
+        name,
+        event.line,
+        event.rank,
+        event.host,
+        event.moment.text,
+        event.text,
+        means.get(event.sign, "the program's own error"),
     )
 
 

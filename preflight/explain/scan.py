@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from preflight.explain import context
-from preflight.explain.cause import Cause, Sign
+from preflight.explain.cause import Cause
 from preflight.explain.event import Authority, Event
 from preflight.explain.phases import LOOK_BACK_BYTES, last_phase
 from preflight.explain.prefilter import compile_any
@@ -41,7 +41,9 @@ class Scanner:
             (sign.name, cause.id, sign.authority, sign.pattern) for cause in causes for sign in cause.signs
         ]
         self._signs += [(name, "", None, pattern) for name, pattern in context.PATTERNS.items()]
-        self._classify = re.compile("|".join(f"(?P<s{i}>{pattern})" for i, (*_, pattern) in enumerate(self._signs)), re.M)
+        self._classify = re.compile(
+            "|".join(f"(?P<s{i}>{pattern})" for i, (*_, pattern) in enumerate(self._signs)), re.M
+        )
         self._open = set(range(len(self._signs)))
         self._prefilter = compile_any(pattern for *_, pattern in self._signs)
         self._order = 0
@@ -157,6 +159,8 @@ class Scanner:
                     seen.exceptions.append((event, raised))
             case context.VISIBLE:
                 seen.visible = seen.visible or event.text
+            case _:
+                pass
         if event.sign == context.EXCEPTION:
             seen.counts[event.sign] += 1
         else:

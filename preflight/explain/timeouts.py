@@ -38,7 +38,7 @@ def useless_advice(seen: Seen) -> tuple[str, ...]:
         return ()
     died_at_s = died_at_ms / 1000
     notes = [
-        f"A timeout of {died_at_s:g} s or less is useless: the run died at {died_at_ms:,} ms, so that is what it already had"
+        f"A timeout of {died_at_s:g} s or less is useless: the run died at {died_at_ms:,} ms, it already had that"
         + (" (ddp_timeout=1800, often advised, is exactly that)." if died_at_s == 1800 else ".")
     ]
     for option_s in sorted(set(seen.timeout_options_s)):

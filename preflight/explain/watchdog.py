@@ -69,9 +69,6 @@ class Waits:
             self._keep(wait)
         return wait
 
-    def __iter__(self) -> Iterable[Wait]:  # type: ignore[override]
-        return iter(self.all())
-
     def all(self) -> tuple[Wait, ...]:
         """Return the waits, each with its group where another line of the rank tells it."""
         merged: dict[tuple[str, str], Wait] = {}

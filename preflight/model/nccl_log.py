@@ -1,4 +1,4 @@
-"""What NCCL says about itself at INFO: versions, interfaces, cards, the path of every pair, NVLS, algorithms (2.4 to 2.30).
+"""What NCCL (2.4 to 2.30) says about itself at INFO: versions, interfaces, cards, the path of every pair, algorithms.
 
 The one reader of these lines: trials read the transport that was really used with it, `explain` where a start stopped.
 """
@@ -20,16 +20,16 @@ CARD = re.compile(r"\[\d{1,3}\]([\w+-]{1,64}):(\d{1,3})/(IB|RoCE|SHARP|\w{1,12})
 OUT_OF_BAND = re.compile(r"OOB ([^\s:]{1,32}):")
 # 2.4: `Ring 00 : 0[1] -> 1[3] via P2P/IPC`; later `Channel 00/0 : 0[1b000] -> 1[1c000] [send] via NET/IB/0/GDRDMA`
 PATH = re.compile(
-    r"(?:Channel|Ring|Tree) \d{1,4}(?:/\d{1,4})? ?: (\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
+    r"(?:Channel|Ring|"
+    r"Tree) \d{1,4}(?:/\d{1,4})? ?: (\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}"
+    r"\])?"
     r"(?: \[(send|receive)\])? via ([A-Za-z][\w /()\[\].-]{1,80})"
 )
 NVLS = re.compile(r"NVLS multicast support is (not )?available")
 NVLS_TREE = re.compile(r"Connected NVLS tree")
 NO_IB = re.compile(r"NET/IB ?: No device found")
 P2P_OFF = re.compile(r"P2P is disabled between (?:NVLINK )?connected GPUs (\d{1,4}) and (\d{1,4})")
-ALGORITHM = re.compile(
-    r"(?:([A-Z][A-Za-z]{3,20}): )?(\d{1,20}) Bytes -> Algo ([A-Z0-9_]{1,20}) proto ([A-Z0-9]{1,10})"
-)
+ALGORITHM = re.compile(r"(?:([A-Z][A-Za-z]{3,20}): )?(\d{1,20}) Bytes -> Algo ([A-Z0-9_]{1,20}) proto ([A-Z0-9]{1,10})")
 READY = re.compile(r"n[Rr]anks (\d{1,7}).{0,200}Init COMPLETE")
 NUMBERED_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 NUMBERED_PROTOCOLS = ("LL", "LL128", "SIMPLE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.model.explanation import Confidence, Consequence, Explanation, ExplainVerdict, NamedCause, Quote
+from preflight.model.explanation import Confidence, Consequence, ExplainVerdict, Explanation, NamedCause, Quote
 from preflight.render.text import Style, clean, finish, heading, paint, shorten, width_of, wrap
 
 CONFIDENCE = {
@@ -37,7 +37,9 @@ def render_explanation(explanation: Explanation, style: Style) -> str:
         lines += [line for item in explanation.consequences for line in _consequence(item, style)]
     if len(explanation.causes) > 1:
         lines += heading("If that is not it, look next at", style)
-        lines += [line for cause in explanation.causes[1:4] for line in _item(f"{cause.verdict} [{cause.cause}]", style)]
+        lines += [
+            line for cause in explanation.causes[1:4] for line in _item(f"{cause.verdict} [{cause.cause}]", style)
+        ]
     if explanation.notes:
         lines += heading("About the timeout" if _speaks_of_timeouts(explanation.notes) else "Note", style)
         lines += [line for note in explanation.notes for line in _item(note, style)]
@@ -62,7 +64,10 @@ def render_explanation_env(explanation: Explanation) -> str:
 
 
 def _cause(cause: NamedCause, style: Style, several: bool) -> list[str]:
-    lines = ["", *wrap(f"{CONFIDENCE[cause.confidence].capitalize()} ({cause.cause}): {clean(cause.because)}.", style.width)]
+    lines = [
+        "",
+        *wrap(f"{CONFIDENCE[cause.confidence].capitalize()} ({cause.cause}): {clean(cause.because)}.", style.width),
+    ]
     if cause.evidence:
         lines += heading("The lines that show it", style)
         for quote in cause.evidence[:EVIDENCE_LINES]:

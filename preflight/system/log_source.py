@@ -50,7 +50,9 @@ class LogSource:
                 unpacked += len(text)
                 yield text
                 if unpacked > FREE_BYTES and unpacked > MAX_RATIO * source.taken_bytes:
-                    self.note = f"{unpacked >> 20} MiB out of {source.taken_bytes} bytes is no log; the rest was not read"
+                    self.note = (
+                        f"{unpacked >> 20} MiB out of {source.taken_bytes} bytes is no log; the rest was not read"
+                    )
                     return
         except (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError) as error:
             self.note = f"damaged or cut off after {unpacked} bytes: {str(error)[:80]}"

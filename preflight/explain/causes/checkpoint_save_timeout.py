@@ -14,7 +14,8 @@ ID = "checkpoint_save_timeout"
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
 SLOW = "Saving a checkpoint took longer than the collective timeout of {timeout}: the other ranks waited for the save."
 DEADLOCK = (
-    "A save that only some ranks entered: they stand in different collectives, so this is a deadlock that no timeout cures."
+    "A save that only some ranks entered: they stand in different collectives, so this is a "
+    "deadlock that no timeout cures."
 )
 
 
@@ -37,24 +38,33 @@ def judge(seen: Seen) -> Claim | None:
         because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[-100:]}"
     else:
         because = f"a rank stands in a save when the timeout comes: {frames[0].text.strip()[:100]}"
-    verdict = DEADLOCK if is_deadlock else SLOW.replace("{timeout}", duration(timeout_ms) if timeout_ms else "the group")
-    return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict, ("deadlock",) if is_deadlock else ())
+    verdict = (
+        DEADLOCK if is_deadlock else SLOW.replace("{timeout}", duration(timeout_ms) if timeout_ms else "the group")
+    )
+    return Claim(
+        Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict, ("deadlock",) if is_deadlock else ()
+    )
 
 
 def remedy(seen: Seen, claim: Claim) -> Remedy:
     """Repair the call where ranks parted; otherwise make the save fast, then the timeout long."""
     all_ranks = (
-        "Call the save on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around save_pretrained, "
+        "Call the save on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
+        "save_pretrained, "
         "state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."
     )
     if "deadlock" in claim.detail:
-        return Remedy((all_ranks, "Do the same with evaluation and logging next to the save. A longer timeout only waits longer."))
+        return Remedy(
+            (all_ranks, "Do the same with evaluation and logging next to the save. A longer timeout only waits longer.")
+        )
     return Remedy(
         (
-            "Save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or torch.distributed.checkpoint; DeepSpeed: "
+            "Save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
+            "torch.distributed.checkpoint; DeepSpeed: "
             "stage3_gather_16bit_weights_on_model_save=false), or asynchronously, and to a local disk first.",
             all_ranks,
-            "Watch host and GPU memory during the save: gathering a whole model on rank 0 can end in -9 or in swapping.",
+            "Watch host and GPU memory during the save: gathering a whole model on rank 0 can end in -9 or "
+            "in swapping.",
             *longer_timeout(seen),
         )
     )
@@ -62,14 +72,22 @@ def remedy(seen: Seen, claim: Claim) -> Remedy:
 
 CAUSE = Cause(
     id=ID,
-    promise="Writing the model to disk took so long, or so few of the processes took part, that the others gave up waiting.",
+    promise="Writing the model to disk took so long, or so few of the processes took part, that the others "
+    "gave up waiting.",
     signs=(),
     judge=judge,
     remedy=remedy,
     needs="the time that the save takes alone, on one rank and on all",
     confirm_with="time one save at step 1; preflight timeout argues the timeout, preflight check clears the machine",
     outranks=frozenset(
-        {"watchdog_timeout_straggler", "store_wait_timeout", "heartbeat_monitor", "remote_peer_died", "p2p_broken", "collective_mismatch",
-         "device_mapping_unknown"}
+        {
+            "collective_mismatch",
+            "device_mapping_unknown",
+            "heartbeat_monitor",
+            "p2p_broken",
+            "remote_peer_died",
+            "store_wait_timeout",
+            "watchdog_timeout_straggler",
+        }
     ),
-)  # fmt: skip
+)

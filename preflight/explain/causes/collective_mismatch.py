@@ -10,7 +10,10 @@ from preflight.explain.watchdog import find_mismatch
 from preflight.model.explanation import Confidence
 
 ID = "collective_mismatch"
-VERDICT = "Ranks called different collectives, or different sizes, at the same point: their program took different paths ({who})."
+VERDICT = (
+    "Ranks called different collectives, or different sizes, at the same point: their program took "
+    "different paths ({who})."
+)
 
 
 def judge(seen: Seen) -> Claim | None:
@@ -30,7 +33,9 @@ def judge(seen: Seen) -> Claim | None:
         because = f"under the same sequence number {mismatch.seq} the ranks wait in different work"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.HIGH, because, said(VERDICT, proof[:4]), detail)
     if (clash := find_clash(seen.recordings)) is not None:
-        detail = (f"collective {clash.seq}: rank {clash.one[0]} {clash.one[1]}, rank {clash.other[0]} {clash.other[1]}",)
+        detail = (
+            f"collective {clash.seq}: rank {clash.one[0]} {clash.one[1]}, rank {clash.other[0]} {clash.other[1]}",
+        )
         because = "the flight recorder's dumps hold different work under one sequence number"
         verdict = VERDICT.replace("{who}", f"ranks {clash.one[0]}, {clash.other[0]}")
         return Claim(Authority.MISMATCH, (), Confidence.HIGH, because, verdict, detail)
@@ -54,8 +59,10 @@ CAUSE = Cause(
     remedy=fixed(
         "Find the branch that only some ranks take: if rank == 0: around anything that communicates, logging with "
         "sync_dist=True, batches without images or labels, early stopping, a loop whose length depends on the data.",
-        "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL: torch then names the line on each rank (slow; for finding it only).",
-        "Give every rank the same number of steps: drop_last=True, a DistributedSampler that pads, or the Join context manager.",
+        "Run once with TORCH_DISTRIBUTED_DEBUG=DETAIL: torch then names the line on each rank (slow; "
+        "for finding it only).",
+        "Give every rank the same number of steps: drop_last=True, a DistributedSampler that pads, or "
+        "the Join context manager.",
         "No timeout cures this.",
     ),
     needs="TORCH_DISTRIBUTED_DEBUG=DETAIL names two ranks with different collectives",

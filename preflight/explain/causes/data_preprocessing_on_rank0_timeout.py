@@ -54,8 +54,10 @@ def remedy(seen: Seen, _claim: Claim) -> Remedy:
     return Remedy(
         (
             "Prepare the data once, in one process without the launcher, and train from the cache: save_to_disk / "
-            "load_from_disk, tokenized_path (LLaMA-Factory), dataset_prepared_path (Axolotl), Megatron's preprocess_data.py.",
-            "Keep the cache on a disk that all ranks share; on local disks every node must do it (main_process_first is per job).",
+            "load_from_disk, tokenized_path (LLaMA-Factory), dataset_prepared_path (Axolotl), Megatron's "
+            "preprocess_data.py.",
+            "Keep the cache on a disk that all ranks share; on local disks every node must do it "
+            "(main_process_first is per job).",
             "More processes for it (num_proc, preprocessing_num_workers) help as far as the CPU has cores.",
             *longer_timeout(seen),
         )
@@ -71,7 +73,14 @@ CAUSE = Cause(
     needs="the preparation, run alone, takes longer than the timeout",
     confirm_with="time the preparation alone; preflight timeout argues the timeout, preflight check clears the machine",
     outranks=frozenset(
-        {"watchdog_timeout_straggler", "store_wait_timeout", "rendezvous_failed", "heartbeat_monitor", "remote_peer_died", "p2p_broken",
-         "device_mapping_unknown"}
+        {
+            "device_mapping_unknown",
+            "heartbeat_monitor",
+            "p2p_broken",
+            "remote_peer_died",
+            "rendezvous_failed",
+            "store_wait_timeout",
+            "watchdog_timeout_straggler",
+        }
     ),
-)  # fmt: skip
+)

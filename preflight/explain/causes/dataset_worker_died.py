@@ -6,20 +6,38 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='dataset_worker_died',
-    promise='Training reads its data through helper processes. One of them died, mostly for want of memory.',
+    id="dataset_worker_died",
+    promise="Training reads its data through helper processes. One of them died, mostly for want of memory.",
     signs=(
-        Sign('dataset.loader', r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after", Authority.OWN_ERROR, 'a data-loader worker died'),
-        Sign('dataset.map', r"One of the subprocesses has abruptly died|A process in the process pool was terminated abruptly|BrokenProcessPool|[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)", Authority.OWN_ERROR, 'a process that prepares the data set died'),
+        Sign(
+            "dataset.loader",
+            r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|"
+            r"Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after",
+            Authority.OWN_ERROR,
+            "a data-loader worker died",
+        ),
+        Sign(
+            "dataset.map",
+            r"One of the subprocesses has abruptly died|"
+            r"A process in the process pool was terminated abruptly|BrokenProcessPool|"
+            r"[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)",
+            Authority.OWN_ERROR,
+            "a process that prepares the data set died",
+        ),
     ),
-    judge=by_signs('dataset_worker_died', 'A worker process that prepares data died ({who}{host}); its rank followed, and the others lost it.'),
+    judge=by_signs(
+        "dataset_worker_died",
+        "A worker process that prepares data died ({who}{host}); its rank followed, and the others lost it.",
+    ),
     remedy=fixed(
-        'Find out how it died: sudo dmesg -T | grep -i -e "killed process" -e oom  (killed: host memory; else a crash in the decoding code).',
-        'Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the preparation: if it then runs, or shows its real error, raise it step by step.',
-        'Give the container more memory and /dev/shm (--memory, --shm-size).',
+        'Find out how it died: sudo dmesg -T | grep -i -e "killed process" -e oom  (killed: host '
+        "memory; else a crash in the decoding code).",
+        "Set num_workers=0, or num_proc=1 / map_num_proc=1 / preprocessing_num_workers=1 for the "
+        "preparation: if it then runs, or shows its real error, raise it step by step.",
+        "Give the container more memory and /dev/shm (--memory, --shm-size).",
         'On Windows and wherever "spawn" is used, the script needs: if __name__ == "__main__":',
     ),
     needs="it runs with one worker, or the kernel log names the worker's pid",
-    confirm_with='the same command with num_workers=0 (num_proc=1); preflight check clears the machine',
-    outranks=frozenset({'not_nccl', 'segfault_worker'}),
+    confirm_with="the same command with num_workers=0 (num_proc=1); preflight check clears the machine",
+    outranks=frozenset({"not_nccl", "segfault_worker"}),
 )

@@ -11,7 +11,8 @@ from preflight.model.explanation import Confidence
 
 ID = "device_mapping_unknown"
 VERDICT = (
-    "torch does not know which GPU each rank uses and guesses; after that warning nothing more came: ranks may sit on the wrong "
+    "torch does not know which GPU each rank uses and guesses; after that warning nothing more "
+    "came: ranks may sit on the wrong "
     "or on the same GPU, or the path between the GPUs hangs."
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
@@ -45,7 +46,11 @@ def _before_a_timeout(seen: Seen, events: tuple[Event, ...], others: list[Event]
     clash = len({gpu for _, gpu in set(chosen)}) < len({rank for rank, _ in set(chosen)})
     if not clash and not seen.visible:
         return None
-    because = "ranks guessed the same GPU" if clash else "GPUs are hidden by CUDA_VISIBLE_DEVICES, and the first collective never ended"
+    because = (
+        "ranks guessed the same GPU"
+        if clash
+        else "GPUs are hidden by CUDA_VISIBLE_DEVICES, and the first collective never ended"
+    )
     return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, VERDICT)
 
 
@@ -53,11 +58,14 @@ def remedy(_seen: Seen, _claim: Claim) -> Remedy:
     """Bind the GPU, then find out which of the usual three variables is needed at all."""
     return Remedy(
         (
-            "Bind every rank to its GPU before anything else: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and "
+            "Bind every rank to its GPU before anything else: "
+            "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and "
             "init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
-            "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, NCCL_IB_DISABLE=1, "
+            "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, "
+            "NCCL_IB_DISABLE=1, "
             "NCCL_P2P_DISABLE=1. Seldom are all three needed, and each costs speed.",
-            "preflight check --gpus 6,7,8,9 (your GPUs) tries them one by one with real data and writes only those that are needed.",
+            "preflight check --gpus 6,7,8,9 (your GPUs) tries them one by one with real data and writes "
+            "only those that are needed.",
         ),
         VARIABLES[1:],
     )
@@ -69,7 +77,8 @@ CAUSE = Cause(
     signs=(
         Sign(
             "mapping.guess",
-            r"using (?:best-guess )?GPU \d{1,3} (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown|"
+            r"using (?:best-guess )?GPU \d{1,3} (?:to perform barrier )?as devices? used by this process (?:a"
+            r"re|is) currently unknown|"
             r"devices? used by this process (?:are|is) currently unknown|Guessing device ID based on global rank|"
             r"No device id is provided via `?init_process_group",
             Authority.SILENCE,

@@ -6,18 +6,25 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='duplicate_gpu',
-    promise='Every process must have a graphics card of its own; two of them chose the same one.',
+    id="duplicate_gpu",
+    promise="Every process must have a graphics card of its own; two of them chose the same one.",
     signs=(
-        Sign('duplicate.nccl', r"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU", Authority.SETUP, 'two ranks of one job use the same GPU'),
+        Sign(
+            "duplicate.nccl",
+            r"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU",
+            Authority.SETUP,
+            "two ranks of one job use the same GPU",
+        ),
     ),
-    judge=by_signs('duplicate_gpu', 'Two ranks use the same GPU{host}, which NCCL refuses.'),
+    judge=by_signs("duplicate_gpu", "Two ranks use the same GPU{host}, which NCCL refuses."),
     remedy=fixed(
         'Before anything else touches CUDA: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-        'Start no more processes than there are GPUs: nvidia-smi -L | wc -l against --nproc-per-node; look for a hard-coded "cuda:0".',
-        'Under Ray, Slurm or Docker print CUDA_VISIBLE_DEVICES in every rank: it must differ, or hold all GPUs of the node.',
+        "Start no more processes than there are GPUs: nvidia-smi -L | wc -l against --nproc-per-node; "
+        'look for a hard-coded "cuda:0".',
+        "Under Ray, Slurm or Docker print CUDA_VISIBLE_DEVICES in every rank: it must differ, or hold "
+        "all GPUs of the node.",
     ),
-    needs='a different PCI bus id on every rank of a node',
-    confirm_with='preflight check',
-    outranks=frozenset({'not_nccl', 'remote_peer_died'}),
+    needs="a different PCI bus id on every rank of a node",
+    confirm_with="preflight check",
+    outranks=frozenset({"not_nccl", "remote_peer_died"}),
 )

@@ -6,20 +6,48 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='gpu_not_visible_in_container',
-    promise='Containers show a process some of the graphics cards of the machine; here one is hidden that has to be seen.',
+    id="gpu_not_visible_in_container",
+    promise="Containers show a process some of the graphics cards of the machine; here one is hidden that "
+    "has to be seen.",
     signs=(
-        Sign('visible.nvml', r"nvmlDeviceGetHandleByPciBusId[^\n]{0,10} failed", Authority.SETUP, 'a rank on the same host uses a GPU that this process can not see'),
-        Sign('visible.none', r"No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice|could not select device driver|CUDA-capable device\(s\) not found", Authority.SETUP, 'the process sees no GPU at all'),
-        Sign('visible.ordinal', r"invalid device ordinal|cudaErrorInvalidDevice", Authority.SETUP, 'the process asks for a GPU number that it does not have'),
-        Sign('visible.nvidia_container', r"nvidia-container-cli: [^\n]{0,80}error|Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|Insufficient Permissions)", Authority.SETUP, 'the container was given no GPU, or lost it'),
+        Sign(
+            "visible.nvml",
+            r"nvmlDeviceGetHandleByPciBusId[^\n]{0,10} failed",
+            Authority.SETUP,
+            "a rank on the same host uses a GPU that this process can not see",
+        ),
+        Sign(
+            "visible.none",
+            r"No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice|"
+            r"could not select device driver|CUDA-capable device\(s\) not found",
+            Authority.SETUP,
+            "the process sees no GPU at all",
+        ),
+        Sign(
+            "visible.ordinal",
+            r"invalid device ordinal|cudaErrorInvalidDevice",
+            Authority.SETUP,
+            "the process asks for a GPU number that it does not have",
+        ),
+        Sign(
+            "visible.nvidia_container",
+            r"nvidia-container-cli: [^\n]{0,80}error|Failed to initialize NVML: (?:Unknown Error|"
+            r"Driver Not Loaded|Insufficient Permissions)",
+            Authority.SETUP,
+            "the container was given no GPU, or lost it",
+        ),
     ),
-    judge=by_signs('gpu_not_visible_in_container', 'A process{host} can not see a GPU that the job uses: the container or CUDA_VISIBLE_DEVICES hides it.'),
+    judge=by_signs(
+        "gpu_not_visible_in_container",
+        "A process{host} can not see a GPU that the job uses: the container or CUDA_VISIBLE_DEVICES hides it.",
+    ),
     remedy=fixed(
-        'Give every container of one host all GPUs of the job (docker run --gpus all), or one container per host with all ranks in it.',
-        'If two containers share a host but not its GPUs on purpose: give each its own NCCL_HOSTID (any name) so that NCCL treats them as two hosts.',
-        'Compare nvidia-smi -L inside each container, and CUDA_VISIBLE_DEVICES with --nproc-per-node.',
+        "Give every container of one host all GPUs of the job (docker run --gpus all), or one container "
+        "per host with all ranks in it.",
+        "If two containers share a host but not its GPUs on purpose: give each its own NCCL_HOSTID (any "
+        "name) so that NCCL treats them as two hosts.",
+        "Compare nvidia-smi -L inside each container, and CUDA_VISIBLE_DEVICES with --nproc-per-node.",
     ),
-    needs='the same list of GPUs in all containers of the host',
-    confirm_with='preflight probe   # in each container',
+    needs="the same list of GPUs in all containers of the host",
+    confirm_with="preflight probe   # in each container",
 )

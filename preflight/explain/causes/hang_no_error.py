@@ -34,7 +34,9 @@ def judge(seen: Seen) -> Claim | None:
     event = Event("hang.last", ID, Authority.SILENCE, source, line, 0, UNKNOWN, UNKNOWN, Moment(), text.strip()[:400])
     done, _, next_ = STEPS[step]
     verdict = f"The log stops without an error: a process {done} and then waited for {next_}."
-    because = f"none of {len(starts.steps)} processes got any further; a log that was copied too early would look the same"
+    because = (
+        f"none of {len(starts.steps)} processes got any further; a log that was copied too early would look the same"
+    )
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(step),))
 
 
@@ -42,13 +44,18 @@ def remedy(_seen: Seen, claim: Claim) -> Remedy:
     """Go by the step at which it stopped."""
     step = int(claim.detail[0])
     record = (
-        "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100 % busy and no power means that it waits)."
+        "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100 % busy at low power means waiting)."
     )
+    steps: tuple[str, ...]
     if step < 3:
-        steps = ("Suspect the start-up network: set NCCL_SOCKET_IFNAME to an interface that all nodes share; open the firewall.",)
+        steps = (
+            "Suspect the start-up network: set NCCL_SOCKET_IFNAME to an interface that all nodes share; "
+            "open the firewall.",
+        )
     elif step < COMPLETE:
         steps = (
-            "Suspect the paths between the ranks: NCCL_P2P_DISABLE=1 once, then NCCL_IB_DISABLE=1 once, then NCCL_SHM_DISABLE=1 "
+            "Suspect the paths between the ranks: NCCL_P2P_DISABLE=1 once, then NCCL_IB_DISABLE=1 once, "
+            "then NCCL_SHM_DISABLE=1 "
             "once; the first that runs names the path.",
         )
     else:

@@ -8,17 +8,28 @@ from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
 ID = "heartbeat_monitor"
-STUCK = "torch's watchdog thread was itself stuck (in a CUDA call, a graph capture, or behind Python's lock), so the monitor ended the process."
+STUCK = (
+    "torch's watchdog thread was itself stuck (in a CUDA call, a graph capture, or behind Python's "
+    "lock), so the monitor ended the process."
+)
 STORE = "torch's heartbeat monitor lost the store on rank 0: rank 0 ended first; the log of rank 0 has the cause."
 
 
 def judge(seen: Seen) -> Claim | None:
     """Claim a stuck watchdog; a store that is gone is a weaker word, and means nothing after success."""
     if stuck := seen.of("heartbeat.stuck"):
-        return Claim(Authority.TIMEOUT, stuck, Confidence.HIGH, "the monitor says that the watchdog made no progress", STUCK)
+        return Claim(
+            Authority.TIMEOUT, stuck, Confidence.HIGH, "the monitor says that the watchdog made no progress", STUCK
+        )
     if not (store := seen.of("heartbeat.store")):
         return None
-    return Claim(Authority.ECHO, store, Confidence.MEDIUM, "the monitor could not read its flag at rank 0's store any more", STORE)
+    return Claim(
+        Authority.ECHO,
+        store,
+        Confidence.MEDIUM,
+        "the monitor could not read its flag at rank 0's store any more",
+        STORE,
+    )
 
 
 def remedy(seen: Seen, _claim: Claim) -> Remedy:
@@ -26,15 +37,20 @@ def remedy(seen: Seen, _claim: Claim) -> Remedy:
     if not seen.has("heartbeat.stuck"):
         return Remedy(
             (
-                "Look at the log of rank 0, before the time of these lines; they are what the others print when it is gone.",
-                "If rank 0 ended in success, this is noise: call torch.distributed.destroy_process_group() on all ranks at the end.",
+                "Look at the log of rank 0, before the time of these lines; they are what the others print when "
+                "it is gone.",
+                "If rank 0 ended in success, this is noise: call torch.distributed.destroy_process_group() on "
+                "all ranks at the end.",
             )
         )
     return Remedy(
         (
-            "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p PID) shows which call is stuck.",
-            "\"Could not acquire GIL\" points to Python code that holds its lock: a C extension, a data loader, a debugger.",
-            "During long compilation or CUDA graph capture that is legitimate: export TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=1800",
+            "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p "
+            "PID) shows which call is stuck.",
+            '"Could not acquire GIL" points to Python code that holds its lock: a C extension, a data '
+            "loader, a debugger.",
+            "During long compilation or CUDA graph capture that is legitimate: export "
+            "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=1800",
             "nvidia-smi that hangs as well means that the driver or the GPU is stuck: dmesg | grep -i xid.",
         ),
         (("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "1800"),),
@@ -47,7 +63,8 @@ CAUSE = Cause(
     signs=(
         Sign(
             "heartbeat.stuck",
-            r"Heartbeat monitor timed out|watchdog got stuck for|watchdog thread got stuck|ProcessGroupNCCL watchdog hang|workMetaList_\.size",
+            r"Heartbeat monitor timed out|watchdog got stuck for|watchdog thread got stuck|"
+            r"ProcessGroupNCCL watchdog hang|workMetaList_\.size",
             Authority.TIMEOUT,
             "torch's watchdog thread made no progress",
         ),

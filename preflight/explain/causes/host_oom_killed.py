@@ -37,10 +37,12 @@ def remedy(_seen: Seen, claim: Claim) -> Remedy:
     """Ask the kernel first where the log does not say who killed it."""
     ask = (
         'Ask who killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   '
-        "(Slurm: sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"
+        "(Slurm: sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, "
+        "look for OOMKilled)"
     )
     steps = (
-        "Use less host memory: fewer data-loader workers (num_workers, num_proc), no CPU offload, low_cpu_mem_usage=True, "
+        "Use less host memory: fewer data-loader workers (num_workers, num_proc), no CPU offload, "
+        "low_cpu_mem_usage=True, "
         "do not load the full model on every rank.",
         "Or ask for more: --mem (Slurm), resources.limits.memory (Kubernetes), docker run --memory.",
         "Watch it grow: while sleep 5; do free -m; done, beside the run.",
@@ -54,7 +56,8 @@ CAUSE = Cause(
     signs=(
         Sign(
             "oom.slurm",
-            r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|exceeded (?:job |step |virtual )?memory limit",
+            r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|exceeded (?:job |step |"
+            r"virtual )?memory limit",
             Authority.KILLED,
             "the scheduler reports that the memory limit was hit",
         ),
@@ -80,7 +83,8 @@ CAUSE = Cause(
         Sign(
             "oom.sigkill",
             r"exitcode ?: ?-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
-            r"[Ee]xit(?:ed with)?(?: exit)? code (?:137|-9)\b|exited on signal 9|terminated with signal SIGKILL|code: 137\b",
+            r"[Ee]xit(?:ed with)?(?: exit)? code (?:137|-9)\b|exited on signal 9|"
+            r"terminated with signal SIGKILL|code: 137\b",
             Authority.UNEXPLAINED_DEATH,
             "a process was killed from outside (SIGKILL, -9) and could not say a word",
         ),

@@ -8,8 +8,13 @@ from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
 ID = "ib_broken"
-PATH = "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never acknowledged, or the port went down."
-LOCAL = "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not right."
+PATH = (
+    "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never "
+    "acknowledged, or the port went down."
+)
+LOCAL = (
+    "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not right."
+)
 
 
 def judge(seen: Seen) -> Claim | None:
@@ -32,7 +37,8 @@ def remedy(_seen: Seen, claim: Claim) -> Remedy:
         return Remedy(
             (
                 "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
-                "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd (LimitMEMLOCK=infinity), and for "
+                "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd "
+                "(LimitMEMLOCK=infinity), and for "
                 "containers: docker run --ulimit memlock=-1.",
             )
         )
@@ -40,19 +46,23 @@ def remedy(_seen: Seen, claim: Claim) -> Remedy:
         return Remedy(
             (
                 "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address).",
-                "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and later find it: "
+                "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and "
+                "later find it: "
                 "leave the variable unset.",
                 "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers).",
             )
         )
     return Remedy(
         (
-            "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x for error counters, "
+            "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x "
+            "for error counters, "
             "dmesg | grep mlx5.",
             "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other.",
-            "status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless settings. status 4 "
+            "status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless "
+            "settings. status 4 "
             "means memory registration: try NCCL_NET_GDR_LEVEL=LOC, and load nvidia-peermem.",
-            "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, at a "
+            "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves "
+            "the point, at a "
             "fraction of the speed.",
         )
     )
@@ -90,7 +100,8 @@ CAUSE = Cause(
         ),
         Sign(
             "ib.async",
-            r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |device fatal|local |GID)|"
+            r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
+            r"device fatal|local |GID)|"
             r"Got async event[^\n]{0,40}(?:error|fatal|catastrophic)",
             Authority.TRANSPORT,
             "the InfiniBand port reports an error",
@@ -103,7 +114,8 @@ CAUSE = Cause(
         ),
         Sign(
             "ib.ucx",
-            r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|Input/output error)",
+            r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
+            r"Input/output error)",
             Authority.TRANSPORT,
             "data for a peer was not acknowledged over InfiniBand/RoCE",
         ),

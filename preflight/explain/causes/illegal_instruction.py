@@ -6,18 +6,38 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='illegal_instruction',
-    promise='A library uses instructions (mostly AVX, AVX2 or AVX-512) that this processor, or this virtual machine, does not offer.',
+    id="illegal_instruction",
+    promise="A library uses instructions (mostly AVX, AVX2 or AVX-512) that this processor, or this virtual "
+    "machine, does not offer.",
     signs=(
-        Sign('sigill.gpu', r"an illegal instruction was encountered|cudaErrorIllegalInstruction", Authority.OWN_ERROR, 'a GPU kernel holds an instruction that the GPU does not know'),
-        Sign('sigill', r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|Signals\.SIGILL|exitcode ?: ?-4\b|Signal 4 \(SIGILL\)|return code = -4\b|[Ee]xit(?:ed with)?(?: exit)? code 132|trap invalid opcode", Authority.UNEXPLAINED_DEATH, 'a process died of an instruction that the processor does not have'),
+        Sign(
+            "sigill.gpu",
+            r"an illegal instruction was encountered|cudaErrorIllegalInstruction",
+            Authority.OWN_ERROR,
+            "a GPU kernel holds an instruction that the GPU does not know",
+        ),
+        Sign(
+            "sigill",
+            r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|Signals\.SIGILL|exitcode ?: ?-4\b|"
+            r"Signal 4 \(SIGILL\)|return code = -4\b|[Ee]xit(?:ed with)?(?: exit)? code 132|"
+            r"trap invalid opcode",
+            Authority.UNEXPLAINED_DEATH,
+            "a process died of an instruction that the processor does not have",
+        ),
     ),
-    judge=by_signs('illegal_instruction', '{who}{host} died of an illegal instruction: code that was built for another processor (or another GPU), or damaged code.'),
+    judge=by_signs(
+        "illegal_instruction",
+        "{who}{host} died of an illegal instruction: code that was built for another processor (or "
+        "another GPU), or damaged code.",
+    ),
     remedy=fixed(
-        'See what the processor has: grep -m1 -o -w -e avx -e avx2 -e avx512f /proc/cpuinfo | sort -u  (in a virtual machine: CPU type "host").',
-        'If it was the GPU ("an illegal instruction was encountered"): a kernel built for another GPU generation, a faulty custom kernel, or an unstable card; run with CUDA_LAUNCH_BLOCKING=1.',
-        'Find the library: python -X faulthandler -c "import torch", then the others one by one; install a build for this processor, or build it here.',
+        "See what the processor has: grep -m1 -o -w -e avx -e avx2 -e avx512f /proc/cpuinfo | sort -u  "
+        '(in a virtual machine: CPU type "host").',
+        'If it was the GPU ("an illegal instruction was encountered"): a kernel built for another GPU '
+        "generation, a faulty custom kernel, or an unstable card; run with CUDA_LAUNCH_BLOCKING=1.",
+        'Find the library: python -X faulthandler -c "import torch", then the others one by one; '
+        "install a build for this processor, or build it here.",
     ),
-    needs='the same import dies alone',
+    needs="the same import dies alone",
     confirm_with='python -X faulthandler -c "import torch"',
 )

@@ -18,9 +18,9 @@ def judge(seen: Seen) -> Claim | None:
     if not raised:
         return None
     event, error = raised[0]
-    where = f"rank {event.rank}" if event.rank else "A rank"
+    where = f"Rank {event.rank}" if event.rank else "A rank"
     text = f"{error.type}: {error.message}".rstrip(": ")[:160]
-    verdict = f"{where[0].upper()}{where[1:]} stopped with a Python error of the program's own, not of the communication: {text}"
+    verdict = f"{where} stopped with a Python error of the program's own, not of the communication: {text}"
     same = _same(raised, error)
     because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""

@@ -11,7 +11,8 @@ from preflight.model.explanation import Confidence
 ID = "p2p_broken"
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
-    "All ranks arrived at the very first collective and no data came through: the path between the GPUs is broken, most often "
+    "All ranks arrived at the very first collective and no data came through: the path between the "
+    "GPUs is broken, most often "
     "direct copies (P2P) on one machine."
 )
 FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
@@ -48,13 +49,17 @@ def remedy(_seen: Seen, _claim: Claim) -> Remedy:
     """Prove it, repair the host, work round it until then."""
     return Remedy(
         (
-            "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the repair.",
+            "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it "
+            "only until the repair.",
             "Repair: kernel command line iommu=pt (or IOMMU off in the BIOS), and ACS off on the PCIe bridges: "
-            "sudo lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. In a virtual machine "
+            "sudo lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. "
+            "In a virtual machine "
             "the host has to do it.",
             "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
-            "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
-            "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which path was taken.",
+            "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: "
+            "update the driver.",
+            "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which "
+            "path was taken.",
         ),
         (("NCCL_P2P_DISABLE", "1"),),
     )
@@ -67,9 +72,12 @@ CAUSE = Cause(
         Sign(
             "p2p.failed",
             r"Could not enable P2P between|Missing \"iommu=pt\"|peer access is not supported|cudaErrorPeerAccess|"
-            r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
-            r"IO_PAGE_FAULT|P2P (?:access|test) (?:failed|check failed)|doesn't support faster communication broadband via P2P|"
-            r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|invalid resource handle)'",
+            r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|"
+            r"transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
+            r"IO_PAGE_FAULT|P2P (?:access|test) (?:failed|check failed)|"
+            r"doesn't support faster communication broadband via P2P|"
+            r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|"
+            r"mapping of buffer object failed|invalid resource handle)'",
             Authority.SETUP,
             "direct copies between GPUs failed",
         ),

@@ -23,7 +23,9 @@ def judge(seen: Seen) -> Claim | None:
         return None
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
-    verdict = f"The log holds only echoes: {who} closed its connections or died first. Its own log has the cause; fetch that."
+    verdict = (
+        f"The log holds only echoes: {who} closed its connections or died first. Its own log has the cause; fetch that."
+    )
     because = "every line here is what survivors print after they lose a peer"
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict)
 
@@ -40,8 +42,9 @@ def remedy(_seen: Seen, claim: Claim) -> Remedy:
     peer = _peer(claim.events) or "the other hosts"
     return Remedy(
         (
-            f"Get the log of {peer} and give both to preflight explain; look there for the last lines before the time below.",
-            'On that host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid   (killed processes leave no log).',
+            f"Get the log of {peer} and give both to preflight explain; read its last lines before the time below.",
+            'On that host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid   (killed processes '
+            "leave no log).",
             "Write one log per rank next time: torchrun --log-dir logs --redirects 3 --tee 3",
         )
     )
@@ -56,7 +59,8 @@ CAUSE = Cause(
             r"[Cc]onnection closed by (?:remote )?peer|[Cc]onnection reset by (?:remote )?peer|ncclRemoteE|"
             r"remote process ex\w{2,8} (?:prematurely|or)|Socket recv failed|socketProgress[^\n]{0,40}closed|"
             r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|"
-            r"[Bb]roken pipe|EOFError|Read -1|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|"
+            r"[Bb]roken pipe|EOFError|Read -1|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
+            r"recvBytes failed|"
             r"peer closed|gloo/transport/tcp/pair\.cc",
             Authority.ECHO,
             "a connection to another rank was lost",

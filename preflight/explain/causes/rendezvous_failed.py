@@ -29,17 +29,21 @@ def remedy(seen: Seen, _claim: Claim) -> Remedy:
         return Remedy(
             (
                 "See who holds it: ss -ltnp 'sport = :29500' (your port); end what is left of the earlier run.",
-                "Or take a free one: torchrun --standalone ... on one machine, --master-port 0 or another number elsewhere; with "
+                "Or take a free one: torchrun --standalone ... on one machine, --master-port 0 or another "
+                "number elsewhere; with "
                 "several jobs on a machine give each its own.",
                 "A script that calls init_process_group with its own port inside torchrun opens it twice: use env://.",
             )
         )
     return Remedy(
         (
-            "Every node needs the same MASTER_ADDR: an address of rank 0 that the others reach (hostname -I), not localhost, not a "
+            "Every node needs the same MASTER_ADDR: an address of rank 0 that the others reach (hostname "
+            "-I), not localhost, not a "
             "name that /etc/hosts maps to 127.0.1.1.",
-            "Test it from the node that failed: getent hosts MASTER_ADDR; nc -zv MASTER_ADDR MASTER_PORT (while rank 0 waits).",
-            "Start all nodes within the timeout, with the same --nnodes and --rdzv-id, and --node-rank 0 on the host of MASTER_ADDR.",
+            "Test it from the node that failed: getent hosts MASTER_ADDR; nc -zv MASTER_ADDR MASTER_PORT "
+            "(while rank 0 waits).",
+            "Start all nodes within the timeout, with the same --nnodes and --rdzv-id, and --node-rank 0 on "
+            "the host of MASTER_ADDR.",
             "Look at the log of rank 0: if it died before it opened the port, its error is the cause.",
         )
     )
@@ -59,7 +63,8 @@ CAUSE = Cause(
             "rendezvous.unreached",
             r"client socket has (?:timed out|failed to connect)[^\n]{0,40}after|client socket has timed out|"
             r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|"
-            r"[Tt]he connection to the C10d store has failed|Name or service not known|Name does not resolve|[Cc]an't resolve '|[Cc]ould not resolve host|Temporary failure in name resolution|"
+            r"[Tt]he connection to the C10d store has failed|Name or service not known|Name does not resolve|"
+            r"[Cc]an't resolve '|[Cc]ould not resolve host|Temporary failure in name resolution|"
             r"gai error: \d|getaddrinfo failed|[Ff]ailed to (?:connect to|resolve) (?:the )?(?:master|rendezvous|c10d)|"
             r"DistNetworkError: (?:The client|Failed to connect)",
             Authority.TRANSPORT,

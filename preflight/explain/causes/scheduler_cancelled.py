@@ -12,12 +12,14 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(seen: Seen) -> Claim | None:
-    """Claim a cancellation that nothing else came before; where something failed first, it is how the rest was stopped."""
+    """Claim a cancellation before which nothing failed; else it is how the scheduler stopped the rest."""
     events = seen.best(ID)
     if not events:
         return None
     other = [e for e in seen.failures() if e.cause != ID and e.authority < Authority.ECHO and e.order < events[0].order]
-    reason = next((why for words, why in REASONS if words in events[0].text), "by its owner, an administrator or the scheduler")
+    reason = next(
+        (why for words, why in REASONS if words in events[0].text), "by its owner, an administrator or the scheduler"
+    )
     authority = Authority.ECHO if other else Authority.KILLED
     because = "the scheduler says so, and no error precedes it" if not other else "it came after another error"
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
@@ -46,7 +48,8 @@ CAUSE = Cause(
     remedy=fixed(
         "Ask the scheduler who: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol show job JOBID.",
         "Preempted jobs: save checkpoints and let it requeue (sbatch --requeue --signal=B:USR1@120).",
-        "If you cancelled it because it hung: run preflight explain on the log of a run that hung longer, with NCCL_DEBUG=INFO.",
+        "If you cancelled it because it hung: run preflight explain on the log of a run that hung "
+        "longer, with NCCL_DEBUG=INFO.",
     ),
     needs="the scheduler's accounting",
     confirm_with="sacct -j JOBID --format=JobID,State,ExitCode,Reason",

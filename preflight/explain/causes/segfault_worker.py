@@ -6,18 +6,34 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='segfault_worker',
-    promise='A library (not Python code) touched memory that is not its own and the system ended the process.',
+    id="segfault_worker",
+    promise="A library (not Python code) touched memory that is not its own and the system ended the process.",
     signs=(
-        Sign('segv.signal', r"Signals\.SIGSEGV|exitcode ?: ?-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|[Ee]xit(?:ed with)?(?: exit)? code 139|exited on signal 11|terminated with signal SIGSEGV|exit code -11\b|code: 139\b", Authority.UNEXPLAINED_DEATH, 'a process died of a segmentation fault'),
-        Sign('segv.text', r"Segmentation fault|Caught signal 11|SIGSEGV received|Signal: Segmentation|segfault at [0-9a-f]{1,16}", Authority.UNEXPLAINED_DEATH, 'a process died of a segmentation fault'),
+        Sign(
+            "segv.signal",
+            r"Signals\.SIGSEGV|exitcode ?: ?-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|"
+            r"[Ee]xit(?:ed with)?(?: exit)? code 139|exited on signal 11|terminated with signal SIGSEGV|"
+            r"exit code -11\b|code: 139\b",
+            Authority.UNEXPLAINED_DEATH,
+            "a process died of a segmentation fault",
+        ),
+        Sign(
+            "segv.text",
+            r"Segmentation fault|Caught signal 11|SIGSEGV received|Signal: Segmentation|segfault at [0-9a-f]{1,16}",
+            Authority.UNEXPLAINED_DEATH,
+            "a process died of a segmentation fault",
+        ),
     ),
-    judge=by_signs('segfault_worker', '{who}{host} crashed in native code (segmentation fault); the others only lost it.'),
+    judge=by_signs(
+        "segfault_worker", "{who}{host} crashed in native code (segmentation fault); the others only lost it."
+    ),
     remedy=fixed(
-        'Get the place: python -X faulthandler train.py ..., or: gdb -batch -ex bt python core. The last library before the crash is the suspect.',
-        'Common reasons: two versions of one library (see pip list, LD_LIBRARY_PATH), a compiled extension built for another torch, a damaged data file read by a decoder.',
-        'Reinstall the extension named in the last frames against this torch.',
+        "Get the place: python -X faulthandler train.py ..., or: gdb -batch -ex bt python core. The "
+        "last library before the crash is the suspect.",
+        "Common reasons: two versions of one library (see pip list, LD_LIBRARY_PATH), a compiled "
+        "extension built for another torch, a damaged data file read by a decoder.",
+        "Reinstall the extension named in the last frames against this torch.",
     ),
-    needs='the same native frame twice',
-    confirm_with='python -X faulthandler with the same command; preflight check clears NCCL and the GPUs',
+    needs="the same native frame twice",
+    confirm_with="python -X faulthandler with the same command; preflight check clears NCCL and the GPUs",
 )

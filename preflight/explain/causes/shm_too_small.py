@@ -6,21 +6,45 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='shm_too_small',
-    promise='Processes on one machine hand data to each other through /dev/shm, a memory area that Docker limits to 64 MB unless told otherwise.',
+    id="shm_too_small",
+    promise="Processes on one machine hand data to each other through /dev/shm, a memory area that Docker "
+    "limits to 64 MB unless told otherwise.",
     signs=(
-        Sign('shm.nccl', r"Error while creating shared memory segment|failed to extend \S{0,60}(?:/dev/shm|nccl-)|[Cc]all to posix_fallocate failed|failed to extend /dev/shm|Error: failed to extend|/dev/shm[^\n]{0,80}No space left", Authority.SETUP, 'NCCL could not get shared memory in /dev/shm'),
-        Sign('shm.loader', r"insufficient shared memory|out of shared memory\. Please|DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|unable to (?:open|write to|mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|unable to write to file </torch_", Authority.OWN_ERROR, 'a data-loader worker ran out of shared memory'),
-        Sign('shm.sigbus', r"exitcode ?: ?-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|Bus error(?: +\(core dumped\)|: +\d|$)|return code = -7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error", Authority.UNEXPLAINED_DEATH, 'a process died of a bus error, as a full /dev/shm causes'),
+        Sign(
+            "shm.nccl",
+            r"Error while creating shared memory segment|failed to extend \S{0,60}(?:/dev/shm|nccl-)|"
+            r"[Cc]all to posix_fallocate failed|failed to extend /dev/shm|Error: failed to extend|"
+            r"/dev/shm[^\n]{0,80}No space left",
+            Authority.SETUP,
+            "NCCL could not get shared memory in /dev/shm",
+        ),
+        Sign(
+            "shm.loader",
+            r"insufficient shared memory|out of shared memory\. Please|"
+            r"DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|unable to (?:open|write to|"
+            r"mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|"
+            r"unable to write to file </torch_",
+            Authority.OWN_ERROR,
+            "a data-loader worker ran out of shared memory",
+        ),
+        Sign(
+            "shm.sigbus",
+            r"exitcode ?: ?-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|Bus error(?: +\(core dumped\)|: +\d|$)|"
+            r"return code = -7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error",
+            Authority.UNEXPLAINED_DEATH,
+            "a process died of a bus error, as a full /dev/shm causes",
+        ),
     ),
-    judge=by_signs('shm_too_small', 'Shared memory (/dev/shm){host} is too small: {who} could not get its part of it.'),
+    judge=by_signs("shm_too_small", "Shared memory (/dev/shm){host} is too small: {who} could not get its part of it."),
     remedy=fixed(
-        'See its size where the job runs: df -h /dev/shm',
-        'Docker: docker run --shm-size=16g ... (or --ipc=host). Kubernetes: an emptyDir volume with medium: Memory, mounted at /dev/shm. Podman: --shm-size.',
-        "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as a last resort (much slower).",
-        env=(('NCCL_SHM_DISABLE', '1'),),
+        "See its size where the job runs: df -h /dev/shm",
+        "Docker: docker run --shm-size=16g ... (or --ipc=host). Kubernetes: an emptyDir volume with "
+        "medium: Memory, mounted at /dev/shm. Podman: --shm-size.",
+        "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as "
+        "a last resort (much slower).",
+        env=(("NCCL_SHM_DISABLE", "1"),),
     ),
-    needs='df /dev/shm full or tiny where the job runs',
+    needs="df /dev/shm full or tiny where the job runs",
     confirm_with='preflight check   # its check "shm-too-small" reads the size and the need',
-    outranks=frozenset({'dataset_worker_died', 'remote_peer_died', 'segfault_worker'}),
+    outranks=frozenset({"dataset_worker_died", "remote_peer_died", "segfault_worker"}),
 )

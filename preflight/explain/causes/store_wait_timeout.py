@@ -9,7 +9,10 @@ from preflight.explain.timeouts import longer_timeout
 from preflight.model.explanation import Confidence
 
 ID = "store_wait_timeout"
-VERDICT = "{who}{host} waited at the start-up store for another rank that came late, not at all, or died before it could write."
+VERDICT = (
+    "{who}{host} waited at the start-up store for another rank that came late, not at all, or died "
+    "before it could write."
+)
 
 
 def judge(seen: Seen) -> Claim | None:
@@ -25,10 +28,13 @@ def remedy(seen: Seen, _claim: Claim) -> Remedy:
     """Count the ranks, then look at the missing one."""
     return Remedy(
         (
-            "Count who came: the log says n of m. Fewer: a node was not started, or died: look at its log. More: the script was "
+            "Count who came: the log says n of m. Fewer: a node was not started, or died: look at its log. "
+            "More: the script was "
             "started twice.",
-            "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, it is only late; see its log.",
-            "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your interface), on every node.",
+            "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, "
+            "it is only late; see its log.",
+            "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your "
+            "interface), on every node.",
             *longer_timeout(seen),
         )
     )

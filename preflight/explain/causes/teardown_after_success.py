@@ -27,7 +27,13 @@ def judge(seen: Seen) -> Claim | None:
     if decisive and not crashes:
         return None
     events = tuple(failures[:6]) or crashes[:6]
-    return Claim(Authority.HARDWARE, events, Confidence.MEDIUM, f"line {successes[0].line} says that the job had succeeded", VERDICT)
+    return Claim(
+        Authority.HARDWARE,
+        events,
+        Confidence.MEDIUM,
+        f"line {successes[0].line} says that the job had succeeded",
+        VERDICT,
+    )
 
 
 CAUSE = Cause(
@@ -37,13 +43,27 @@ CAUSE = Cause(
     judge=judge,
     remedy=fixed(
         "The results are complete: check that the last checkpoint is there, and use it.",
-        "End in step: torch.distributed.barrier(), then torch.distributed.destroy_process_group() on all ranks, then exit.",
-        "If the exit code matters to a script: leave with os._exit(0) after that, or look at the success marker instead.",
+        "End in step: torch.distributed.barrier(), then torch.distributed.destroy_process_group() on "
+        "all ranks, then exit.",
+        "If the exit code matters to a script: leave with os._exit(0) after that, or look at the "
+        "success marker instead.",
     ),
     needs="the last checkpoint and result files are complete",
     confirm_with="look at the results; nothing has to be measured",
     outranks=frozenset(
-        {"remote_peer_died", "watchdog_timeout_straggler", "heartbeat_monitor", "scheduler_cancelled", "scheduler_time_limit", "segfault_worker",
-         "host_oom_killed", "nccl_plugin_problem", "ib_broken", "store_wait_timeout", "rendezvous_failed", "wrong_socket_interface"}
+        {
+            "heartbeat_monitor",
+            "host_oom_killed",
+            "ib_broken",
+            "nccl_plugin_problem",
+            "remote_peer_died",
+            "rendezvous_failed",
+            "scheduler_cancelled",
+            "scheduler_time_limit",
+            "segfault_worker",
+            "store_wait_timeout",
+            "watchdog_timeout_straggler",
+            "wrong_socket_interface",
+        }
     ),
-)  # fmt: skip
+)

@@ -6,24 +6,68 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='version_mismatch',
-    promise='Parts of the software come from different releases, and the first one that meets the other gives up.',
+    id="version_mismatch",
+    promise="Parts of the software come from different releases, and the first one that meets the other gives up.",
     signs=(
-        Sign('version.driver', r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|unsupported display driver / cuda driver combination|forward compatibility was attempted", Authority.SETUP, 'the driver does not fit the CUDA that the program was built with'),
-        Sign('version.arch', r"named symbol not found|no kernel image is available|CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|PTX was compiled with an unsupported toolchain|ptxas fatal", Authority.SETUP, 'the program was not built for this GPU or this driver'),
-        Sign('version.symbol', r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found", Authority.SETUP, 'a library of another version is found first'),
-        Sign('version.nccl', r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch", Authority.SETUP, 'ranks run different versions of NCCL'),
-        Sign('version.init', r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error", Authority.UNEXPLAINED_DEATH, 'CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun'),
-        Sign('version.lib', r"libnccl\.so\.\d[^\n]{0,40}(?:cannot open|not found)|libcud(?:a|art|nn)\S{0,20}: cannot open shared object", Authority.SETUP, 'a library that the program needs is not there'),
+        Sign(
+            "version.driver",
+            r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|"
+            r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
+            r"unsupported display driver / cuda driver combination|forward compatibility was attempted",
+            Authority.SETUP,
+            "the driver does not fit the CUDA that the program was built with",
+        ),
+        Sign(
+            "version.arch",
+            r"named symbol not found|no kernel image is available|"
+            r"CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|"
+            r"PTX was compiled with an unsupported toolchain|ptxas fatal",
+            Authority.SETUP,
+            "the program was not built for this GPU or this driver",
+        ),
+        Sign(
+            "version.symbol",
+            r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
+            r"undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|"
+            r"NVJITLINK)\S{0,30} not found",
+            Authority.SETUP,
+            "a library of another version is found first",
+        ),
+        Sign(
+            "version.nccl",
+            r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|NCCL_VERSION mismatch|"
+            r"ncclLibrary version mismatch",
+            Authority.SETUP,
+            "ranks run different versions of NCCL",
+        ),
+        Sign(
+            "version.init",
+            r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error",
+            Authority.UNEXPLAINED_DEATH,
+            "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",
+        ),
+        Sign(
+            "version.lib",
+            r"libnccl\.so\.\d[^\n]{0,40}(?:cannot open|not found)|libcud(?:a|art|"
+            r"nn)\S{0,20}: cannot open shared object",
+            Authority.SETUP,
+            "a library that the program needs is not there",
+        ),
     ),
-    judge=by_signs('version_mismatch', "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation."),
+    judge=by_signs(
+        "version_mismatch",
+        "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation.",
+    ),
     remedy=fixed(
-        'See what is loaded: python -c "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',
-        'Look for a second copy: pip list | grep -i -e nccl -e nvidia; echo $LD_LIBRARY_PATH; ldconfig -p | grep nccl. Unset LD_LIBRARY_PATH or remove the copy that does not belong.',
-        'Driver too old: update the driver, or install the torch wheel for the CUDA that nvidia-smi shows. GPU too new: install a torch whose get_arch_list() names it.',
-        'Use the same container image on every node.',
+        'See what is loaded: python -c "import torch; print(torch.__version__, torch.version.cuda, '
+        'torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',
+        "Look for a second copy: pip list | grep -i -e nccl -e nvidia; echo $LD_LIBRARY_PATH; ldconfig "
+        "-p | grep nccl. Unset LD_LIBRARY_PATH or remove the copy that does not belong.",
+        "Driver too old: update the driver, or install the torch wheel for the CUDA that nvidia-smi "
+        "shows. GPU too new: install a torch whose get_arch_list() names it.",
+        "Use the same container image on every node.",
     ),
-    needs='the same NCCL, CUDA and driver versions on every rank',
-    confirm_with='preflight probe',
-    outranks=frozenset({'illegal_instruction', 'not_nccl', 'segfault_worker'}),
+    needs="the same NCCL, CUDA and driver versions on every rank",
+    confirm_with="preflight probe",
+    outranks=frozenset({"illegal_instruction", "not_nccl", "segfault_worker"}),
 )

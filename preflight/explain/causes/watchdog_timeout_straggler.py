@@ -18,16 +18,20 @@ def judge(seen: Seen) -> Claim | None:
     """Claim any timeout of a collective, and name the rank that stayed behind where the numbers show it."""
     events = seen.best(ID)
     lag = find_lag(seen.recordings)
-    if not events and lag is None:
-        return None
-    if events and events[0].authority is Authority.ECHO and len(seen.by_cause) > 1:
-        return None  # torch says the same after an error that is no timeout
-    waits = [wait for wait in seen.waits.all() if wait.op or wait.last_enqueued != -2]
     if lag is not None:
-        because = (
-            f"the flight recorder: rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"
+        behind_it = (
+            f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"
         )
-        return _claim(events, lag.ranks, because, Confidence.HIGH, (f"missing on it: {lag.missing}",))
+        missing = (f"missing on it: {lag.missing}",)
+        return _claim(events, lag.ranks, f"the flight recorder: {behind_it}", Confidence.HIGH, missing)
+    # torch takes a process down with the same words after an error that is no timeout.
+    if not events or (events[0].authority is Authority.ECHO and len(seen.by_cause) > 1):
+        return None
+    return _from_log(seen, events)
+
+
+def _from_log(seen: Seen, events: tuple[Event, ...]) -> Claim:
+    waits = [wait for wait in seen.waits.all() if wait.op or wait.last_enqueued != -2]
     if ranks := _named(events):
         return _claim(events, ranks, "the library names the rank that did not come", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
@@ -35,17 +39,24 @@ def judge(seen: Seen) -> Claim | None:
     if ranks := _silent(seen, waits):
         because = f"{len({w.rank for w in waits})} of {seen.world_size} ranks report the timeout; it does not"
         return _claim(events, ranks, because, Confidence.MEDIUM)
-    return _claim(events, (), "only timeouts are in the log; they say that somebody is missing, never why", Confidence.LOW, _at(waits))
+    because = "only timeouts are in the log; they say that somebody is missing, never why"
+    return _claim(events, (), because, Confidence.LOW, _at(waits))
 
 
 def _claim(
-    events: tuple[Event, ...], ranks: tuple[str, ...], because: str, confidence: Confidence, detail: tuple[str, ...] = ()
+    events: tuple[Event, ...],
+    ranks: tuple[str, ...],
+    because: str,
+    confidence: Confidence,
+    detail: tuple[str, ...] = (),
 ) -> Claim:
     if ranks:
         plural = "s" if len(ranks) > 1 else ""
         verdict = f"The others waited for rank{plural} {', '.join(ranks[:8])}, which did not join a collective in time."
     else:
-        verdict = "Ranks waited for each other in a collective until the timeout; the log does not tell which one was late."
+        verdict = (
+            "Ranks waited for each other in a collective until the timeout; the log does not tell which one was late."
+        )
     return Claim(Authority.TIMEOUT, events, confidence, because, verdict, detail)
 
 
@@ -73,9 +84,11 @@ def remedy(seen: Seen, _claim_: Claim) -> Remedy:
     """Find the late rank first; a longer timeout is the last resort."""
     return Remedy(
         (
-            "Look at what the late rank did when the waiting began (the time of the first timeout less the timeout): py-spy dump "
+            "Look at what the late rank did when the waiting began (the time of the first timeout less the "
+            "timeout): py-spy dump "
             "--pid PID on it shows the line, if it still runs.",
-            "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not the same number on all "
+            "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not "
+            "the same number on all "
             "ranks at the end of an epoch, a slow disk, one rank still loading.",
             "Record it next time: the two variables of --env-out make torch write which collective every rank stood in "
             "(/tmp/nccl_trace_rank_*, readable by preflight explain).",

@@ -12,10 +12,15 @@ from preflight.model.explanation import Confidence
 ID = "wrong_socket_interface"
 ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
 PRIVATE = re.compile(r"127\.|172\.17\.|169\.254\.")
-USING = re.compile(r"Using (?:interface |\[0\])?(lo|docker\d+|virbr\d+|br-\w{1,12}|veth\w{1,12}|cni\d+|flannel\S{1,6}):")
+USING = re.compile(
+    r"Using (?:interface |\[0\])?(lo|docker\d+|virbr\d+|br-\w{1,12}|veth\w{1,12}|cni\d+|flannel\S{1,6}):"
+)
 NEAR_END = 10
 MISSING = "The network interface that was asked for does not exist or has no address{host} ({who})."
-UNREACHED = "{who}{host} could not reach another rank's address: the wrong network interface, a firewall, or a rank that was gone."
+UNREACHED = (
+    "{who}{host} could not reach another rank's address: the wrong network interface, a firewall, "
+    "or a rank that was gone."
+)
 HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a job of several machines."
 
 
@@ -32,7 +37,9 @@ def judge(seen: Seen) -> Claim | None:
         if found and PRIVATE.match(found[1]):
             because = f"{found[1]} is an address that exists on its own machine only"
             return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, said(UNREACHED, events))
-        because = "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
+        because = (
+            "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
+        )
         return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, said(UNREACHED, events))
     return _by_choice(events) or _by_retries(seen)
 
@@ -63,9 +70,11 @@ def remedy(_seen: Seen, claim: Claim) -> Remedy:
     steps = (
         "List them on every node: ip -br -4 address. The right one has an address in the network that all nodes share; "
         "never lo, docker0, virbr0.",
-        "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; NCCL takes prefixes, "
+        "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; "
+        "NCCL takes prefixes, "
         "Gloo exact names). Names differ between nodes: set it on each.",
-        "Test the path from the node that complains: nc -zv ADDRESS PORT; firewalls have to allow all ports between nodes.",
+        "Test the path from the node that complains: nc -zv ADDRESS PORT; firewalls have to allow all "
+        "ports between nodes.",
     )
     extra = () if claim.authority is Authority.SETUP else (
         "If the address is right, look at that host's own log: it may have died first.",
@@ -80,14 +89,16 @@ CAUSE = Cause(
         Sign(
             "interface.none",
             r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
-            r"Unable to find address for|ifa != nullptr|[Nn]o interface found|[Uu]nable to resolve hostname to a \(local\) address|"
+            r"Unable to find address for|ifa != nullptr|[Nn]o interface found|"
+            r"[Uu]nable to resolve hostname to a \(local\) address|"
             r"NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)",
             Authority.SETUP,
             "the network interface that was asked for is not there",
         ),
         Sign(
             "interface.connect",
-            r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|unreachable|assign)|"
+            r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
+            r"unreachable|assign)|"
             r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|route|timed out|unreachable|assign|failed with error)|"
             r"[Cc]all to connect (?:timeout|failed)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
             Authority.TRANSPORT,

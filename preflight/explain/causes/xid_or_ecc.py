@@ -6,23 +6,60 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id='xid_or_ecc',
-    promise='The graphics card itself, or its slot, failed. No setting of the program can cure it.',
+    id="xid_or_ecc",
+    promise="The graphics card itself, or its slot, failed. No setting of the program can cure it.",
     signs=(
-        Sign('xid.ecc', r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|Uncorrectable ECC|row remapping failure", Authority.HARDWARE, 'the GPU memory returned data that it could not correct'),
-        Sign('xid.xid', r"NVRM: Xid \([^)\n]{1,60}\): (?:4[68]|6[1-4]|7[49]|8[0-9]|9[2-5]|1[0-7]\d|5[6-9])\b", Authority.HARDWARE, 'the driver reports a fault of the GPU (Xid)'),
-        Sign('xid.bus', r"fallen off the bus|GPU is lost|Unable to determine the device handle|GPU has been lost", Authority.HARDWARE, 'the GPU vanished from the PCIe bus'),
-        Sign('xid.999', r"Cuda failure (?:999|'unknown error')|CUDA error: unknown error|cudaErrorUnknown", Authority.HARDWARE, 'CUDA fails for a reason that it does not know, as after a fault of the GPU'),
-        Sign('xid.thc', r"THCudaCheck FAIL [^\n]{0,120}error=39", Authority.HARDWARE, 'the GPU memory returned data that it could not correct'),
-        Sign('xid.thermal', r"GPU (?:requires reset|needs to be reset)|NVRM: GPU at PCI:[^\n]{0,80}(?:RmInitAdapter failed|reset required)|RmInitAdapter failed", Authority.HARDWARE, 'the driver can no longer use the GPU'),
+        Sign(
+            "xid.ecc",
+            r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|"
+            r"Uncorrectable ECC|row remapping failure",
+            Authority.HARDWARE,
+            "the GPU memory returned data that it could not correct",
+        ),
+        Sign(
+            "xid.xid",
+            r"NVRM: Xid \([^)\n]{1,60}\): (?:4[68]|6[1-4]|7[49]|8[0-9]|9[2-5]|1[0-7]\d|5[6-9])\b",
+            Authority.HARDWARE,
+            "the driver reports a fault of the GPU (Xid)",
+        ),
+        Sign(
+            "xid.bus",
+            r"fallen off the bus|GPU is lost|Unable to determine the device handle|GPU has been lost",
+            Authority.HARDWARE,
+            "the GPU vanished from the PCIe bus",
+        ),
+        Sign(
+            "xid.999",
+            r"Cuda failure (?:999|'unknown error')|CUDA error: unknown error|cudaErrorUnknown",
+            Authority.HARDWARE,
+            "CUDA fails for a reason that it does not know, as after a fault of the GPU",
+        ),
+        Sign(
+            "xid.thc",
+            r"THCudaCheck FAIL [^\n]{0,120}error=39",
+            Authority.HARDWARE,
+            "the GPU memory returned data that it could not correct",
+        ),
+        Sign(
+            "xid.thermal",
+            r"GPU (?:requires reset|needs to be reset)|NVRM: GPU at PCI:[^\n]{0,80}(?:RmInitAdapter failed|"
+            r"reset required)|RmInitAdapter failed",
+            Authority.HARDWARE,
+            "the driver can no longer use the GPU",
+        ),
     ),
-    judge=by_signs('xid_or_ecc', 'A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports.'),
+    judge=by_signs(
+        "xid_or_ecc",
+        "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports.",
+    ),
     remedy=fixed(
-        'Take that GPU or node out of the job now, then read the driver\'s account of it: sudo dmesg -T | grep -i -e xid -e "fallen off" -e AER',
-        'Look at its error counters: nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT',
-        'Reset it (sudo nvidia-smi --gpu-reset -i N) or reboot the node; a row-remap failure or Xid 79 that returns means replacement.',
+        "Take that GPU or node out of the job now, then read the driver's account of it: sudo dmesg -T "
+        '| grep -i -e xid -e "fallen off" -e AER',
+        "Look at its error counters: nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT",
+        "Reset it (sudo nvidia-smi --gpu-reset -i N) or reboot the node; a row-remap failure or Xid 79 "
+        "that returns means replacement.",
     ),
-    needs='an Xid or ECC counter of that GPU that rises',
-    confirm_with='preflight check --accept --profile burn',
-    outranks=frozenset({'cuda_illegal_address', 'cuda_oom_masked'}),
+    needs="an Xid or ECC counter of that GPU that rises",
+    confirm_with="preflight check --accept --profile burn",
+    outranks=frozenset({"cuda_illegal_address", "cuda_oom_masked"}),
 )
