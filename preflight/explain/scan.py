@@ -86,7 +86,7 @@ class Scanner:
             start, end = _line_around(block, at, match.end())
             line += block.count(b"\n", counted, start)
             counted = max(counted, start)
-            if self._line(source, block, start, end, line):
+            if self._line(source, block, (start, at, end), line):
                 search = self._prefilter.search
             position = max(end, match.end(), at + 1)
         self._recent.append((source.lines + 1, block))
@@ -95,8 +95,9 @@ class Scanner:
         while self._recent_bytes > LOOK_BACK_BYTES and len(self._recent) > 1:
             self._recent_bytes -= len(self._recent.popleft()[1])
 
-    def _line(self, source: SourceState, block: bytes, start: int, end: int, line: int) -> bool:
+    def _line(self, source: SourceState, block: bytes, span: tuple[int, int, int], line: int) -> bool:
         """Take one line; tell whether the prefilter was made anew."""
+        start, at, end = span
         text = clean(block[start:end])
         prefix = read_prefix(text)
         if not prefix.rank and source.file_rank:
@@ -119,20 +120,20 @@ class Scanner:
                 self._context(event, text, block, start, has_sign)
                 if name == context.TRACEBACK and source.failed_at is None and self.seen.counts[name] <= TRACEBACKS:
                     source.phases.clear()
-                    self._note_phase(source, block, start)
+                    self._note_phase(source, block, at)
             else:
-                self._failure(source, event, block, start)
+                self._failure(source, event, block, at)
             changed |= self._saturate(index, name)
         return changed
 
-    def _failure(self, source: SourceState, event: Event, block: bytes, start: int) -> None:
+    def _failure(self, source: SourceState, event: Event, block: bytes, at: int) -> None:
         self.seen.keep(event)
         if event.authority is Authority.SILENCE:
             return
         if source.failed_at is None:
             source.failed_at = event.order
             source.phases.clear()  # a traceback before it was somebody else's
-            self._note_phase(source, block, start)
+            self._note_phase(source, block, at)
 
     def _note_phase(self, source: SourceState, block: bytes, end: int) -> None:
         phase = last_phase([*self._recent, (source.lines + 1, block[:end])])

@@ -19,7 +19,7 @@ CAUSE = Cause(
         ),
         Sign(
             "illegal.assert",
-            r"device-side assert|cudaErrorAssert|Assertion `[^\n`]{1,120}` failed\.?$",
+            r"device-side assert triggered|cudaErrorAssert|Assertion `[^\n`]{1,120}` failed\.?$",
             Authority.OWN_ERROR,
             "a GPU kernel found an index or value out of range",
         ),

@@ -66,6 +66,12 @@ CAUSE = Cause(
             "a connection to another rank was lost",
         ),
         Sign(
+            "peer.rendezvous",
+            r"has failed to (?:shutdown the rendezvous|send a keep-alive)[^\n]{0,300}",
+            Authority.ECHO,
+            "torchrun's meeting point was gone when this node ended",
+        ),
+        Sign(
             "peer.actor",
             r"RayActorError|ActorDiedError|The actor died|WorkerCrashedError|worker died or was killed|"
             r"Engine core (?:initialization failed|proc[^\n]{0,30}died)|Received sigquit from a child process",

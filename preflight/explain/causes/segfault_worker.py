@@ -18,6 +18,12 @@ CAUSE = Cause(
             "a process died of a segmentation fault",
         ),
         Sign(
+            "segv.fatal_bus",
+            r"Fatal Python error: Bus error",
+            Authority.UNEXPLAINED_DEATH,
+            "a process died of a bus error in native code, as when a mapped file is cut short",
+        ),
+        Sign(
             "segv.text",
             r"Segmentation fault|Caught signal 11|SIGSEGV received|Signal: Segmentation|segfault at [0-9a-f]{1,16}",
             Authority.UNEXPLAINED_DEATH,

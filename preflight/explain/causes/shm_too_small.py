@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
+from preflight.explain.cause import Cause, Claim, Sign, fixed, said
 from preflight.explain.event import Authority
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "shm_too_small"
+VERDICT = "Shared memory (/dev/shm){host} is too small: {who} could not get its part of it."
+BUS_ERROR = "{who}{host} died of a bus error, which a full /dev/shm causes (so does a data file that was cut short)."
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim what the libraries say about /dev/shm; a bare bus error only where no native stack points elsewhere."""
+    events = seen.best(ID)
+    if not events:
+        return None
+    if events[0].authority is not Authority.UNEXPLAINED_DEATH:
+        because = "the library that asked for the memory says so"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
+    if seen.has("segv.fatal_bus"):
+        return None
+    because = "a bus error (SIGBUS, -7) without any word on its reason"
+    return Claim(events[0].authority, events, Confidence.MEDIUM, because, said(BUS_ERROR, events))
+
 
 CAUSE = Cause(
     id="shm_too_small",
@@ -35,7 +56,7 @@ CAUSE = Cause(
             "a process died of a bus error, as a full /dev/shm causes",
         ),
     ),
-    judge=by_signs("shm_too_small", "Shared memory (/dev/shm){host} is too small: {who} could not get its part of it."),
+    judge=judge,
     remedy=fixed(
         "See its size where the job runs: df -h /dev/shm",
         "Docker: docker run --shm-size=16g ... (or --ipc=host). Kubernetes: an emptyDir volume with "
