@@ -41,11 +41,11 @@ class Scanner:
             (sign.name, cause.id, sign.authority, sign.pattern) for cause in causes for sign in cause.signs
         ]
         self._signs += [(name, "", None, pattern) for name, pattern in context.PATTERNS.items()]
-        self._classify = re.compile(
-            "|".join(f"(?P<s{i}>{pattern})" for i, (*_, pattern) in enumerate(self._signs)), re.M
-        )
+        named = "|".join(f"(?P<s{i}>{pattern})" for i, (*_, pattern) in enumerate(self._signs))
+        self._name = re.compile(named.encode("ascii"), re.MULTILINE)
+        self._find = compile_any(pattern for *_, pattern in self._signs)
         self._open = set(range(len(self._signs)))
-        self._prefilter = compile_any(pattern for *_, pattern in self._signs)
+        self._prefilter = self._find
         self._order = 0
         self._recent: deque[tuple[int, bytes]] = deque()
         self._recent_bytes = 0
@@ -103,14 +103,14 @@ class Scanner:
         if not prefix.rank and source.file_rank:
             prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
         changed = False
-        matches = [(int(m.lastgroup[1:]), m) for m in self._classify.finditer(text) if m.lastgroup]
-        has_sign = any(self._signs[index][1] for index, _ in matches)
-        for index, match in matches:
+        matches = self._matches(text)
+        has_sign = any(self._signs[index][1] for index, *_ in matches)
+        for index, low, high in matches:
             name, cause, authority, _ = self._signs[index]
             self._order += 1
             event = Event(
                 name, cause, authority or Authority.SILENCE, len(self.seen.sources) - 1, line, self._order, prefix.rank,
-                prefix.host, prefix.moment, _around(text, match.start(), match.end()), match[0],
+                prefix.host, prefix.moment, _around(text, low, high), text[low:high],
             )  # fmt: skip
             if name in WAIT_SIGNS:
                 wait = self.seen.waits.read(clean(block[start : start + WRAPPED]), prefix.rank)
@@ -125,6 +125,22 @@ class Scanner:
                 self._failure(source, event, block, at)
             changed |= self._saturate(index, name)
         return changed
+
+    def _matches(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (sign, start, end) of every sign of a line.
+
+        The linear engine finds the place, and `re` is asked at that place only, which of the signs it is.
+        """
+        data = text.encode("ascii", "replace")  # one byte a character: places stay the same
+        found = []
+        position = 0
+        while (match := self._find.search(data, position)) is not None:
+            start = match.start()
+            position = start + 1
+            if (named := self._name.match(data, start)) is not None and named.lastgroup is not None:
+                found.append((int(named.lastgroup[1:]), start, named.end()))
+                position = max(position, named.end())
+        return found
 
     def _failure(self, source: SourceState, event: Event, block: bytes, at: int) -> None:
         self.seen.keep(event)
