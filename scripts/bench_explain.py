@@ -85,13 +85,30 @@ def measure(path: Path) -> tuple[float, int, str]:
     return float(took_s), int(peak_kib), cause
 
 
+def _as_ere(pattern: str) -> str:
+    """Write a pattern as grep's extended expressions know it."""
+    for ours, greps in (
+        ("(?:", "("),
+        (r"\d", "[0-9]"),
+        (r"[\w", "[a-zA-Z0-9_"),
+        (r"\r?$", "$"),
+        (r"[^\n]", "."),
+        (r"[^)\n]", "[^)]"),
+    ):
+        pattern = pattern.replace(ours, greps)
+    return pattern
+
+
 def grep(path: Path) -> float:
     """Return the seconds that `grep -cE` takes with the same anchors."""
     with tempfile.NamedTemporaryFile("w", suffix=".patterns") as file:
-        file.write("\n".join([*(sign.pattern for sign in signs()), *PATTERNS.values()]).replace(r"\r?$", "$"))
+        file.write("\n".join(_as_ere(pattern) for pattern in [*(sign.pattern for sign in signs()), *PATTERNS.values()]))
         file.flush()
         start = time.perf_counter()
-        subprocess.run(["grep", "-c", "-a", "-E", "-f", file.name, str(path)], capture_output=True, check=False, env=os.environ | {"LC_ALL": "C"})
+        command = ["grep", "-c", "-a", "-E", "-f", file.name, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})
+        if done.returncode > 1:
+            raise SystemExit(f"grep: {done.stderr[:300]}")
         return time.perf_counter() - start
 
 
@@ -107,12 +124,16 @@ def main() -> None:
         size_mb = path.stat().st_size / 1e6
         took_s, _, cause = min(measure(path) for _ in range(3))
         grep_s = grep(path)
-        print(f"explain   {size_mb:6.0f} MB in {took_s:6.2f} s = {size_mb / took_s:6.0f} MB/s   ({len(signs())} signs of {len(all_causes())} causes; named {cause})")
+        print(
+            f"explain   {size_mb:6.0f} MB in {took_s:6.2f} s = {size_mb / took_s:6.0f} MB/s   ({len(signs())} signs of {len(all_causes())} causes; named {cause})"
+        )
         print(f"grep -cE  {size_mb:6.0f} MB in {grep_s:6.2f} s = {size_mb / grep_s:6.0f} MB/s   (the same anchors)")
         write_log(path, int(arguments.gigabytes * 1e9))
         size_mb = path.stat().st_size / 1e6
         took_s, peak_kib, cause = measure(path)
-        print(f"memory    {size_mb:6.0f} MB log: peak {peak_kib / 1024:.0f} MiB, {size_mb / took_s:.0f} MB/s, named {cause}")
+        print(
+            f"memory    {size_mb:6.0f} MB log: peak {peak_kib / 1024:.0f} MiB, {size_mb / took_s:.0f} MB/s, named {cause}"
+        )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,12 @@ def rank(seen: Seen, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple
         return (), ()
     best = leading[0]
     named = [best] + [r for r in leading[1:] if r.claim.authority <= Authority.TRANSPORT]
-    return tuple(named), tuple(r for r in claims if r not in named)
+    # A claim that rests on the very lines of the best one says the same less precisely.
+    return tuple(named), tuple(r for r in claims if r not in named and not _rests_on_the_same(r.claim, best.claim))
+
+
+def _rests_on_the_same(claim: Claim, best: Claim) -> bool:
+    return {event.order for event in claim.events} <= {event.order for event in best.events}
 
 
 def _is_noise_of_the_end(seen: Seen, claim: Claim) -> bool:

@@ -148,7 +148,7 @@ def _consequence(ranked: Ranked, seen: Seen, means: dict[str, str]) -> Consequen
     ranks = tuple(dict.fromkeys(event.rank for event in events if event.rank))
     return Consequence(
         cause=ranked.cause.id,
-        what=means.get(events[0].sign, ranked.cause.promise) if events else ranked.cause.promise,
+        what=means[events[0].sign] if events and ranked.cause.signs else ranked.claim.verdict.rstrip("."),
         why=why_consequence(ranked.claim),
         ranks=ranks[:64],
         evidence=_quotes(events, seen, means, 2),

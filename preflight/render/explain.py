@@ -86,7 +86,7 @@ def _cause(cause: NamedCause, style: Style, several: bool) -> list[str]:
 
 def _quote(quote: Quote, style: Style, several: bool) -> list[str]:
     where = f"{quote.source}:{quote.line}" if several else f"line {quote.line}"
-    text = shorten(" ".join(clean(quote.text).split()), max(20, (style.width - 6) * 2))
+    text = shorten(" ".join(clean(quote.text).split()), max(20, (style.width - 6) * 3))
     lines = [f"  {clean(where)}: {clean(quote.means)}"]
     return [shorten(line, style.width) for line in lines] + wrap(text, style.width, "    | ")
 

@@ -1,0 +1,82 @@
+"""The pages of `explain`, exact where they are kept, and the env lines that a cause justifies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preflight.render.explain import render_explanation, render_explanation_env
+from preflight.render.text import Style, width_of
+from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "explain"
+COMPOSED: dict[str, tuple[str, ...]] = {
+    "straggler_named": tuple(
+        line for r in (0, 1, 2) for line in (watchdog(r, 77), status(r, 77, 79 - 2 * (r == 1), 76))
+    ),
+    "mismatch": (watchdog(0, 12, "ALLREDUCE"), watchdog(1, 12, "ALLGATHER"), status(0, 12, 12, 11)),
+    "host_memory": (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=4411.0. Some of the step tasks have been OOM Killed.",
+        "srun: error: node-7: task 3: Out Of Memory",
+        watchdog(0),
+    ),
+    "peer_died": (
+        "node-1:4411:4420 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node-2<37128>",
+    ),
+    "shared_memory": (
+        "pod-0:71:90 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-79f392 to 9637892 bytes, "
+        "error: No space left on device (28)",
+    ),
+    "healthy": ("# Avg bus bandwidth    : 412.7", "# Collective test concluded: all_reduce_perf"),
+    "nothing_known": ("Starting job on node-7", "module load cuda"),
+}
+
+
+def _log(name: str) -> bytes:
+    if name in COMPOSED:
+        return "\n".join(COMPOSED[name]).encode() + b"\n"
+    return (SEEDS / f"{name}.log").read_bytes()
+
+
+NAMES = sorted([*COMPOSED, *(path.stem for path in SEEDS.glob("*.log"))])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_is_the_one_that_is_kept(name: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    page = render_explanation(explain_bytes(_log(name)), Style(width=80))
+    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_of_any_page_is_wider_than_the_terminal(name: str, width: int) -> None:
+    page = render_explanation(explain_bytes(_log(name)), Style(width=width))
+    assert max(width_of(line) for line in page.splitlines()) <= width
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=200))
+def test_nothing_of_a_log_reaches_the_terminal_unescaped(text: str) -> None:
+    page = render_explanation(
+        explain_bytes(f"CUDA out of memory {text}".encode("utf-8", "surrogatepass"), "\x1b[2J"), Style()
+    )
+    assert all(char.isprintable() for char in page.replace("\n", ""))
+
+
+def test_env_lines_are_marked_as_unmeasured() -> None:
+    text = render_explanation_env(explain_bytes(_log("shared_memory")))
+    assert "export NCCL_SHM_DISABLE='1'" in text
+    assert "NOTHING HERE WAS MEASURED" in text and "preflight check" in text
+
+
+def test_a_cause_that_no_variable_cures_writes_comments_only() -> None:
+    text = render_explanation_env(explain_bytes(_log("1_qwen_vl_oom_behind_timeout")))
+    assert [line for line in text.splitlines() if not line.startswith("#")] == []
