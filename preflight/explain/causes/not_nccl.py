@@ -16,7 +16,7 @@ def judge(seen: Seen) -> Claim | None:
     last_success = max((event.order for event in seen.successes()), default=-1)
     raised = [(event, error) for event, error in seen.exceptions if event.order > last_success]
     if not raised:
-        return None
+        return _by_exit(seen)
     event, error = raised[0]
     where = f"Rank {event.rank}" if event.rank else "A rank"
     text = f"{error.type}: {error.message}".rstrip(": ")[:160]
@@ -26,6 +26,20 @@ def judge(seen: Seen) -> Claim | None:
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
     return Claim(Authority.OWN_ERROR, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def _by_exit(seen: Seen) -> Claim | None:
+    """Claim a task that ended with an error code while the others ran into the time limit waiting for it."""
+    limits = seen.best("scheduler_time_limit")
+    exits = [event for event in seen.of("context.task_exit") if limits and event.order < limits[0].order]
+    if not exits or seen.successes():
+        return None
+    who = f"Rank {exits[-1].rank}" if exits[-1].rank else "A task"
+    verdict = (
+        f"{who} ended with an error of its own early on; the others waited for it until the scheduler's time limit."
+    )
+    because = "its exit code comes before the time limit, and no error of the communication does"
+    return Claim(Authority.KILLED, (exits[-1], *limits[:1]), Confidence.MEDIUM, because, verdict)
 
 
 def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:

@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
+from preflight.explain.cause import Cause, Claim, Sign, fixed, said
 from preflight.explain.event import Authority
+from preflight.explain.phases import Phase
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "xid_or_ecc"
+VERDICT = "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports."
+OCCUPIED = (
+    "A GPU had no memory at the very first barrier, before any model was on it ({who}{host}): another process holds it, or it "
+    "is faulty."
+)
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim what the driver says; else a GPU that is full before anything was put on it."""
+    if events := seen.best(ID):
+        because = "nothing in software prints these lines"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
+    full = seen.of("gpu_oom.torch")
+    is_bare = bool(full) and all(event.match == "CUDA error: out of memory" for event in full)
+    if (
+        not is_bare
+        or not seen.has("context.barrier_frame")
+        or seen.phase(Phase.TRAINING, Phase.SAVING, Phase.EVALUATING)
+    ):
+        return None
+    because = "the program asked for nothing: the first barrier found no memory"
+    return Claim(Authority.OWN_ERROR, full, Confidence.LOW, because, said(OCCUPIED, full))
+
 
 CAUSE = Cause(
     id="xid_or_ecc",
@@ -48,10 +76,7 @@ CAUSE = Cause(
             "the driver can no longer use the GPU",
         ),
     ),
-    judge=by_signs(
-        "xid_or_ecc",
-        "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports.",
-    ),
+    judge=judge,
     remedy=fixed(
         "Take that GPU or node out of the job now, then read the driver's account of it: sudo dmesg -T "
         '| grep -i -e xid -e "fallen off" -e AER',
