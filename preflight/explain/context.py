@@ -46,7 +46,7 @@ PATTERNS: dict[str, str] = {
     TRACEBACK: r"Traceback \(most recent call last\)",
     EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
     ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|"
-    r"exit code 134|exitcode ?: ?-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
+    r"exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
     FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
     r"\[launch\.py:|deepspeed/runtime|"
     r"lightning|accelerate/|megatron/|Megatron|xtuner|mmengine|torchtitan|axolotl|swift/",

@@ -82,7 +82,7 @@ CAUSE = Cause(
         ),
         Sign(
             "oom.sigkill",
-            r"exitcode ?: ?-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
+            r"exitcode {0,4}: {0,2}-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
             r"[Ee]xit(?:ed with)?(?: exit)? code (?:137|-9)\b|exited on signal 9|"
             r"terminated with signal SIGKILL|code: 137\b",
             Authority.UNEXPLAINED_DEATH,

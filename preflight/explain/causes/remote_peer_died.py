@@ -80,7 +80,7 @@ CAUSE = Cause(
         ),
         Sign(
             "peer.sigterm",
-            r"[Ss]ignal 15 \(SIGTERM\)|exitcode ?: ?-15\b|return code = -15\b",
+            r"[Ss]ignal 15 \(SIGTERM\)|exitcode {0,4}: {0,2}-15\b|return code = -15\b",
             Authority.ECHO,
             "the process was told to stop by its launcher",
         ),

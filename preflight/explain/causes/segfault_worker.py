@@ -11,7 +11,7 @@ CAUSE = Cause(
     signs=(
         Sign(
             "segv.signal",
-            r"Signals\.SIGSEGV|exitcode ?: ?-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|"
+            r"Signals\.SIGSEGV|exitcode {0,4}: {0,2}-11\b|Signal 11 \(SIGSEGV\)|return code = -11\b|"
             r"[Ee]xit(?:ed with)?(?: exit)? code 139|exited on signal 11|terminated with signal SIGSEGV|"
             r"exit code -11\b|code: 139\b",
             Authority.UNEXPLAINED_DEATH,

@@ -1,0 +1,62 @@
+"""Every message names its cause alone, in every wrapping in which logs carry it; what is benign names none."""
+
+from __future__ import annotations
+
+import pytest
+
+from preflight.explain.cause import all_causes
+from tests.explain.logs import cause_of, cause_of_lines, explain_bytes
+from tests.explain.messages import BENIGN, MESSAGES
+
+CASES = [(cause, message) for cause, messages in MESSAGES.items() for message in messages]
+DECORATIONS = {
+    "srun -l": lambda line: f"12: {line}",
+    "mpirun": lambda line: f"[1,23]<stderr>:{line}",
+    "torchrun": lambda line: f"[default3]:{line}",
+    "kubernetes": lambda line: f"2026-01-09T17:40:31.169312Z trainer-0 {line}",
+    "ray": lambda line: f"\x1b[36m(RayWorkerWrapper pid=4711, ip=10.1.2.4)\x1b[0m {line}",
+    "markdown quote": lambda line: f"> {line}",
+    "progress bar": lambda line: f"\r 12%|█▏        | 12/100 [00:12<01:28,  1.01s/it]{line}",
+    "carriage returns": lambda line: f"{line}\r",
+    "NUL bytes": lambda line: f"\0\0{line}\0",
+}
+
+
+@pytest.mark.parametrize(("cause", "message"), CASES, ids=[f"{cause}-{i}" for i, (cause, _) in enumerate(CASES)])
+def test_a_message_names_its_cause(cause: str, message: str) -> None:
+    assert cause_of_lines([message]) == cause
+
+
+@pytest.mark.parametrize("where", sorted(DECORATIONS))
+def test_a_prefix_changes_no_cause(where: str) -> None:
+    decorate = DECORATIONS[where]
+    bare_lines = ("Killed",)
+    wrong = []
+    for cause, message in CASES:
+        lines = [decorate(line) for line in message.split("\n")]
+        if cause not in ("not_nccl", "host_oom_killed") and not message.endswith(bare_lines):
+            named = cause_of("\n".join(lines).encode() + b"\n")
+            wrong += [(message, named)] if named != cause else []
+    assert wrong == []
+
+
+@pytest.mark.parametrize("message", BENIGN)
+def test_what_is_seen_in_healthy_runs_is_no_cause(message: str) -> None:
+    assert cause_of_lines([message, "{'loss': 1.2}", "step 2"] * 3) == "healthy"
+
+
+def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
+    inferred = {
+        "checkpoint_save_timeout",
+        "data_preprocessing_on_rank0_timeout",
+        "hang_no_error",
+        "teardown_after_success",
+        "device_mapping_unknown",
+    }
+    assert {cause.id for cause in all_causes()} == set(MESSAGES) | inferred
+
+
+@pytest.mark.parametrize("cause", sorted(MESSAGES))
+def test_a_cause_comes_with_evidence_a_remedy_and_a_way_to_confirm_it(cause: str) -> None:
+    named = explain_bytes(MESSAGES[cause][0].encode() + b"\n").causes[0]
+    assert named.evidence and named.remedy and named.confirm_with
