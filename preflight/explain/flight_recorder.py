@@ -85,7 +85,7 @@ def read_recording(source: str, data: bytes) -> Recording:
     rank = document.get("rank")
     shown = str(rank) if isinstance(rank, int) else next((g for g in match.groups() if g), "") if match else ""
     entries = tuple(entry for item in document["entries"] if (entry := _entry(item)) is not None)
-    return Recording(source, shown, str(document.get("version", ""))[:20], entries)
+    return Recording(source, shown, _plain(document.get("version")), entries)
 
 
 class _Refusing(pickle.Unpickler):
@@ -133,9 +133,12 @@ def _entry(item: object) -> Entry | None:
     if not isinstance(seq, int) or item.get("is_p2p") is True:
         return None
     first = group[0] if isinstance(group, (list, tuple)) and group else group
-    return Entry(
-        str(first)[:80], seq, str(item.get("profiling_name", "?"))[:80], str(item.get("state", ""))[:20], _sizes(item)
-    )
+    return Entry(_plain(first), seq, _plain(item.get("profiling_name")), _plain(item.get("state")), _sizes(item))
+
+
+def _plain(value: object) -> str:
+    """Return a short text; anything nested is left out, since its text can be endless."""
+    return str(value)[:80] if isinstance(value, (str, int)) else ""
 
 
 def _sizes(item: dict[Any, Any]) -> str:

@@ -22,6 +22,7 @@ LONGEST_UNBROKEN = 1 << 20  # a line longer than this is read in pieces
 OVERLAP = 512
 TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
+SIGNS_PER_LINE = 64
 SATURATED = 4000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
 TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
@@ -127,20 +128,24 @@ class Scanner:
         return changed
 
     def _matches(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (sign, start, end) of every sign of a line.
+        """Return (sign, start, end) of every sign of a line, each where it stands first.
 
         The linear engine finds the place, and `re` is asked at that place only, which of the signs it is.
         """
         data = text.encode("ascii", "replace")  # one byte a character: places stay the same
-        found = []
+        found: dict[int, tuple[int, int, int]] = {}
         position = 0
-        while (match := self._find.search(data, position)) is not None:
+        for _ in range(SIGNS_PER_LINE):
+            match = self._find.search(data, position)
+            if match is None:
+                break
             start = match.start()
             position = start + 1
             if (named := self._name.match(data, start)) is not None and named.lastgroup is not None:
-                found.append((int(named.lastgroup[1:]), start, named.end()))
+                index = int(named.lastgroup[1:])
+                found.setdefault(index, (index, start, named.end()))
                 position = max(position, named.end())
-        return found
+        return list(found.values())
 
     def _failure(self, source: SourceState, event: Event, block: bytes, at: int) -> None:
         self.seen.keep(event)

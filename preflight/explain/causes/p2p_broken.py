@@ -41,8 +41,9 @@ def _all_arrived_at_the_first(seen: Seen, waits: list[Wait]) -> bool:
         return False
     if find_mismatch(waits) or behind(waits) or any(w.last_completed > 0 for w in waits):
         return False
-    world = max(seen.world_size, *(int(rank) + 1 for rank in ranks))
-    return len(ranks) == world
+    numbers = [int(rank) for rank in ranks]
+    # Without a word on the size of the job, the ranks that are there must at least leave no gap.
+    return len(ranks) == (seen.world_size or max(numbers) - min(numbers) + 1)
 
 
 def remedy(_seen: Seen, _claim: Claim) -> Remedy:
