@@ -114,7 +114,7 @@ class Scanner:
                 prefix.host, prefix.moment, _around(text, low, high), text[low:high],
             )  # fmt: skip
             if name in WAIT_SIGNS:
-                wait = self.seen.waits.read(clean(block[start : start + WRAPPED]), prefix.rank)
+                wait = self.seen.waits.read(text, clean(block[start : start + WRAPPED]), prefix.rank)
                 if wait is not None and wait.rank and not prefix.rank:
                     event = replace(event, rank=wait.rank)
             if authority is None:

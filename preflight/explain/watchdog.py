@@ -56,18 +56,25 @@ class Waits:
         self._waits: dict[tuple[str, str], Wait] = {}
         self._group_of: dict[tuple[str, int], str] = {}
 
-    def read(self, text: str, rank: str) -> Wait | None:
-        """Take what a piece of log says about a wait; `rank` is that of its prefix. None: it says nothing."""
-        packed = "".join(text.split())
-        own = RANK.search(packed)
-        rank = next((g for g in own.groups() if g), rank) if own else rank
-        group = UNKNOWN
-        if found := GROUP.search(packed):
-            group, rank = found[2] or found[1] or found[3], found[4]
-        wait = _wait(packed, rank, group)
-        if wait is not None and len(self._waits) < self.LIMIT:
-            self._keep(wait)
-        return wait
+    def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
+        """Take what a line says about a wait; `rank` is that of its prefix. None: it says nothing.
+
+        `wrapped` is the line with those after it: only where the line alone is cut off is it read on into them, since
+        the next line's own number must not be glued to this one's.
+        """
+        for text in (line, wrapped):
+            packed = "".join(text.split())
+            own = RANK.search(packed)
+            reporter = next((g for g in own.groups() if g), rank) if own else rank
+            group = UNKNOWN
+            if found := GROUP.search(packed):
+                group, reporter = found[2] or found[1] or found[3], found[4]
+            wait = _wait(packed, reporter, group)
+            if wait is not None:
+                if len(self._waits) < self.LIMIT:
+                    self._keep(wait)
+                return wait
+        return None
 
     def all(self) -> tuple[Wait, ...]:
         """Return the waits, each with its group where another line of the rank tells it."""

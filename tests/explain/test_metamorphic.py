@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.explain.logs import SEEDS, Case, cause_of, corpus
+from preflight.model.explanation import Confidence
+from tests.explain.logs import SEEDS, cause_of, corpus, explain_bytes
 from tests.explain.messages import MESSAGES
 
 Need = Callable[[str, bool, str], None]
@@ -19,7 +20,6 @@ HEALTHY = "".join(
     else f"2026-01-09 12:00:{i % 60:02d} quiet-1 eval step {i} accuracy 0.{i}\n"
     for i in range(400)
 ).encode() + b"quiet-1:70:71 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 busId 1a000 - Init COMPLETE\n"
-LABELS_OF_SILENCE = ("hang_no_error", "device_mapping_unknown", "healthy")  # nothing may follow: another job's lines do
 
 
 def _hosts(data: bytes) -> bytes:
@@ -74,10 +74,7 @@ def test_a_change_of_dress_changes_no_verdict_of_the_seeds(change: str) -> None:
     wrong = []
     for path in sorted(SEEDS.glob("*.log")):
         data = path.read_bytes()
-        if change == "another job" and "device_mapping" in path.stem:
-            continue
-        before, after = cause_of(data), cause_of(CHANGES[change](data))
-        wrong += [(path.stem, before, after)] if before != after else []
+        wrong += [told] if (told := _told(path.stem, data, CHANGES[change])) else []
     assert wrong == []
 
 
@@ -93,12 +90,17 @@ def test_a_change_of_dress_changes_no_verdict_of_the_messages(change: str) -> No
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
 def test_a_change_of_dress_changes_no_verdict_of_the_corpus(change: str, need: Need) -> None:
-    cases = [case for case in corpus() if len(case.data) < SMALL and case.label not in LABELS_OF_SILENCE]
+    cases = [case for case in corpus() if len(case.data) < SMALL]
     need("corpus", bool(cases), "the corpus of labelled logs is not beside the project")
-    wrong = [told for case in cases if (told := _told(case, CHANGES[change]))]
+    wrong = [told for case in cases if (told := _told(f"{case.name} {case.label}", case.data, CHANGES[change]))]
     assert wrong == []
 
 
-def _told(case: Case, change: Callable[[bytes], bytes]) -> str:
-    before, after = cause_of(case.data), cause_of(change(case.data))
-    return f"{case.name} {case.label}: {before} became {after}" if before != after else ""
+def _told(name: str, data: bytes, change: Callable[[bytes], bytes]) -> str:
+    before = explain_bytes(data)
+    # A guess from what is missing (the log stops here, nobody else reported) can't survive another job's lines.
+    if change is _interleaved and (not before.causes or before.causes[0].confidence is Confidence.LOW):
+        return ""
+    first = before.causes[0].cause if before.causes else "healthy"
+    after = cause_of(change(data))
+    return f"{name}: {first} became {after}" if first != after else ""
