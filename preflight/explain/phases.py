@@ -48,9 +48,9 @@ WORDS: dict[Phase, tuple[str, ...]] = {
         r"build_train_valid_test_data",
         r"> building (?:train|indices|shuffle|sample|doc)",
         r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)",
-        r"[Pp]re-?processing",
+        r"[Pp]re-?processing (?:the |train|data[ s]|dataset|\d)",
         r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset",
-        r"(?:examples|samples|docs|records|files|rows|[KMG]?B)/s",
+        r"\d ?(?:examples|samples|docs|records|files|rows|[KMG]?B)/s",
         r"Downloading (?:data|shards|builder|readme|and preparing)",
     ),
     Phase.LOADING: (

@@ -12,28 +12,22 @@ VERDICT = "The job had reached its end; the errors came afterwards, while its pr
 
 
 def judge(seen: Seen) -> Claim | None:
-    """Claim crashes of which not one came before the success."""
+    """Claim processes that abort after success, where nothing else but echoes and the scheduler's end is in the log.
+
+    An error with words of its own is no noise, even after success: another run's success may stand in the same log.
+    """
     successes = seen.successes()
     crashes = seen.of("context.aborted")
-    if not successes:
+    if not successes or not crashes:
         return None
     done = successes[0].order
-    failures = [event for event in seen.failures() if event.authority < Authority.SILENCE]
-    if any(event.order < done for event in (*failures, *crashes)):
+    failures = seen.failures()
+    if any(event.order < done for event in (*failures, *crashes) if event.authority < Authority.SILENCE):
         return None
-    decisive = [event for event in failures if event.authority <= Authority.KILLED]
-    if not crashes and all(event.authority >= Authority.ECHO for event in failures):
-        return None  # connections that close at the end are how every job ends
-    if decisive and not crashes:
+    if any(event.authority < Authority.TIMEOUT and event.authority is not Authority.KILLED for event in failures):
         return None
-    events = tuple(failures[:6]) or crashes[:6]
-    return Claim(
-        Authority.HARDWARE,
-        events,
-        Confidence.MEDIUM,
-        f"line {successes[0].line} says that the job had succeeded",
-        VERDICT,
-    )
+    because = f"line {successes[0].line} says that the job had succeeded"
+    return Claim(Authority.HARDWARE, failures[:6] or crashes[:6], Confidence.MEDIUM, because, VERDICT)
 
 
 CAUSE = Cause(
