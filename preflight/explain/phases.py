@@ -27,7 +27,8 @@ WORDS: dict[Phase, tuple[str, ...]] = {
         r"[Ss]aving (?:[\w-]{1,20} ){0,5}(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)",
         r"[Ss]ave (?:model|checkpoint|state) ",
         r"Retrieving full model state dict",
-        r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|save_16bit_model|save_fsdp",
+        r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|"
+        r"save_16bit_model|save_fsdp",
         r"full_state_dict|get_model_state_dict|FullStateDictConfig|_zero3_consolidated",
         r"\[Torch\] (?:Checkpoint|Saving)",
         r"(?:model|checkpoint|weights|tokenizer config file|configuration) (?:is )?saved",

@@ -78,7 +78,9 @@ def test_a_hostile_dump_is_refused_without_running_it(command: Command, tmp_path
 
 
 def test_several_files_of_one_run_are_one_story(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "rank_0.log").write_text("[E ProcessGroupNCCL.cpp:475] [Rank 0] Watchdog caught collective operation timeout\n")
+    (tmp_path / "rank_0.log").write_text(
+        "[E ProcessGroupNCCL.cpp:475] [Rank 0] Watchdog caught collective operation timeout\n"
+    )
     (tmp_path / "rank_3.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n")
     ran = command.run("explain", str(tmp_path / "rank_0.log"), str(tmp_path / "rank_3.log"), "--json", "-")
     first = ran.document["causes"][0]

@@ -60,16 +60,17 @@ def cause_of_lines(lines: Iterable[str]) -> str:
 
 def watchdog(rank: int, seq: int = 7, op: str = "ALLREDUCE", numel: int = 1024, timeout_ms: int = 600000) -> str:
     """Return the watchdog's line of torch 2.6."""
+    work = f"WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)={timeout_ms})"
     return (
-        f"[rank{rank}]:[E602 11:17:5{rank % 10}.185053341 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective "
-        f"operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)={timeout_ms}) "
-        f"ran for {timeout_ms + 91} milliseconds before timing out."
+        f"[rank{rank}]:[E602 11:17:5{rank % 10}.185053341 ProcessGroupNCCL.cpp:629] [Rank {rank}] "
+        f"Watchdog caught collective operation timeout: {work} ran for {timeout_ms + 91} milliseconds."
     )
 
 
 def status(rank: int, seq: int, enqueued: int, completed: int) -> str:
     """Return the line in which torch 2.6 tells how far a rank got."""
     return (
-        f"[rank{rank}]:[E602 11:17:59.185053341 ProcessGroupNCCL.cpp:2168] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure "
-        f"detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {enqueued}, last completed work: {completed}"
+        f"[rank{rank}]:[E602 11:17:59.185053341 ProcessGroupNCCL.cpp:2168] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+        f" failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {enqueued}, "
+        f"last completed work: {completed}"
     )

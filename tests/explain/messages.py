@@ -1,4 +1,5 @@
 """What PyTorch (1.8 to 2.15), NCCL (2.4 to 2.30), CUDA, launchers and kernels print, by the cause that it alone proves."""
+# ruff: noqa: E501  one message is one line, as it is printed
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     ),
     "collective_mismatch": (
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, TensorShape=[4])",
-        PREFIX + "init.cc:1247 NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 39.",
-        PREFIX + "transport/net_ib.cc:1021 NCCL WARN NET/IB : collective mismatch error local size 4096 remote 8192 addr 7f rkey 12",
+        PREFIX
+        + "init.cc:1247 NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 39.",
+        PREFIX
+        + "transport/net_ib.cc:1021 NCCL WARN NET/IB : collective mismatch error local size 4096 remote 8192 addr 7f rkey 12",
     ),
     "cuda_oom_masked": (
         "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB. GPU 3 has a total capacity of 79.14 GiB",
@@ -44,8 +47,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "shm_too_small": (
         PREFIX + "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
         PREFIX + "misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Abc123 to 9637892 bytes",
-        PREFIX + "misc/shmutils.cc:115 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Abc123 (size 9637888), error: No space left on device (28)",
-        PREFIX + "include/shm.h:48 NCCL WARN Error while creating shared memory segment nccl-shm-recv-1a2b-0-1-2 (size 9637888)",
+        PREFIX
+        + "misc/shmutils.cc:115 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Abc123 (size 9637888), error: No space left on device (28)",
+        PREFIX
+        + "include/shm.h:48 NCCL WARN Error while creating shared memory segment nccl-shm-recv-1a2b-0-1-2 (size 9637888)",
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
         "RuntimeError: DataLoader worker (pid 46800) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
         "RuntimeError: unable to write to file </torch_4711_1234_0>",
@@ -60,11 +65,13 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending.",
     ),
     "p2p_broken": (
-        PREFIX + "transport/p2p.cc:238 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'",
+        PREFIX
+        + "transport/p2p.cc:238 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'",
         PREFIX + "transport.cc:154 NCCL WARN Cuda failure 'invalid argument'",
-        PREFIX + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
+        PREFIX
+        + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
         PREFIX + "NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)",
-        "NotImplementedError: Using RTX 4000 series doesn't support faster communication broadband via P2P or IB. Please set `NCCL_P2P_DISABLE=\"1\"`",
+        'NotImplementedError: Using RTX 4000 series doesn\'t support faster communication broadband via P2P or IB. Please set `NCCL_P2P_DISABLE="1"`',
         "[ 4242.101] AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0021 address=0xf8000000 flags=0x0030]",
     ),
     "wrong_socket_interface": (
@@ -73,20 +80,28 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)",
         PREFIX + "include/socket.h:403 NCCL WARN Connect to 172.17.0.1<49270> failed : Connection refused",
         PREFIX + "include/socket.h:421 NCCL WARN Net : Connect to 10.1.2.3<49270> failed : No route to host",
-        PREFIX + "misc/socket.cc:538 NCCL WARN socketStartConnect: Connect to 10.1.2.3<41270> failed : Software caused connection abort, Connection timed out",
-        PREFIX + "misc/socket.cc:484 NCCL WARN socketPollConnect: Connect to 10.1.2.3<41270> returned 113(No route to host) errno 115(Operation now in progress)",
-        PREFIX + "os/linux.cc:220 NCCL WARN ncclOsSocketPollConnect to 10.1.2.3<41270> failed with error Connection refused",
+        PREFIX
+        + "misc/socket.cc:538 NCCL WARN socketStartConnect: Connect to 10.1.2.3<41270> failed : Software caused connection abort, Connection timed out",
+        PREFIX
+        + "misc/socket.cc:484 NCCL WARN socketPollConnect: Connect to 10.1.2.3<41270> returned 113(No route to host) errno 115(Operation now in progress)",
+        PREFIX
+        + "os/linux.cc:220 NCCL WARN ncclOsSocketPollConnect to 10.1.2.3<41270> failed with error Connection refused",
         "RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to find address for: eth0",
         "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
     ),
     "ib_broken": (
-        PREFIX + "transport/net_ib.cc:748 NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129",
-        PREFIX + "transport/net_ib.cc:1022 NCCL WARN NET/IB : Got completion from peer 10.1.2.3<41270> with error 12, opcode 1, len 0, vendor err 129",
-        PREFIX + "transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.1.2.3<41270> with status=12 opcode=129 len=0 vendor err 129 (Recv) localGid fe80::1 remoteGidsfe80::2 hca mlx5_0",
-        PREFIX + "transport/net_ib/p2p.cc:812 NCCL WARN NET/IB: Got completion from peer 10.1.2.3<41270> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) vendor_err=129",
+        PREFIX
+        + "transport/net_ib.cc:748 NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129",
+        PREFIX
+        + "transport/net_ib.cc:1022 NCCL WARN NET/IB : Got completion from peer 10.1.2.3<41270> with error 12, opcode 1, len 0, vendor err 129",
+        PREFIX
+        + "transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.1.2.3<41270> with status=12 opcode=129 len=0 vendor err 129 (Recv) localGid fe80::1 remoteGidsfe80::2 hca mlx5_0",
+        PREFIX
+        + "transport/net_ib/p2p.cc:812 NCCL WARN NET/IB: Got completion from peer 10.1.2.3<41270> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) vendor_err=129",
         PREFIX + "misc/ibvwrap.cc:278 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
         PREFIX + "misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
-        PREFIX + "misc/ibvwrap.cc:201 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR",
+        PREFIX
+        + "misc/ibvwrap.cc:201 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR",
         PREFIX + "misc/ibvwrap.cc:260 NCCL WARN Call to ibv_create_cq failed",
         PREFIX + "transport/net_ib.cc:94 NCCL WARN NET/IB : Got async event : port error",
         PREFIX + "transport/net_ib.cc:94 NCCL WARN NET/IB : mlx5_0:1 Got async event : local catastrophic error",
@@ -96,7 +111,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         PREFIX + "transport/nvls.cc:244 NCCL WARN Cuda failure 1 'invalid argument'",
         "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed in the present state'.",
-        PREFIX + "graph/paths.cc:345 NCCL WARN P2P is disabled between NVLINK connected GPUs 1 and 0. This should not be the case given their connectivity, and is probably due to a hardware issue.",
+        PREFIX
+        + "graph/paths.cc:345 NCCL WARN P2P is disabled between NVLINK connected GPUs 1 and 0. This should not be the case given their connectivity, and is probably due to a hardware issue.",
         "CUDA error: uncorrectable NVLink error detected during the execution",
         "nvidia-fabricmanager.service: Failed with result 'exit-code'.",
     ),
@@ -118,7 +134,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     ),
     "duplicate_gpu": (
         PREFIX + "init.cc:795 NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1a000",
-        PREFIX + "init.cc:912 NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this feature",
+        PREFIX
+        + "init.cc:912 NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this feature",
     ),
     "gpu_not_visible_in_container": (
         PREFIX + "misc/nvmlwrap.cc:181 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",
@@ -154,14 +171,16 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "nccl_plugin_problem": (
         PREFIX + "create_nccl_ofi_component:459 NCCL WARN NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument",
         PREFIX + "nccl_net_ofi_init:1312 NCCL WARN NET/OFI aws-ofi-nccl initialization failed",
-        PREFIX + "ofi_process_cq:1033 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error",
+        PREFIX
+        + "ofi_process_cq:1033 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error",
     ),
     "remote_peer_died": (
         PREFIX + "misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node-2<37128>",
         PREFIX + "include/socket.h:523 NCCL WARN Net : Connection closed by remote peer 10.1.2.3<51319>",
         "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.1.2.3]:4711",
-        PREFIX + "include/socket.h:416 NCCL WARN Net : Call to recv from 10.1.2.3<51319> failed : Connection reset by peer",
+        PREFIX
+        + "include/socket.h:416 NCCL WARN Net : Call to recv from 10.1.2.3<51319> failed : Connection reset by peer",
     ),
     "heartbeat_monitor": (
         "[rank0]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 0] Heartbeat monitor timed out! Process will be terminated after dumping debug info. workMetaList_.size()=103",
@@ -191,11 +210,11 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "TERM_OWNER: job killed by owner.",
     ),
     "not_nccl": (
-        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\nKeyError: \'input_ids\'',
-        '[rank3]: Traceback (most recent call last):\n[rank3]:   File "train.py", line 3, in <module>\n[rank3]: FileNotFoundError: [Errno 2] No such file or directory: \'data.bin\'',
+        "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nKeyError: 'input_ids'",
+        "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 3, in <module>\n[rank3]: FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'",
         'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 6x7)',
     ),
-}  # fmt: skip
+}
 
 # Seen in runs that succeeded.
 BENIGN = (
@@ -203,10 +222,12 @@ BENIGN = (
     PREFIX + "sharp_plugin.c:288 NCCL WARN NET/IB :SHARP coll init error: Cannot create SHArP job(-11)",
     PREFIX + "NCCL INFO Cannot initialize CollNet, using point-to-point network instead",
     PREFIX + "NCCL INFO Failed to open libibverbs.so[.1]",
-    PREFIX + "NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such file or directory : when loading libnccl-net.so",
+    PREFIX
+    + "NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: No such file or directory : when loading libnccl-net.so",
     PREFIX + "NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
     PREFIX + "NCCL INFO TUNER/Plugin: Failed to find ncclTunerPlugin_v4 symbol.",
-    PREFIX + "NCCL INFO dlvsym failed on mlx5dv_reg_dmabuf_mr - /lib/libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr, version MLX5_1.25",
+    PREFIX
+    + "NCCL INFO dlvsym failed on mlx5dv_reg_dmabuf_mr - /lib/libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr, version MLX5_1.25",
     PREFIX + "graph/search.cc:1124 NCCL WARN Could not find a path for pattern 4, falling back to simple order",
     "[rank0]:[W812 11:28:44.006177094 ProcessGroupNCCL.cpp:1477] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources.",
     "[rank0]:[W ProcessGroupNCCL.cpp:1113] WARNING: process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
@@ -216,6 +237,7 @@ BENIGN = (
     "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-1]:29500 (errno: 22 - Invalid argument).",
     "slurmstepd: error: NVML: Failed to get Compute running procs(2): Insufficient Size",
     "overflow detected, setting loss scale to 32768.0",
-    PREFIX + "NCCL INFO P2P is disabled between connected GPUs 1 and 0. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1.",
+    PREFIX
+    + "NCCL INFO P2P is disabled between connected GPUs 1 and 0. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1.",
     "W0602 main process destroyed cuda before watchdog loop exited, terminating watchdog.",
-)  # fmt: skip
+)

@@ -1,4 +1,4 @@
-"""Flight recorder dumps: torch's own are read, hostile pickles are refused, and the rank that stayed behind is named."""
+"""Flight recorder dumps: torch's own are read, hostile ones refused, and the rank that stayed behind is named."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class _Runs:
 def test_a_dump_that_torch_itself_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "nccl_trace_rank_5"
     environ = os.environ | {"TORCH_FR_BUFFER_SIZE": "100"}
-    done = subprocess.run([sys.executable, "-c", REAL, str(path)], env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", REAL, str(path)], env=environ, capture_output=True, text=True, check=False
+    )
     if not path.exists():
         pytest.skip(f"this torch records no gloo collectives: {done.stderr[-200:]}")
     recording = read_recording(str(path), path.read_bytes())
@@ -110,7 +112,20 @@ def test_dumps_beside_a_log_name_the_straggler_of_its_timeout(tmp_path: Path) ->
         b"\x80\x02N.",
         b"\x80\x02",
     ],
-    ids=["system", "eval", "path", "global", "frame", "memo", "bytearray", "marks", "nested", "itself", "none", "empty"],
+    ids=[
+        "system",
+        "eval",
+        "path",
+        "global",
+        "frame",
+        "memo",
+        "bytearray",
+        "marks",
+        "nested",
+        "itself",
+        "none",
+        "empty",
+    ],
 )
 def test_a_pickle_of_anything_but_plain_values_is_refused(hostile: bytes) -> None:
     with pytest.raises(MalformedInput):
@@ -133,13 +148,19 @@ def test_arbitrary_pickles_are_read_or_refused(data: bytes) -> None:
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4) | st.tuples(inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4) | st.tuples(inner)
+    ),
     max_leaves=20,
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.dictionaries(st.sampled_from(["collective_seq_id", "process_group", "profiling_name", "input_sizes"]), PLAIN)))
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["collective_seq_id", "process_group", "profiling_name", "input_sizes"]), PLAIN)
+    )
+)
 def test_dumps_with_odd_values_are_read(entries: list[dict[str, object]]) -> None:
     recording = read_recording("nccl_trace_rank_0", pickle.dumps({"entries": entries}, protocol=4))
     find_lag([recording, recording])

@@ -26,7 +26,9 @@ from tests.explain.messages import MESSAGES
 
 Need = Callable[[str, bool, str], None]
 ALL_MESSAGES = "\n".join(message for messages in MESSAGES.values() for message in messages)
-FRAGMENTS = st.sampled_from(ALL_MESSAGES.split()) | st.sampled_from(["\n", "\r", "\r\n", "\0", "\x1b[31m", "\ufffd", " "])
+FRAGMENTS = st.sampled_from(ALL_MESSAGES.split()) | st.sampled_from(
+    ["\n", "\r", "\r\n", "\0", "\x1b[31m", "\ufffd", " "]
+)
 OOM = b"[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB.\n"
 SLOWEST_MB_S = 2.0  # for lines that are nothing but signs; a catastrophic pattern is a thousand times slower
 
@@ -66,7 +68,21 @@ def test_truncated_and_shuffled_logs_of_the_corpus_get_an_answer(need: Need) -> 
 
 @pytest.mark.parametrize(
     "stuffing",
-    [b"a", b"\0", b"\r", b" ", b"[", b"\x1b[", b"\xff\xfe", b"1:", b"rank 1 ", b"Rank[PG ", b"x.", b"DataLoader worker (pid", b"WorkNCCL("],
+    [
+        b"a",
+        b"\0",
+        b"\r",
+        b" ",
+        b"[",
+        b"\x1b[",
+        b"\xff\xfe",
+        b"1:",
+        b"rank 1 ",
+        b"Rank[PG ",
+        b"x.",
+        b"DataLoader worker (pid",
+        b"WorkNCCL(",
+    ],
     ids=repr,
 )
 def test_a_line_of_ten_megabytes_does_not_hide_what_follows_and_costs_no_more_than_its_size(stuffing: bytes) -> None:
@@ -81,7 +97,9 @@ def test_what_a_line_of_ten_megabytes_ends_with_is_found() -> None:
 
 def _worst_cases(pattern: str) -> list[bytes]:
     """Return texts that begin as the pattern does, again and again, and never end as it wants."""
-    literal = "".join(char for char in pattern.split("|")[0] if char.isalnum() or char in " :._-/")[:40] or "x"
+    literal = (
+        "".join(char for char in pattern.split("|", maxsplit=1)[0] if char.isalnum() or char in " :._-/")[:40] or "x"
+    )
     near = [literal, literal[:-1], literal + " ", literal + "0", literal[0], literal + "(" * 3]
     return [(text * (200_000 // len(text))).encode() for text in near if text]
 
@@ -89,7 +107,11 @@ def _worst_cases(pattern: str) -> list[bytes]:
 @pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.name)
 def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
     for text in _worst_cases(sign.pattern):
-        for shaped in (text, text.replace(b" ", b"\n"), b"\n".join(text[i : i + 150] for i in range(0, len(text), 150))):
+        for shaped in (
+            text,
+            text.replace(b" ", b"\n"),
+            b"\n".join(text[i : i + 150] for i in range(0, len(text), 150)),
+        ):
             start = time.perf_counter()
             explain_bytes(shaped)
             assert time.perf_counter() - start < 0.5 + len(shaped) / 1e6 / SLOWEST_MB_S * 4
@@ -110,7 +132,9 @@ def test_a_flood_of_one_message_costs_no_more_than_its_size_and_does_not_hide_th
     assert time.perf_counter() - start < len(flood) / 1e6 / SLOWEST_MB_S
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"])
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"]
+)
 def test_a_packed_log_is_read_and_several_members_too(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "job.log.1"
     path.write_bytes(pack(b"step 1\n" * 50_000) + pack(OOM))
@@ -119,7 +143,9 @@ def test_a_packed_log_is_read_and_several_members_too(pack: Callable[[bytes], by
     assert explanation.causes[0].evidence[0].line == 50_001
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"])
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"]
+)
 def test_a_packed_log_that_is_cut_off_is_read_as_far_as_it_goes(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     rng = random.Random(1)
@@ -128,7 +154,9 @@ def test_a_packed_log_that_is_cut_off_is_read_as_far_as_it_goes(pack: Callable[[
     assert explain_paths([str(path)]).causes[0].cause == "cuda_oom_masked"
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"])
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"]
+)
 def test_a_compression_bomb_is_left_early_and_said_so(
     pack: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from preflight.explain.cause import all_causes
@@ -9,7 +11,7 @@ from tests.explain.logs import cause_of, cause_of_lines, explain_bytes
 from tests.explain.messages import BENIGN, MESSAGES
 
 CASES = [(cause, message) for cause, messages in MESSAGES.items() for message in messages]
-DECORATIONS = {
+DECORATIONS: dict[str, Callable[[str], str]] = {
     "srun -l": lambda line: f"12: {line}",
     "mpirun": lambda line: f"[1,23]<stderr>:{line}",
     "torchrun": lambda line: f"[default3]:{line}",

@@ -14,12 +14,16 @@ from tests.explain.messages import MESSAGES
 
 Need = Callable[[str, bool, str], None]
 SMALL = 60_000
+INFO = "quiet-1:70:71 [0] NCCL INFO "
 HEALTHY = "".join(
-    f"quiet-1:70:71 [{i % 4}] NCCL INFO Channel {i % 32:02d}/0 : {i % 4}[{i % 4}] -> {(i + 1) % 4}[{(i + 1) % 4}] via P2P/IPC\n"
+    f"{INFO}Channel {i % 32:02d}/0 : 0[0] -> 1[1] via P2P/IPC\n"
     if i % 3
     else f"2026-01-09 12:00:{i % 60:02d} quiet-1 eval step {i} accuracy 0.{i}\n"
     for i in range(400)
-).encode() + b"quiet-1:70:71 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 busId 1a000 - Init COMPLETE\n"
+)
+HEALTHY_LINES = (
+    (HEALTHY + f"{INFO}comm 0x1 rank 0 nranks 4 cudaDev 0 busId 1a000 - Init COMPLETE\n").encode().splitlines(True)
+)
 
 
 def _hosts(data: bytes) -> bytes:
@@ -50,7 +54,7 @@ def _carriage_returns(data: bytes) -> bytes:
 
 def _interleaved(data: bytes) -> bytes:
     rng = random.Random(3)
-    failing, healthy = data.splitlines(keepends=True), HEALTHY.splitlines(keepends=True)
+    failing, healthy = data.splitlines(keepends=True), list(HEALTHY_LINES)
     mixed = []
     while failing or healthy:
         source = failing if failing and (not healthy or rng.random() < 0.5) else healthy

@@ -25,7 +25,8 @@ COMPOSED: dict[str, tuple[str, ...]] = {
         watchdog(0),
     ),
     "peer_died": (
-        "node-1:4411:4420 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node-2<37128>",
+        "node-1:4411:4420 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote "
+        "peer node-2<37128>",
     ),
     "shared_memory": (
         "pod-0:71:90 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-79f392 to 9637892 bytes, "

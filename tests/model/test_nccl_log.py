@@ -22,7 +22,12 @@ P = "node-1:4411:4420 [0] NCCL INFO "
         (P + "Channel 03/0 : 0[0] -> 1[1] via P2P/direct pointer", Transport.P2P, "P2P/direct pointer", False),
         (P + "Channel 01 : 0[0] -> 1[1] via SHM/direct/direct", Transport.SHM, "SHM/direct/direct", False),
         (P + "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", Transport.NET, "NET/IB/0/GDRDMA", True),
-        (P + "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(3)/GDRDMA/Shared", Transport.NET, "NET/IB/0(3)/GDRDMA/Shared", True),
+        (
+            P + "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0(3)/GDRDMA/Shared",
+            Transport.NET,
+            "NET/IB/0(3)/GDRDMA/Shared",
+            True,
+        ),
     ],
 )
 def test_the_path_of_a_pair_is_read(line: str, transport: Transport, detail: str, gpu_direct: bool) -> None:
@@ -31,7 +36,14 @@ def test_the_path_of_a_pair_is_read(line: str, transport: Transport, detail: str
     assert (path.transport, path.detail, path.gpu_direct) == (transport, detail, gpu_direct)
 
 
-@pytest.mark.parametrize("text", ["Bootstrap : Using eth0:10.0.0.1<0>", "Bootstrap: Using eth0:10.0.0.1<0>", "Bootstrap : Using [0]eth0:10.0.0.1<0>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bootstrap : Using eth0:10.0.0.1<0>",
+        "Bootstrap: Using eth0:10.0.0.1<0>",
+        "Bootstrap : Using [0]eth0:10.0.0.1<0>",
+    ],
+)
 def test_the_bootstrap_interface_is_read(text: str) -> None:
     assert read_nccl_log([P + text]).bootstrap == ("eth0",)
 
@@ -65,7 +77,8 @@ def test_nvls_and_readiness_are_read() -> None:
             P + "NVLS multicast support is not available on dev 1",
             P + "NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)",
             P + "Connected NVLS tree",
-            P + "ncclCommInitRank comm 0x83fa rank 12 nranks 16 cudaDev 4 nvmlDev 4 busId 9a000 commId 0x40 - Init COMPLETE",
+            P + "ncclCommInitRank comm 0x83fa rank 12 nranks 16 cudaDev 4 nvmlDev 4 busId 9a000 commId 0x40 - "
+            "Init COMPLETE",
         ]
     )
     assert set(log.nvls) == {True, False}
@@ -87,9 +100,16 @@ def test_algorithms_are_read_by_name_and_by_the_numbers_of_older_versions() -> N
 
 
 def test_two_logs_that_differ_in_order_and_channels_only_have_one_summary() -> None:
-    lines = [P + f"Channel {channel:02d}/0 : {a}[{a}] -> {b}[{b}] via P2P/CUMEM" for channel in range(4) for a, b in ((0, 1), (1, 0))]
+    lines = [
+        P + f"Channel {channel:02d}/0 : {a}[{a}] -> {b}[{b}] via P2P/CUMEM"
+        for channel in range(4)
+        for a, b in ((0, 1), (1, 0))
+    ]
     assert read_nccl_log(lines).summary() == read_nccl_log(reversed(lines[:2])).summary()
-    assert read_nccl_log(lines).summary() != read_nccl_log([line.replace("P2P/CUMEM", "SHM/direct") for line in lines]).summary()
+    assert (
+        read_nccl_log(lines).summary()
+        != read_nccl_log([line.replace("P2P/CUMEM", "SHM/direct") for line in lines]).summary()
+    )
 
 
 @given(st.lists(st.text(max_size=120), max_size=20))

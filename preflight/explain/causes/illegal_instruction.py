@@ -19,7 +19,8 @@ CAUSE = Cause(
         Sign(
             "sigill",
             r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|Signals\.SIGILL|exitcode {0,4}: {0,2}-4\b|"
-            r"Signal 4 \(SIGILL\)|terminated with signal SIGILL|return code = -4\b|[Ee]xit(?:ed with)?(?: exit)? code 132|"
+            r"Signal 4 \(SIGILL\)|terminated with signal SIGILL|return code = -4\b|"
+            r"[Ee]xit(?:ed with)?(?: exit)? code 132|"
             r"trap invalid opcode",
             Authority.UNEXPLAINED_DEATH,
             "a process died of an instruction that the processor does not have",

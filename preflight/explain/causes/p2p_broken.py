@@ -59,7 +59,8 @@ def remedy(_seen: Seen, _claim: Claim) -> Remedy:
             "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
             "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: "
             "update the driver.",
-            "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image whose CUDA "
+            "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; "
+            "an image whose CUDA "
             "or NCCL does not fit the host's driver hangs in the same way.",
             "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which "
             "path was taken.",

@@ -50,7 +50,8 @@ CAUSE = Cause(
         ),
         Sign(
             "shm.sigbus",
-            r"exitcode {0,4}: {0,2}-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|terminated with signal SIGBUS|Bus error(?: +\(core dumped\)|: +\d|$)|"
+            r"exitcode {0,4}: {0,2}-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|terminated with signal SIGBUS|"
+            r"Bus error(?: +\(core dumped\)|: +\d|$)|"
             r"return code = -7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error",
             Authority.UNEXPLAINED_DEATH,
             "a process died of a bus error, as a full /dev/shm causes",

@@ -11,7 +11,8 @@ from preflight.model.explanation import Confidence
 ID = "xid_or_ecc"
 VERDICT = "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports."
 OCCUPIED = (
-    "A GPU had no memory at the very first barrier, before any model was on it ({who}{host}): another process holds it, or it "
+    "A GPU had no memory at the very first barrier, before any model was on it ({who}{host}): "
+    "another process holds it, or it "
     "is faulty."
 )
 
