@@ -19,6 +19,7 @@ from preflight.model.run import Assignment, StageLimits
 from preflight.model.trial import RankEnd
 from preflight.rank import trial
 from preflight.system import processes
+from preflight.system.segments import remove_segments, segments_of
 
 UNKILLABLE_AFTER_S = 5.0
 LIMIT_PER_EXPECTED = 20
@@ -62,10 +63,10 @@ class Child:
         self.end = self.end or RankEnd(self.assignment.rank, how, self.stage, detail)
 
 
-def start(assignment: Assignment, log_path: str) -> Child:
-    """Fork a trial child, or start it by exec where this process has more than one thread."""
+def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
+    """Fork a trial child, or start it by exec where that is asked for or this process has more than one thread."""
     reader, writer = os.pipe()
-    sound = processes.thread_count() == 1 and os.environ.get("PREFLIGHT_START_TRIALS_BY") != "exec"
+    sound = processes.thread_count() == 1 and not by_exec
     pid = _fork(assignment, reader, writer, log_path) if sound else _exec(assignment, writer, log_path)
     os.close(writer)
     os.set_blocking(reader, False)
@@ -198,6 +199,7 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
     Before that, note the state that tells the stuck from the waiting: `T` is stopped, silence for the limit is stuck.
     """
     left = [child for child in children if child.end is None]
+    segments = {name for child in left for name in segments_of(child.pid)}
     seen = [_as_seen(child, hung, limits) for child in left]
     for child in left:
         _kill_group(child.pid)
@@ -209,6 +211,7 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
             child.ended("unkillable", f"pid {child.pid} survived SIGKILL for {UNKILLABLE_AFTER_S:.0f} s")
     for child in children:
         _close(child)
+    remove_segments(segments)
 
 
 def _as_seen(child: Child, hung: bool, limits: StageLimits) -> tuple[str, str]:
