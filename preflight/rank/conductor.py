@@ -69,11 +69,24 @@ class Conductor:
             took_s = time.monotonic() - started_at
             self._longest_s = max(self._longest_s, took_s)
             result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
+            if self._may_be_a_stranger(result):
+                again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
+                self._try(again)
+                return
             result = self._note_no_effect(result)
             if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
                 self._tell({"event": "simulated"})
         self._known = replace(self._known, results=(*self._known.results, result))
         self._tell({"event": "trial", "result": encode(result)})
+
+    def _may_be_a_stranger(self, result: TrialResult) -> bool:
+        """Tell whether a gloo group that never met is worth one more attempt.
+
+        Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
+        """
+        unmet = result.outcome is Outcome.HANG and not result.culprits and not result.results
+        first_attempt = result.reason == candidate_named(self._spec, result.candidate).reason
+        return self._spec.backend == "gloo" and unmet and first_attempt
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:
         """Mark a candidate that chose nothing else than the default: it proves nothing and is never recommended."""

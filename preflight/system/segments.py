@@ -105,6 +105,14 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
             continue
 
 
+def has_segments(shm: str = "/dev/shm") -> bool:
+    """Tell whether there is any nccl-* file at all."""
+    try:
+        return any(name.startswith(PREFIX) for name in os.listdir(shm))
+    except OSError:
+        return False
+
+
 def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozenset[str]:
     """Return the paths of the nccl-* files that a process of our own maps or holds open."""
     start = os.path.join(shm, PREFIX)

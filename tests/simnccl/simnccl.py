@@ -183,6 +183,7 @@ def _map_segment() -> str:
     os.ftruncate(fd, mmap.PAGESIZE)
     _segments.append(mmap.mmap(fd, mmap.PAGESIZE))
     os.close(fd)
+    time.sleep(0.2)  # NCCL takes longer than that between making its segments and crashing
     return path
 
 
