@@ -69,7 +69,7 @@ class Conductor:
             took_s = time.monotonic() - started_at
             self._longest_s = max(self._longest_s, took_s)
             result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
-            if self._may_be_a_stranger(result):
+            if self._may_be_a_stranger(result) and not self._why_no_time():
                 again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
                 self._try(again)
                 return
