@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -247,6 +249,9 @@ def _write_and_print(checked: application.Checked, json_path: str | None, env_pa
             _set_aside(env_path)
     except OutputError as error:
         failure = error
+        report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
+        with contextlib.suppress(OutputError):
+            write_atomically(report_path, render_json(report))
     _print_result(json_path, lambda: render_json(report), lambda: render_check(report, _style(), env_path))
     _say_where(checked.run_dir)
     if failure is not None:

@@ -27,7 +27,8 @@ def main() -> None:
 
 def _tell_why(error: Exception) -> None:
     """Tell the launcher through the FIFO, which takes it even where the disk that holds the logs is full."""
-    event = {"event": "supervisor_failed", "rank": int(os.environ["RANK"]), "why": f"{type(error).__name__}: {error}"[:500]}
+    why = f"{type(error).__name__}: {error}"[:500]
+    event = {"event": "supervisor_failed", "rank": int(os.environ["RANK"]), "why": why}
     with open(os.environ["PREFLIGHT_EVENTS"], "wb", buffering=0) as fifo:
         fifo.write(json.dumps(event).encode() + b"\n")
 

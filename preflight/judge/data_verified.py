@@ -11,14 +11,10 @@ from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
 
-JUDGED = frozenset({Outcome.OK, Outcome.WRONG_DATA, Outcome.NO_EFFECT})
-
 
 def judge(case: Case) -> Iterator[Finding]:
     """Yield one finding per trial and collective with wrong data; only the default's can fail the run."""
     for trial in case.trials:
-        if trial.outcome not in JUDGED:
-            continue
         wrong = [result for result in trial.results if not result.verified]
         for collective in Collective:
             of_it = [result for result in wrong if result.collective is collective]

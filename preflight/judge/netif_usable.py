@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 from preflight.judge.check import Case, NodeCheck
 from preflight.judge.hardware import is_contained, owner
+from preflight.judge.workaround import default_trial, works
 from preflight.model.facts import Gap, Netif, NetifKind, NodeFacts, known
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 
@@ -14,7 +15,7 @@ NEVER_A_PATH = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 
 
 def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
-    """Yield a WARN on one node and a FAIL on several where no interface can carry data; an INFO per unusable name."""
+    """Yield a WARN on one node and a FAIL on several where no interface can carry data; what `lo` down broke."""
     netifs = known(node.netifs)
     if not any(is_usable(netif) for netif in netifs):
         yield Finding(
@@ -31,6 +32,16 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
             or (Evidence("interfaces", "none", "/sys/class/net"),),
         )
     for netif in netifs:
+        if netif.kind is NetifKind.LOOPBACK and not netif.is_up:
+            yield Finding(
+                check=CHECK.name,
+                blame=owner(node),
+                severity=Severity.WARN if default_works(case) or not case.trials else Severity.FAIL,
+                subject=f"{node.host} {netif.name}",
+                problem="the loopback interface is down: ranks of one node whose name resolves to it can't meet",
+                fix="`ip link set lo up`",
+                evidence=(Evidence(netif.name, _state(netif), "/sys/class/net"),),
+            )
         if "," in netif.name:
             yield Finding(
                 check=CHECK.name,
@@ -41,6 +52,12 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
                 fix="`ip link set dev OLD name NEW` while it is down, if the job is to use it",
                 evidence=(Evidence("name", repr(netif.name), "/sys/class/net"),),
             )
+
+
+def default_works(case: Case) -> bool:
+    """Tell whether the job's own settings worked in this run."""
+    default = default_trial(case.trials)
+    return default is not None and works(default)
 
 
 def is_usable(netif: Netif) -> bool:

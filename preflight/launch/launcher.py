@@ -19,6 +19,7 @@ from preflight.model.codec import decode, encode
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
+from preflight.system.segments import nccl_segments, remove_segments
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0
@@ -55,17 +56,26 @@ def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch:
     except OSError as error:
         raise LaunchError(f"{spec_path(spec.run_dir)}: could not be written: {error.strerror}") from None
     processes.adopt_orphans()
+    stale_before = _stale_segments()
     others = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
-    agent = _start_agent(spec, environ)
     try:
+        agent = _start_agent(spec, environ)
         _take_in(agent, fifo, spec, launched, watch, kill_at)
     finally:
         survivors = processes.kill_descendants(others, KILL_WAIT_S)
-        agent.poll()
+        remove_segments(_stale_segments() - stale_before)
         os.close(fifo)
     if survivors:
         launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"
+
+
+def _stale_segments() -> frozenset[str]:
+    """Return NCCL's files in /dev/shm that no living process uses; a rank that died by itself leaves its own there."""
+    try:
+        return frozenset(os.path.join("/dev/shm", s["name"]) for s in nccl_segments() if s["stale"])
+    except OSError:
+        return frozenset()
 
 
 def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -115,7 +125,7 @@ def _take_in(
         select.select([fifo], [], [], 0 if ended else POLL_S)
         data = _read_all(fifo)
         *lines, unread = (unread + data).split(b"\n")
-        for line in lines:
+        for line in filter(None, lines):
             note(launched, parse_event(line))
         watch(launched)
         if launched.problem or launched.done:
@@ -141,12 +151,10 @@ def _read_all(fifo: int) -> bytes:
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
-    """Return the event on a line; a line that holds none becomes the event `garbled`, an empty one `nothing`.
+    """Return the event on a line; a line that holds none becomes the event `garbled`.
 
     A conductor that is killed while it writes leaves half a line: the reason is told by whoever outlives it.
     """
-    if not line:
-        return {"event": "nothing"}
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -181,8 +189,6 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.done = True
         case "garbled":
             launched.garbled = True
-        case "nothing":
-            pass
         case kind:
             raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
 

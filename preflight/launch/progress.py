@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import sys
 import time
@@ -24,7 +25,8 @@ class Progress:
         if not sys.stderr.isatty():
             return
         line = progress_line(launched, self._deadline_s, shutil.get_terminal_size().columns)
-        if line != self._shown:
+        # A terminal that was stopped (Ctrl-S) takes nothing: the run goes on without its line.
+        if line != self._shown and select.select([], [sys.stderr], [], 0)[1]:
             self._shown = line
             to_stderr(f"{WIPE}{line}")
 
@@ -40,4 +42,4 @@ def progress_line(launched: Launched, deadline_s: float, width: int) -> str:
     what = launched.running or "starting one process per rank (importing torch)"
     done = f"{len(launched.trials)} tried" if launched.trials else ""
     text = "  ".join(part for part in (f"{elapsed_s:3.0f} s", done, what, f"(at most {deadline_s:.0f} s)") if part)
-    return text[: max(0, width - 1)]
+    return "".join(char if char.isprintable() else "?" for char in text)[: max(0, width - 1)]

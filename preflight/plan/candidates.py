@@ -8,6 +8,7 @@ from preflight.model.facts import Netif, NetifKind
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, LeftOut, Scope
 from preflight.plan.environment import matters
 
+LINK_LOCAL = ("169.254.", "fe80:")
 DEFAULT_CANDIDATE = Candidate(DEFAULT, (), "what the job gets when nothing is set", Scope.ANYWHERE)
 
 
@@ -68,4 +69,6 @@ def why_unusable(netif: Netif) -> str:
         return "neither NCCL nor gloo can be told a name with a comma or undecodable bytes"
     if isinstance(netif.addresses, tuple) and not netif.addresses:
         return "it has no address"
+    if isinstance(netif.addresses, tuple) and all(each.startswith(LINK_LOCAL) for each in netif.addresses):
+        return "it has only a link-local address"
     return ""

@@ -6,6 +6,7 @@ costs one stat, and every torch has files (Store.check came with 2.3).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -28,6 +29,16 @@ class Channel:
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(value, file)
         os.rename(temporary, path)
+
+    def put_first(self, key: str, value: Any) -> None:
+        """Publish a value unless somebody already has: the first reason counts."""
+        path = self._path(key)
+        temporary = f"{path}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+        os.unlink(temporary)
 
     def has(self, key: str) -> bool:
         """Tell at once whether a key was published."""

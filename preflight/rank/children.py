@@ -19,9 +19,12 @@ from preflight.model.run import Assignment, StageLimits
 from preflight.model.trial import RankEnd
 from preflight.rank import trial
 from preflight.system import processes
+from preflight.system.segments import has_segments, remove_segments, segments_of
 
 UNKILLABLE_AFTER_S = 5.0
 LIMIT_PER_EXPECTED = 20
+CONNECTING = ("init", "first")
+SEGMENTS_EVERY_S = 0.1
 # How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections
 # when that rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported
 # by its own supervisor.
@@ -39,6 +42,8 @@ class Child:
     stage: str = "spawned"
     moved_at: float = field(default_factory=time.monotonic)
     expected_s: float = 0.0  # how long the step that it is in should take
+    segments: frozenset[str] = frozenset()  # its files in /dev/shm, as far as they were seen
+    segments_noted_at: float = 0.0
     unread: bytes = b""
     events: list[dict[str, Any]] = field(default_factory=list)
     end: RankEnd | None = None
@@ -62,10 +67,10 @@ class Child:
         self.end = self.end or RankEnd(self.assignment.rank, how, self.stage, detail)
 
 
-def start(assignment: Assignment, log_path: str) -> Child:
-    """Fork a trial child, or start it by exec where this process has more than one thread."""
+def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
+    """Fork a trial child, or start it by exec where that is asked for or this process has more than one thread."""
     reader, writer = os.pipe()
-    sound = processes.thread_count() == 1 and os.environ.get("PREFLIGHT_START_TRIALS_BY") != "exec"
+    sound = processes.thread_count() == 1 and not by_exec
     pid = _fork(assignment, reader, writer, log_path) if sound else _exec(assignment, writer, log_path)
     os.close(writer)
     os.set_blocking(reader, False)
@@ -112,7 +117,16 @@ def listen(children: Sequence[Child], timeout_s: float) -> None:
         _read(open_fds[fd])
     for child in children:
         if child.end is None:
+            _note_segments(child)
             _note_exit(child)
+
+
+def _note_segments(child: Child) -> None:
+    """Remember what the child maps in /dev/shm while it connects: after a crash nothing tells whose a file is."""
+    now = time.monotonic()
+    if child.stage in CONNECTING and now - child.segments_noted_at > SEGMENTS_EVERY_S and has_segments():
+        child.segments_noted_at = now
+        child.segments |= segments_of(child.pid)
 
 
 def _read(child: Child) -> None:
@@ -200,6 +214,7 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
     left = [child for child in children if child.end is None]
     seen = [_as_seen(child, hung, limits) for child in left]
     for child in left:
+        child.segments |= segments_of(child.pid)
         _kill_group(child.pid)
     until = time.monotonic() + UNKILLABLE_AFTER_S  # for all together: the conductor waits for this supervisor's answer
     for child, (how, detail) in zip(left, seen, strict=True):
@@ -209,6 +224,7 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
             child.ended("unkillable", f"pid {child.pid} survived SIGKILL for {UNKILLABLE_AFTER_S:.0f} s")
     for child in children:
         _close(child)
+    remove_segments({path for child in children for path in child.segments})
 
 
 def _as_seen(child: Child, hung: bool, limits: StageLimits) -> tuple[str, str]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
-from preflight.model.run import Duel, DuelTurn, RunSpec
+from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.plan import search
 from preflight.rank.children import Child
 from preflight.rank.duel import duel_turns
 from preflight.rank.outcome import RankAnswer, classify, trial_result
-from preflight.rank.supervisor import ANSWER_S, Rank, Step, candidate_named, take_step
+from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
 
 LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
@@ -34,6 +34,7 @@ class Conductor:
         self._spec: RunSpec = rank.spec
         self._events = os.open(os.environ["PREFLIGHT_EVENTS"], os.O_WRONLY)
         self._index = 0
+        self._by_exec = False
         self._told_stage = ""
         self._known = search.Known()
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
@@ -61,15 +62,31 @@ class Conductor:
         if skip:
             result = _skipped(candidate, skip)
         else:
-            answers, why = self._take(candidate.name, (candidate.name,))
+            assignment, answers, why = self._take(candidate.name, (candidate.name,))
+            if any(answer[0]["end"]["ended"] == "fork" for answer in answers) and not self._by_exec:
+                self._by_exec = True  # CUDA was touched before the fork, or does not survive it
+                assignment, answers, why = self._take(candidate.name, (candidate.name,))
             took_s = time.monotonic() - started_at
             self._longest_s = max(self._longest_s, took_s)
-            result = trial_result(self._spec, candidate, [answer[0] for answer in answers], why, took_s)
+            result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
+            if self._may_be_a_stranger(result) and not self._why_no_time():
+                again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
+                self._try(again)
+                return
             result = self._note_no_effect(result)
             if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
                 self._tell({"event": "simulated"})
         self._known = replace(self._known, results=(*self._known.results, result))
         self._tell({"event": "trial", "result": encode(result)})
+
+    def _may_be_a_stranger(self, result: TrialResult) -> bool:
+        """Tell whether a gloo group that never met is worth one more attempt.
+
+        Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
+        """
+        unmet = result.outcome is Outcome.HANG and not result.culprits and not result.results
+        first_attempt = result.reason == candidate_named(self._spec, result.candidate).reason
+        return self._spec.backend == "gloo" and unmet and first_attempt
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:
         """Mark a candidate that chose nothing else than the default: it proves nothing and is never recommended."""
@@ -88,7 +105,7 @@ class Conductor:
             problem = self._why_no_time()
             if problem:
                 break
-            answers, why = self._take(f"{name} against the default, pair {pair + 1} of {pairs}", (DEFAULT, name))
+            _, answers, why = self._take(f"{name} against the default, pair {pair + 1} of {pairs}", (DEFAULT, name))
             sides = [[answer[side] for answer in answers] for side in (0, 1)]
             verdicts = [classify(side, why) for side in sides]
             problem = next((verdict.problem for verdict in verdicts if verdict.outcome is not Outcome.OK), "")
@@ -102,12 +119,12 @@ class Conductor:
             self._known = replace(self._known, compared=(*self._known.compared, duel))
             self._tell({"event": "duel", "duel": encode(duel)})
 
-    def _take(self, label: str, candidates: tuple[str, ...]) -> tuple[list[list[RankAnswer]], str]:
-        """Have all ranks take a step; return their answers per side, and why the step was killed ("" if it was not)."""
-        step = Step(self._index, label, candidates)
+    def _take(self, label: str, candidates: tuple[str, ...]) -> tuple[Assignment, list[list[RankAnswer]], str]:
+        """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
+        step = Step(self._index, label, candidates, self._by_exec)
         self._index += 1
         channel = self._rank.channel
-        channel.put(f"step/{step.index}", {"kind": "run", "label": label, "candidates": candidates})
+        channel.put(f"step/{step.index}", {"kind": "run"} | asdict(step))
         self._tell({"event": "step", "label": label})
         take_step(self._rank, step, self._tell_stage)
         answers = []
@@ -119,7 +136,7 @@ class Conductor:
         if any(child["end"]["ended"] == "unkillable" for answer in answers for child in answer):
             self._known = replace(self._known, unkillable=True)
         kill_key = f"kill/{step.index}"
-        return answers, str(channel.get(kill_key)["why"]) if channel.has(kill_key) else ""
+        return assign(self._rank, step, 0), answers, str(channel.get(kill_key)["why"]) if channel.has(kill_key) else ""
 
     def _why_no_time(self) -> str:
         left_s = self._spec.deadline_monotonic_s - time.monotonic()

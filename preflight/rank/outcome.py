@@ -8,10 +8,9 @@ from typing import Any
 
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
-from preflight.model.run import RankSamples, RunSpec
+from preflight.model.run import Assignment, RankSamples
 from preflight.model.samples import aggregate
 from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
-from preflight.plan.environment import trial_environment
 from preflight.rank.children import CONSEQUENCES
 
 RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as supervisor.py publishes it
@@ -30,18 +29,17 @@ class Verdict:
 
 
 def trial_result(
-    spec: RunSpec, candidate: Candidate, answers: Sequence[RankAnswer], why: str, duration_s: float
+    candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of one candidate's trial; `why` says why it was killed, "" when it ran through."""
+    """Return the result of a candidate's trial as rank 0 was assigned it; `why` it was killed is "" if it was not."""
     ends = _ends(answers)
     verdict = classify(answers, why)
-    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend, "")
     return TrialResult(
         candidate=candidate.name,
         reason=candidate.reason,
         env=candidate.env,
-        trial_env=set_env,
-        unset=unset_env,
+        trial_env=assignment.set_env,
+        unset=assignment.unset_env,
         scope=candidate.scope,
         outcome=verdict.outcome,
         problem=verdict.problem,
@@ -101,7 +99,9 @@ def _hung(ends: Sequence[RankEnd]) -> Verdict:
             Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped
         )
     waited = tuple(end.rank for end in ends if end.ended in CONSEQUENCES)
-    silent = tuple(end.rank for end in ends if end.ended in ("stuck", "killed"))
+    # A rank that entered its stage late had no time to raise; it is accused only where nobody was silent for long.
+    silent = tuple(end.rank for end in ends if end.ended == "stuck")
+    silent = silent or tuple(end.rank for end in ends if end.ended == "killed")
     if waited and silent:
         return Verdict(
             Outcome.HANG,

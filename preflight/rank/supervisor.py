@@ -3,7 +3,7 @@
 Rank 0's supervisor is also the conductor. What crosses between supervisors is JSON on their control channel:
 
     ready/R         the supervisor of rank R has imported torch: no trial may take a slow disk for a stuck rank
-    step/I          the conductor's next step: {"label", "candidates", "kind"}
+    step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
 """
@@ -68,6 +68,7 @@ class Step:
     index: int
     label: str
     candidates: tuple[str, ...]
+    by_exec: bool  # start the children by exec: CUDA failed in a forked one
 
     @property
     def is_duel(self) -> bool:
@@ -81,7 +82,7 @@ def _follow(rank: Rank) -> None:
         order = rank.channel.get(f"step/{index}")
         if order["kind"] == "stop":
             return
-        take_step(rank, Step(index, order["label"], tuple(order["candidates"])))
+        take_step(rank, Step(index, order["label"], tuple(order["candidates"]), order["by_exec"]))
         index += 1
 
 
@@ -96,7 +97,7 @@ def take_step(rank: Rank, step: Step, on_stage: Listener | None = None) -> None:
 def _start(rank: Rank, step: Step, side: int) -> children.Child:
     assignment = assign(rank, step, side)
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
-    return children.start(assignment, log_path)
+    return children.start(assignment, log_path, step.by_exec)
 
 
 def assign(rank: Rank, step: Step, side: int) -> Assignment:
@@ -147,7 +148,7 @@ def _watch(rank: Rank, step: Step, running: list[children.Child], on_stage: List
             return str(rank.channel.get(kill_key)["why"]) == "hang"
         why = _reason_to_kill(rank, running)
         if why:
-            rank.channel.put(kill_key, {"by": rank.rank, "why": why})
+            rank.channel.put_first(kill_key, {"by": rank.rank, "why": why})
 
 
 def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:

@@ -165,7 +165,8 @@ def _figure(trial: TrialResult, cpu_path: bool) -> str:
     if not results:
         return "no timed collective"
     largest = max((each for each in results if each.collective is results[0].collective), key=lambda r: r.size_bytes)
-    return f"{largest.collective.value} {size_text(largest.size_bytes)} {rate_text(largest.busbw_gb_s)}"
+    rate = rate_text(largest.busbw_gb_s or largest.algbw_gb_s)  # one rank alone has no bus bandwidth
+    return f"{largest.collective.value} {size_text(largest.size_bytes)} {rate}"
 
 
 def _ending(trial: TrialResult) -> str:

@@ -43,7 +43,7 @@ def _heading(report: Report, style: Style) -> list[str]:
         lines += wrap("CPU path: gloo; no GPU and no NCCL was tried.", style.width, "# ")
     ran = f"preflight {report.preflight_version} bench: {report.world_size} ranks, backend {report.backend}"
     lines += wrap(clean(f"{ran}, profile {report.profile}"), style.width, "# ")
-    about = "time: median over the repetitions of the slowest rank; out of place; every rank's data checked"
+    about = "time: median over the repetitions of the slowest rank; all_reduce and broadcast in place; all data checked"
     return [*lines, *wrap(about, style.width, "# ")]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from preflight.system.machine import Json
@@ -102,3 +103,31 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
                 yield status.st_dev, status.st_ino
         except FileNotFoundError:
             continue
+
+
+def has_segments(shm: str = "/dev/shm") -> bool:
+    """Tell whether there is any nccl-* file at all."""
+    try:
+        return any(name.startswith(PREFIX) for name in os.listdir(shm))
+    except OSError:
+        return False
+
+
+def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozenset[str]:
+    """Return the paths of the nccl-* files that a process of our own maps or holds open."""
+    start = os.path.join(shm, PREFIX)
+    found: set[str] = set()
+    with contextlib.suppress(OSError), open(f"{proc}/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+        found |= {line[line.index(start) :].rstrip("\n") for line in file if start in line}
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"{proc}/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(f"{proc}/{pid}/fd/{fd}"))
+    return frozenset(path for path in found if path.startswith(start) and not path.endswith(" (deleted)"))
+
+
+def remove_segments(paths: Iterable[str]) -> None:
+    """Remove the files: NCCL unlinks a segment when both sides have it, which a killed rank never did."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

@@ -1,4 +1,4 @@
-"""A full disk, a read-only directory, two runs in one directory: one clear line, whole files, and the older .env kept."""
+"""A full disk, a read-only directory, two runs in one directory: one clear line, whole files, the older .env kept."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def assert_one_line(ran: Ran, code: int, words: str) -> None:
 
 
 @pytest.mark.integration
-def test_a_full_disk_is_one_line_and_leaves_the_older_env(
-    command: Command, mount: Callable[[str, str], Path]
-) -> None:
+def test_a_full_disk_is_one_line_and_leaves_the_older_env(command: Command, mount: Callable[[str, str], Path]) -> None:
     cwd = mount("cwd", "size=16k")
     (cwd / "preflight.env").write_text(OLD_ENV)
     ran = command.run("check", "--nproc", "2")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.command import Command
 
-FORKER = '''
+FORKER = """
 import os, signal, time
 import torch.distributed as dist
 
@@ -29,7 +29,7 @@ def _create(store, rank, size, timeout):
     time.sleep(600)
 
 dist.Backend.register_backend("forker", _create, devices=["cpu"])
-'''
+"""
 
 
 @pytest.mark.parametrize("arguments", [("--stage-limit", "2"), ("--deadline", "12")], ids=["limit", "deadline"])

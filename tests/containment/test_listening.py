@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.command import Command, Ran
-from tests.netns import Netns, can_make_netns, make_netns
+from tests.netns import can_make_netns, make_netns
 
 HOST = "odd-name"
 ADDRESS = "10.77.0.1"
+STRANGERS = {"nothing": b"", "three_bytes": b"\x01\x02\x03", "garbage": os.urandom(4096)}
 
 
 @dataclass
@@ -30,7 +31,9 @@ class Watch:
 
 
 @contextmanager
-def watching(command: Command, prefix: tuple[str, ...], on_port: Callable[[str, int], None] | None = None) -> Iterator[Watch]:
+def watching(
+    command: Command, prefix: tuple[str, ...], on_port: Callable[[str, int], None] | None = None
+) -> Iterator[Watch]:
     """Read `ss -ltnp` again and again; `on_port` is told every new address and port."""
     watch, stop = Watch(prefix), threading.Event()
 
@@ -80,9 +83,7 @@ def test_only_the_trials_own_gloo_sockets_listen_and_only_on_the_interface_in_us
     assert all("preflight.worker" in line and "agent" not in line for _, _, line in watch.seen)
 
 
-@pytest.mark.parametrize("words", [b"", b"\x01\x02\x03", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)], ids=[
-    "nothing", "three_bytes", "http", "garbage",
-])  # fmt: skip
+@pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS.keys())
 def test_strangers_who_connect_change_no_result(command: Command, need_ss: None, words: bytes) -> None:
     held: list[socket.socket] = []
 
@@ -108,7 +109,7 @@ def test_strangers_who_connect_change_no_result(command: Command, need_ss: None,
     assert all(result["verified"] for result in trial["results"])
 
 
-LATE_JOINER = '''
+LATE_JOINER = """
 import time
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroupGloo
@@ -118,7 +119,7 @@ def _create(store, rank, size, timeout):
     return ProcessGroupGloo(store, rank, size, timeout)
 
 dist.Backend.register_backend("late", _create, devices=["cpu"])
-'''
+"""
 
 
 def late_joiner(command: Command) -> Ran:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -46,8 +47,9 @@ def test_a_loopback_that_is_down_is_not_ready_and_named(command: Command) -> Non
     assert ran.code == 1, ran.stdout
     assert ran.took_s < 30
     failed = [finding for finding in ran.report["findings"] if finding["severity"] == "fail"]
-    assert [finding["check"] for finding in failed] == ["trial-failed"]
-    assert "Unable to find interface for: [127.0.0.1]" in failed[0]["problem"]
+    assert {finding["check"] for finding in failed} == {"netif-usable", "trial-failed"}
+    assert any("ip link set lo up" in finding["fix"] for finding in failed)
+    assert any("Unable to find interface for: [127.0.0.1]" in finding["problem"] for finding in failed)
     assert "lo: loopback, down" in " ".join(ran.stdout.split())
 
 
@@ -64,7 +66,8 @@ def test_a_hostile_interface_name_arrives_exactly_and_runs_nothing(
     assert ran.report["advice"]["env"] == {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
     assert f"export GLOO_SOCKET_IFNAME='{name}'" in ran.stdout, "what a reader may copy is quoted"
     before = sorted(path.name for path in command.cwd.iterdir())
-    for shell in SHELLS:
+    installed = [shell for shell in SHELLS if shutil.which(shell)]
+    for shell in installed:
         sourced = subprocess.run(
             [shell, "-c", PRINT], cwd=command.cwd, env=command.environ(), capture_output=True, text=True, check=False
         )
@@ -72,6 +75,7 @@ def test_a_hostile_interface_name_arrives_exactly_and_runs_nothing(
         assert sourced.stdout == f"{name}\n={name}\n"
         assert sourced.stderr == ""
     assert sorted(path.name for path in command.cwd.iterdir()) == before == ["preflight-report.json", "preflight.env"]
+    need("zsh", len(installed) == len(SHELLS), f"sourced in {', '.join(installed)} only: the others are not installed")
 
 
 def test_a_hostile_name_is_left_alone_where_the_job_has_several_nodes(command: Command, hostile: Netns) -> None:
@@ -94,13 +98,14 @@ def test_probe_prints_hostile_names_as_they_are(command: Command, hostile: Netns
     assert list(command.cwd.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [(), ("--deadline", "25")], ids=["profile", "deadline"])
-def test_a_dead_name_server_breaks_no_deadline(command: Command, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("arguments", "within_s"), [((), 30), (("--deadline", "20"), 20)], ids=["profile", "deadline"])
+def test_a_dead_name_server_breaks_no_deadline(command: Command, arguments: tuple[str, ...], within_s: float) -> None:
     with make_netns_with_dead_name_server() as namespace:
         ran = command.run("check", "--nproc", "2", *arguments, prefix=namespace.named("odd-name"))
+    assert ran.took_s < within_s
     assert ran.code == 0, ran.stdout
-    assert ran.took_s < 25
     (trial,) = ran.report["trials"]
+    assert trial["outcome"] == "ok"
     assert trial["duration_s"] < 10
     assert "name_resolution no answer within" in " ".join(ran.stdout.split())
 

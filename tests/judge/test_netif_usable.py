@@ -7,7 +7,7 @@ import pytest
 from preflight.judge.netif_usable import CHECK
 from preflight.model.facts import Gap, NetifKind
 from preflight.model.finding import Blame, Severity
-from tests.facts import LO, case, contained, netif, node
+from tests.facts import LO, case, contained, failed_with, netif, node
 from tests.judge.findings import found, on, only
 
 
@@ -56,3 +56,10 @@ def test_a_comma_in_a_name_is_worth_a_note() -> None:
 
 def test_no_interface_at_all_still_has_evidence() -> None:
     assert only(on(CHECK, node(netifs=()))).evidence
+
+
+def test_a_loopback_that_is_down_fails_the_run_that_failed_and_warns_otherwise() -> None:
+    down = node(netifs=(netif("lo", kind=NetifKind.LOOPBACK, is_up=False, addresses=()), netif("eth0")))
+    broken = case(failed_with("Unable to find interface for: [127.0.0.1]"), nodes=(down,))
+    assert only(found(CHECK, broken)).severity is Severity.FAIL
+    assert only(found(CHECK, case(nodes=(down,)))).severity is Severity.WARN

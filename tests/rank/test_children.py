@@ -192,8 +192,8 @@ from preflight.model.codec import decode, encode
 from preflight.model.run import Assignment
 from preflight.rank import children
 for line in sys.stdin:
-    assignment, log_path, os.environ["PREFLIGHT_START_TRIALS_BY"] = json.loads(line)
-    child = children.start(decode(Assignment, assignment), log_path)
+    assignment, log_path, by_exec = json.loads(line)
+    child = children.start(decode(Assignment, assignment), log_path, by_exec)
     until = time.monotonic() + 30
     while child.end is None and time.monotonic() < until:
         children.listen([child], 0.02)
@@ -208,11 +208,11 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """Return how real trials of one rank ended: forked, started by exec, and forked without a place for the log."""
     tmp = tmp_path_factory.mktemp("trials")
     asked = {
-        "fork": (assignment(store_path=str(tmp / "1")), str(tmp / "1.log"), ""),
-        "no log": (assignment(store_path=str(tmp / "2")), str(tmp / "none" / "2.log"), ""),
-        "exec": (assignment(store_path=str(tmp / "3")), str(tmp / "3.log"), "exec"),
+        "fork": (assignment(store_path=str(tmp / "1")), str(tmp / "1.log"), False),
+        "no log": (assignment(store_path=str(tmp / "2")), str(tmp / "none" / "2.log"), False),
+        "exec": (assignment(store_path=str(tmp / "3")), str(tmp / "3.log"), True),
     }
-    lines = "".join(json.dumps([encode(made), log_path, by]) + "\n" for made, log_path, by in asked.values())
+    lines = "".join(json.dumps([encode(made), log_path, by_exec]) + "\n" for made, log_path, by_exec in asked.values())
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", SUPERVISOR], cwd=PROJECT, env=environ, input=lines, capture_output=True, text=True,

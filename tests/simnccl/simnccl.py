@@ -11,8 +11,10 @@ for corrupt and slow, init for the others. The value of when/unless runs to the 
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,8 +108,10 @@ class SimNccl(ProcessGroup):
         self._rank = rank
         self._rules = parse(os.environ.get("SIMNCCL", ""))
         self._calls = 0
+        segment = _map_segment()
         self._misbehave("init")
         self._gloo = ProcessGroupGloo(store, rank, size, timeout)
+        os.unlink(segment)  # as NCCL does once both sides have it
 
     def _misbehave(self, stage: str) -> list[Rule]:
         """Do what cannot be undone, and return the rules that change the result of the call."""
@@ -171,6 +175,19 @@ class SimNccl(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802  torch's name
         return "simnccl"
+
+
+def _map_segment() -> str:
+    """Make and map a file in /dev/shm under the name that NCCL gives its own."""
+    fd, path = tempfile.mkstemp(prefix="nccl-", dir="/dev/shm")
+    os.ftruncate(fd, mmap.PAGESIZE)
+    _segments.append(mmap.mmap(fd, mmap.PAGESIZE))
+    os.close(fd)
+    time.sleep(0.2)  # NCCL takes longer than that between making its segments and crashing
+    return path
+
+
+_segments: list[mmap.mmap] = []
 
 
 def _options(opts: Any) -> tuple[Any, ...]:
