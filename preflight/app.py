@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from preflight import __version__
 from preflight.errors import Interrupted, PreflightError
+from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
@@ -187,7 +188,7 @@ def _free_bytes_per_rank(run: _Run) -> int:
 def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
-    trials = tuple(launched.trials)
+    trials = tuple(with_cause(trial) for trial in launched.trials)
     case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus)
     findings, skipped = run_checks(all_checks(), case)
     comparisons = tuple(compare(duel) for duel in launched.duels)

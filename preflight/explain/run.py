@@ -12,7 +12,7 @@ from preflight.explain.phases import Phase
 from preflight.explain.ranking import Ranked, rank, timeline, why_consequence
 from preflight.explain.scan import Scanner
 from preflight.explain.seen import Seen, SourceState
-from preflight.explain.timeouts import useless_advice
+from preflight.explain.timeouts import parting, useless_advice
 from preflight.model.explanation import (
     EXIT_CODES,
     SCHEMA_VERSION,
@@ -117,7 +117,9 @@ def _is_unsure(named: tuple[Ranked, ...]) -> bool:
 def _notes(seen: Seen, named: tuple[Ranked, ...]) -> tuple[str, ...]:
     is_timeout = bool(named) and named[0].cause.id in TIMEOUT_CAUSES
     frozen = [w for w in seen.waits.all() if w.timeout_ms and w.ran_for_ms > w.timeout_ms * 1.2]
-    notes = list(useless_advice(seen)) if is_timeout or seen.timeout_options_s else []
+    notes = [*parting(seen), *useless_advice(seen)] if is_timeout else list(useless_advice(seen))
+    if not is_timeout and not seen.timeout_options_s:
+        notes = []
     if frozen:
         notes.append(
             f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "

@@ -31,6 +31,21 @@ def longer_timeout(seen: Seen) -> tuple[str, ...]:
     return (f"Only if the waiting is legitimate, raise the timeout well above it, to {wanted_s} s:", *lines)
 
 
+def parting(seen: Seen) -> tuple[str, ...]:
+    """Return when the ranks parted: the first timeout less its length, which is where to look in the logs."""
+    first = next((event for event in seen.of("watchdog.caught") if event.moment.clock), None)
+    wait = next(
+        (wait for wait in seen.waits.all() if first is not None and wait.rank == first.rank and wait.timeout_ms), None
+    )
+    if first is None or wait is None:
+        return ()
+    at_s = int(first.moment.seconds - (wait.ran_for_ms or wait.timeout_ms) / 1000) % 86400
+    clock = f"{at_s // 3600:02d}:{at_s // 60 % 60:02d}:{at_s % 60:02d}"
+    return (
+        f"The ranks parted at about {clock}, {duration(wait.timeout_ms)} before the first timeout: look at every log there.",
+    )
+
+
 def useless_advice(seen: Seen) -> tuple[str, ...]:
     """Return what the log's own timeout makes of advice to "raise the timeout"."""
     died_at_ms = seen.timeout_ms()

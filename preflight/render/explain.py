@@ -112,9 +112,13 @@ def _item(text: str, style: Style) -> list[str]:
 
 
 def _code(text: str, style: Style, indent: str = "    ") -> list[str]:
-    """Return a command on one line where it fits; it is for copying."""
-    line = indent + clean(text)
-    return [line] if width_of(line) <= style.width else wrap(clean(text), style.width, indent, indent + "  ")
+    """Return a command as it is typed, below its comment; one that is wider than the terminal is wrapped."""
+    command, _, comment = text.partition("   # ")
+    lines = wrap(clean(comment), style.width, f"{indent}# ") if comment else []
+    line = indent + clean(command)
+    return lines + (
+        [line] if width_of(line) <= style.width else wrap(clean(command), style.width, indent, indent + "  ")
+    )
 
 
 def _footer(explanation: Explanation, style: Style) -> list[str]:
