@@ -9,6 +9,7 @@ from preflight.explain.cause import Sign, all_causes
 from preflight.explain.event import Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.phases import Phase
+from preflight.explain.prefix import read_moment
 from preflight.explain.ranking import Ranked, rank, timeline, why_consequence
 from preflight.explain.scan import Scanner
 from preflight.explain.seen import Seen, SourceState
@@ -26,6 +27,7 @@ from preflight.model.explanation import (
 
 EVIDENCE = 6
 TIMELINE = 12
+TEXT = 200
 TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
 )
@@ -79,7 +81,7 @@ def _explanation(
         summary=_summary(verdict, named, seen),
         causes=tuple(_named(r, seen, means) for r in named),
         consequences=tuple(_consequence(r, seen, means) for r in consequences),
-        timeline=_quotes(timeline(seen), seen, means, TIMELINE),
+        timeline=(*_phase(seen, named), *_quotes(timeline(seen), seen, means, TIMELINE)),
         notes=_notes(seen, named),
         capture_next=CAPTURE if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or _is_unsure(named) else (),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in seen.sources),
@@ -155,6 +157,18 @@ def _consequence(ranked: Ranked, seen: Seen, means: dict[str, str]) -> Consequen
         ranks=ranks[:64],
         evidence=_quotes(events, seen, means, 2),
     )
+
+
+def _phase(seen: Seen, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
+    """Return what the job was doing before a timeout, where the log tells."""
+    if not named or named[0].cause.id not in TIMEOUT_CAUSES:
+        return ()
+    source = next((source for source in seen.sources if source.phases), None)
+    if source is None:
+        return ()
+    phase = source.phases[0]
+    means = f"the job is {phase.phase.value}"
+    return (Quote(source.name, phase.line, "", "", read_moment(phase.text).text, phase.text.strip()[-TEXT:], means),)
 
 
 def _quotes(events: Iterable[Event], seen: Seen, means: dict[str, str], limit: int) -> tuple[Quote, ...]:

@@ -34,9 +34,8 @@ def longer_timeout(seen: Seen) -> tuple[str, ...]:
 def parting(seen: Seen) -> tuple[str, ...]:
     """Return when the ranks parted: the first timeout less its length, which is where to look in the logs."""
     first = next((event for event in seen.of("watchdog.caught") if event.moment.clock), None)
-    wait = next(
-        (wait for wait in seen.waits.all() if first is not None and wait.rank == first.rank and wait.timeout_ms), None
-    )
+    reports = (report for report in seen.waits.all() if report.timeout_ms)
+    wait = next((report for report in reports if first is not None and report.rank == first.rank), None)
     if first is None or wait is None:
         return ()
     at_s = int(first.moment.seconds - (wait.ran_for_ms or wait.timeout_ms) / 1000) % 86400
