@@ -40,9 +40,8 @@ def parting(seen: Seen) -> tuple[str, ...]:
         return ()
     at_s = int(first.moment.seconds - (wait.ran_for_ms or wait.timeout_ms) / 1000) % 86400
     clock = f"{at_s // 3600:02d}:{at_s // 60 % 60:02d}:{at_s % 60:02d}"
-    return (
-        f"The ranks parted at about {clock}, {duration(wait.timeout_ms)} before the first timeout: look at every log there.",
-    )
+    apart = duration(wait.timeout_ms)
+    return (f"The ranks parted at about {clock}, {apart} before the first timeout: look at every log there.",)
 
 
 def useless_advice(seen: Seen) -> tuple[str, ...]:
