@@ -65,11 +65,11 @@ def why_consequence(claim: Claim) -> str:
     return WHY.get(claim.authority, OTHERWISE)
 
 
-def timeline(seen: Seen) -> tuple[Event, ...]:
-    """Return the first events of every sign, on at most three ranks each, in order."""
+def timeline(seen: Seen, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
+    """Return the first events of every sign, on at most three ranks each, in order, with those of the best cause."""
     chosen: dict[tuple[str, str], Event] = {}
     per_sign: Counter[str] = Counter()
-    for event in seen.failures():
+    for event in earliest(dict.fromkeys([*seen.failures(), *(named[0].claim.events if named else ())])):
         if per_sign[event.sign] < RANKS_PER_SIGN and (event.sign, event.rank) not in chosen:
             chosen[event.sign, event.rank] = event
             per_sign[event.sign] += 1

@@ -81,7 +81,7 @@ def _explanation(
         summary=_summary(verdict, named, seen),
         causes=tuple(_named(r, seen, means) for r in named),
         consequences=tuple(_consequence(r, seen, means) for r in consequences),
-        timeline=(*_phase(seen, named), *_quotes(timeline(seen), seen, means, TIMELINE)),
+        timeline=(*_phase(seen, named), *_quotes(timeline(seen, named), seen, means, TIMELINE)),
         notes=_notes(seen, named),
         capture_next=CAPTURE if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or _is_unsure(named) else (),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in seen.sources),

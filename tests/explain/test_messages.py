@@ -47,6 +47,15 @@ def test_what_is_seen_in_healthy_runs_is_no_cause(message: str) -> None:
     assert cause_of_lines([message, "{'loss': 1.2}", "step 2"] * 3) == "healthy"
 
 
+def test_a_plugin_that_only_some_hosts_found_is_named() -> None:
+    lines = [
+        "node-1:4411:4420 [0] NCCL INFO Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so",
+        "node-2:4411:4420 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
+    ]
+    assert cause_of_lines(lines) == "nccl_plugin_problem"
+    assert cause_of_lines([line.replace("node-2", "node-1") for line in lines]) == "healthy"
+
+
 def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
     inferred = {
         "checkpoint_save_timeout",

@@ -83,7 +83,7 @@ CAUSE = Cause(
         Sign(
             "oom.sigkill",
             r"exitcode {0,4}: {0,2}-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
-            r"[Ee]xit(?:ed with)?(?: exit)? code (?:137|-9)\b|exited on signal 9|"
+            r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)? (?:137|-9)\b|exited on signal 9|"
             r"terminated with signal SIGKILL|code: 137\b",
             Authority.UNEXPLAINED_DEATH,
             "a process was killed from outside (SIGKILL, -9) and could not say a word",

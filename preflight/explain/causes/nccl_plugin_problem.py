@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
+from preflight.explain.cause import Cause, Claim, Sign, fixed, said
 from preflight.explain.event import Authority
+from preflight.explain.seen import Seen
+from preflight.model.explanation import Confidence
+
+ID = "nccl_plugin_problem"
+VERDICT = "NCCL's network plugin failed ({who}{host})."
+UNEQUAL = (
+    "Some hosts loaded a network plugin of NCCL and others did not: they can't talk to each other, and wait for ever."
+)
+
+
+def judge(seen: Seen) -> Claim | None:
+    """Claim what a plugin reports; else a plugin that only some of the hosts found, in a log that ends in nothing."""
+    events = seen.best(ID)
+    if not events:
+        return None
+    if events[0].authority is not Authority.SILENCE:
+        because = "the plugin reports it itself"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
+    loaded, internal = seen.of("plugin.loaded"), seen.of("plugin.internal")
+    with_it, without = ({event.host for event in some if event.host} for some in (loaded, internal))
+    if not with_it or not without or with_it & without or seen.successes():
+        return None
+    because = f"{len(with_it)} hosts loaded it, {len(without)} use NCCL's own network code"
+    return Claim(Authority.SILENCE, (loaded[0], internal[0]), Confidence.LOW, because, UNEQUAL)
+
 
 CAUSE = Cause(
     id="nccl_plugin_problem",
@@ -34,8 +59,20 @@ CAUSE = Cause(
             Authority.SETUP,
             "ranks use different network plugins",
         ),
+        Sign(
+            "plugin.loaded",
+            r"Plugin Path : \S{1,200}|NET/Plugin ?: Loaded net plugin",
+            Authority.SILENCE,
+            "this host loaded a network plugin",
+        ),
+        Sign(
+            "plugin.internal",
+            r"Using internal net(?:work)? plugin|No plugin found",
+            Authority.SILENCE,
+            "this host found no network plugin",
+        ),
     ),
-    judge=by_signs("nccl_plugin_problem", "NCCL's network plugin failed ({who}{host})."),
+    judge=judge,
     remedy=fixed(
         'Compare on all nodes: grep -h "NET/" LOG | sort | uniq -c. The plugin and its version have to '
         "be the same everywhere.",

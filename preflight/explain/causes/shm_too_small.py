@@ -41,7 +41,7 @@ CAUSE = Cause(
         ),
         Sign(
             "shm.loader",
-            r"insufficient shared memory|out of shared memory\. Please|"
+            r"insufficient shared memory|workers are out of shared memory|"
             r"DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|unable to (?:open|write to|"
             r"mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|"
             r"unable to write to file </torch_",
