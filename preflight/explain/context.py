@@ -40,7 +40,7 @@ PATTERNS: dict[str, str] = {
     COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     BARRIER_FRAME: r"(?:, in |#\d{1,3} )barrier\b",
-    TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]",
+    TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
     TRACEBACK: r"Traceback \(most recent call last\)",

@@ -12,9 +12,10 @@ ID = "not_nccl"
 
 
 def judge(seen: Seen) -> Claim | None:
-    """Claim the first exception of the program's own that was not followed by success."""
+    """Claim the first exception of the program's own; one that success followed, and nothing else, was caught."""
     last_success = max((event.order for event in seen.successes()), default=-1)
-    raised = [(event, error) for event, error in seen.exceptions if event.order > last_success]
+    is_failed = bool(seen.failures())
+    raised = [(event, error) for event, error in seen.exceptions if is_failed or event.order > last_success]
     if not raised:
         return _by_exit(seen)
     event, error = raised[0]
