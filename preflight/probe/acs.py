@@ -1,0 +1,29 @@
+"""Read a bridge's ACS control word from its config space (include/uapi/linux/pci_regs.h, PCIe spec 7.7.11)."""
+
+from __future__ import annotations
+
+from preflight.errors import UnreadableFact
+
+UNPRIVILEGED_BYTES = 64  # what the kernel gives without CAP_SYS_ADMIN (pci-sysfs.c, pci_read_config)
+EXTENDED = 0x100  # where extended capabilities begin; a conventional device has none
+ACS_ID = 0x000D
+MOST_CAPABILITIES = 96
+
+# In bit order, as `lspci -vvv` names them. ReqRedir, CmpltRedir and EgressCtrl send peer traffic through the root.
+CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
+
+
+def parse_acs(config: bytes) -> tuple[str, ...]:
+    """Return the controls that are on; none where the device has no ACS. UnreadableFact where root is needed."""
+    if len(config) <= UNPRIVILEGED_BYTES:
+        raise UnreadableFact(f"config space: only {len(config)} bytes are readable without root; ACS lies beyond 256")
+    offset, seen = EXTENDED, 0
+    while offset >= EXTENDED and offset + 8 <= len(config) and seen < MOST_CAPABILITIES:
+        header = int.from_bytes(config[offset : offset + 4], "little")
+        if header in (0, 0xFFFFFFFF):
+            break
+        if header & 0xFFFF == ACS_ID:
+            word = int.from_bytes(config[offset + 6 : offset + 8], "little")
+            return tuple(name for bit, name in enumerate(CONTROLS) if word >> bit & 1)
+        offset, seen = header >> 20 & 0xFFC, seen + 1
+    return ()
