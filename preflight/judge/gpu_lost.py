@@ -39,7 +39,7 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
         else "`dmesg | grep -iE 'xid|fallen off'` names the cause; `nvidia-smi --gpu-reset -i N`, else reboot, "
         "else reseat or replace the card",
         evidence=(
-            Evidence("GPUs in NVML", ", ".join(g.bdf for g in node.gpus) or "none", "nvmlDeviceGetCount"),
+            Evidence("GPUs in NVML", ", ".join(_bdf(g) for g in node.gpus) or "none", "nvmlDeviceGetCount"),
             Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)) or "none", "/sys/bus/pci/devices"),
             Evidence("/dev/nvidia<N>", ", ".join(nodes_of_gpus(node)) or "none", "/dev"),
         ),
@@ -49,8 +49,12 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
 def _missing(node: NodeFacts, gpus: tuple[Gpu, ...]) -> list[str]:
     if is_contained(node):
         return []
-    listed = {gpu.bdf.lower() for gpu in gpus}
+    listed = {_bdf(gpu).lower() for gpu in gpus}
     return [d.bdf for d in pci_devices(node) if d.bdf.lower() not in listed and d.driver != SET_ASIDE]
+
+
+def _bdf(gpu: Gpu) -> str:
+    return "?" if isinstance(gpu.bdf, Gap) else gpu.bdf
 
 
 def _is_allotted(node: NodeFacts, gpus: tuple[Gpu, ...]) -> bool:

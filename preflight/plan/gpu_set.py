@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from preflight.errors import UsageError
-from preflight.model.facts import Gpu
+from preflight.model.facts import Gap, Gpu
 
 MOST_GPUS = 1024
 
@@ -29,7 +29,7 @@ def choose_gpus(text: str | None, visible: str | None, gpus: Sequence[Gpu]) -> t
     hidden = [gpu for gpu in chosen if gpu not in allowed]
     if hidden:
         raise UsageError(
-            f"--gpus {text}: CUDA_VISIBLE_DEVICES={visible} hides GPU {hidden[0].nvml_index} ({hidden[0].uuid}); "
+            f"--gpus {text}: CUDA_VISIBLE_DEVICES={visible} hides GPU {hidden[0].nvml_index} ({_uuid(hidden[0])}); "
             "unset it or name other GPUs"
         )
     return tuple(chosen)
@@ -51,11 +51,15 @@ def _named(word: str, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def _by_uuid(word: str, gpus: Sequence[Gpu]) -> Gpu:
-    matching = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
+    matching = [gpu for gpu in gpus if word.startswith("GPU-") and _uuid(gpu).startswith(word)]
     if len(matching) != 1:
         what = "names no GPU" if not matching else f"is the start of {len(matching)} UUIDs"
         raise UsageError(f"--gpus: {word!r} {what}; give indices, ranges (0-3) or UUIDs as `nvidia-smi -L` shows them")
     return matching[0]
+
+
+def _uuid(gpu: Gpu) -> str:
+    return "" if isinstance(gpu.uuid, Gap) else gpu.uuid
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
@@ -65,7 +69,7 @@ def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     seen: list[Gpu] = []
     by_index = {str(gpu.nvml_index): gpu for gpu in gpus}
     for word in (part.strip() for part in visible.split(",")):
-        prefixed = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
+        prefixed = [gpu for gpu in gpus if word.startswith("GPU-") and _uuid(gpu).startswith(word)]
         gpu = by_index.get(word) or (prefixed[0] if len(prefixed) == 1 else None)
         if gpu is None:
             break

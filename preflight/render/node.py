@@ -119,7 +119,7 @@ def _gpus(gpus: tuple[Gpu, ...], style: Style) -> list[str]:
         [
             str(gpu.nvml_index),
             shorten(_text(gpu.name), max(8, style.width - 56)),
-            clean(gpu.bdf),
+            _text(gpu.bdf),
             _show(gpu.memory_total_bytes, size_text),
             _show(gpu.memory_free_bytes, size_text),
         ]

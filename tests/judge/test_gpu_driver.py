@@ -7,7 +7,8 @@ import pytest
 from preflight.judge.gpu_driver import CHECK
 from preflight.model.facts import ContainerKind, DeviceNodes, Gap, NodeFacts, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
-from tests.facts import NO_NVML, bdf, case, contained, gpu_case, gpu_node, node
+from tests.facts import NO_NVML, case, contained, gpu_case, gpu_node, node
+from tests.gpus import bdf
 from tests.judge.findings import found, on, on_gpus, only, skips
 
 NO_MODULE = Gap("the nvidia module is not loaded")

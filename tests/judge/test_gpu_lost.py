@@ -5,7 +5,8 @@ from dataclasses import replace
 from preflight.judge.gpu_lost import CHECK
 from preflight.model.facts import DeviceNodes, Gap, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
-from tests.facts import NO_NVML, bdf, case, contained, env, gpu, gpu_node, node
+from tests.facts import NO_NVML, case, contained, env, gpu_node, node
+from tests.gpus import bdf, gpu
 from tests.judge.findings import found, on, on_gpus, only
 
 SEVEN = gpu_node(8, gpus=tuple(gpu(i) for i in range(7)))

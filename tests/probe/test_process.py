@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import EnvVar, Gap, Limit, NameResolution, NcclConfEntry, TorchFacts, UnreadableGpu
+from preflight.model.facts import EnvVar, Gap, Limit, NameResolution, NcclConfEntry, TorchFacts
+from preflight.model.gpu import UnreadableGpu
 from preflight.probe.environment import probe_environment
 from preflight.probe.limits import probe_limits
 from preflight.probe.name_resolution import probe_name_resolution
