@@ -14,8 +14,7 @@ from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.collective import Collective
-from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
 from preflight.model.trial import Candidate, LeftOut
@@ -23,7 +22,7 @@ from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
-from preflight.plan.path import Path, choose_path, has_nvidia_hardware
+from preflight.plan.path import Path, choose_path
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
@@ -82,15 +81,6 @@ class _Run:
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""
         return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
-
-
-def probe(
-    machine: Machine, process: Machine | None = None
-) -> tuple[NodeFacts, tuple[Finding, ...], tuple[SkippedCheck, ...]]:
-    """Return the node's facts and what they alone tell; needs neither torch nor a launch."""
-    node, _ = probe_node(machine, process)
-    case = Case(nodes=(node,), trials=(), backend="nccl", world_size=0, wants_gpus=has_nvidia_hardware(node))
-    return node, *run_checks(all_checks(), case)
 
 
 def check(
@@ -157,7 +147,7 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         world_size=path.world_size,
         backend=path.backend,
         backend_module=path.backend_module,
-        gpu_uuids=tuple(gpu.uuid for gpu in path.gpus),
+        gpu_uuids=tuple(known(gpu.uuid) for gpu in path.gpus),
         inherited=run.inherited,
         candidates=candidates,
         screen_all=request.profile is not Profile.QUICK,
@@ -175,8 +165,10 @@ def _free_bytes_per_rank(run: _Run) -> int:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)
     system = run.node.system
-    known = (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
-    free_bytes = min((value for value in known if isinstance(value, int)), default=GIB)
+    limits = (
+        (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
+    )
+    free_bytes = min((value for value in limits if isinstance(value, int)), default=GIB)
     return int(free_bytes * CPU_MEMORY_SHARE / run.path.world_size)
 
 
@@ -184,7 +176,8 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
     trials = tuple(launched.trials)
-    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus)
+    chosen = tuple(gpu.nvml_index for gpu in path.gpus)
+    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
     findings, skipped = run_checks(all_checks(), case)
     comparisons = tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)

@@ -17,12 +17,13 @@ from preflight import __version__
 from preflight.errors import OutputError, PreflightError, UsageError
 from preflight.model.run import Profile
 from preflight.render.text import Style, clean
-from preflight.system.files import check_writable, set_aside, write_atomically
+from preflight.system.files import check_writable, read_input, set_aside, write_atomically
 from preflight.system.signals import raise_on_signals
 
 if TYPE_CHECKING:
     from preflight import app as application
     from preflight.launch.launcher import Launched
+    from preflight.survey import Survey
     from preflight.system.machine import Machine
 
 PROGRAM = "preflight"
@@ -56,6 +57,12 @@ StageLimit = Annotated[
     float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
+TopoOption = Annotated[
+    str | None, typer.Option("--topo", metavar="FILE", help="Read a pasted `nvidia-smi topo -m` instead; - is stdin.")
+]
+MachineOption = Annotated[
+    str | None, typer.Option("--machine", metavar="FILE", help="Read what `preflight capture` wrote; - is stdin.")
+]
 SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a recorded /sys and /proc tree instead.")]
 
 
@@ -123,24 +130,46 @@ def bench(
 
 @app.command()
 def probe(
+    gpus: Gpus = None,
     json: JsonPath = None,
     sysroot: SysrootOption = None,
+    topo: TopoOption = None,
+    machine: MachineOption = None,
     strict: Strict = False,
 ) -> None:
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch."""
-    from preflight import app as application  # noqa: PLC0415
     from preflight.judge.verdict import probe_exit_code  # noqa: PLC0415
     from preflight.render.console import render_probe_page  # noqa: PLC0415
     from preflight.render.json_document import render_probe_json  # noqa: PLC0415
 
     _check_outputs(*([json] if json not in (None, STDOUT) else []))
-    node, findings, skipped = application.probe(_machine(sysroot))
+    seen = _survey(gpus, sysroot, topo, machine)
+    shown = (seen.node, seen.findings, seen.skipped)
     _print_result(
         json,
-        lambda: render_probe_json(node, findings, skipped),
-        lambda: render_probe_page(node, findings, skipped, _style()),
+        lambda: render_probe_json(*shown, seen.gpu_set),
+        lambda: render_probe_page(*shown, _style(), seen.gpu_set),
     )
-    raise typer.Exit(probe_exit_code(findings, skipped, strict=strict))
+    raise typer.Exit(probe_exit_code(seen.findings, seen.skipped, strict=strict))
+
+
+@app.command()
+def capture(
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout.")] = STDOUT,
+    sysroot: SysrootOption = None,
+) -> None:
+    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
+
+    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
+    """
+    from preflight import survey  # noqa: PLC0415
+
+    _check_outputs(output)
+    text = survey.capture(_machine(sysroot))
+    if output == STDOUT:
+        _print(text)
+    else:
+        write_atomically(output, text)
 
 
 @app.command()
@@ -210,15 +239,29 @@ class _Progress:
             _to_stderr("\r\033[K")
 
 
+def _survey(gpus: str | None, sysroot: str | None, topo: str | None, capture_file: str | None) -> Survey:
+    """Return the facts of the one machine that was named, by default of this one."""
+    from preflight import survey  # noqa: PLC0415
+
+    named = [name for name, given in (("sysroot", sysroot), ("topo", topo), ("machine", capture_file)) if given]
+    if len(named) > 1:
+        raise UsageError(f"--{' and --'.join(named)}: one machine at a time")
+    if topo:
+        return survey.survey_topology(read_input(topo), gpus)
+    if capture_file:
+        return survey.survey_capture(read_input(capture_file), gpus)
+    visible = None if sysroot else os.environ.get("CUDA_VISIBLE_DEVICES")
+    return survey.survey_machine(_machine(sysroot), gpus, visible)
+
+
 def _machine(sysroot: str | None) -> Machine:
-    from preflight.system.machine import Tree  # noqa: PLC0415
-    from preflight.system.questions import live_machine  # noqa: PLC0415
+    from preflight.system.questions import live_machine, tree_machine  # noqa: PLC0415
 
     if sysroot is None:
         return live_machine()
     if not os.path.isdir(sysroot):
         raise UsageError(f"--sysroot {sysroot}: not a directory")
-    return Tree(Path(sysroot))
+    return tree_machine(Path(sysroot))
 
 
 def _write_and_print(checked: application.Checked, json_path: str | None, env_path: str, report_path: str) -> None:

@@ -110,7 +110,8 @@ def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _gather(lines: Sequence[str], start: int) -> tuple[_Line, list[_Line], int]:
     """Return the header, the rows and where the matrix ends; a line that starts no row continues the one before."""
-    header, rows = _Line(start + 1, [lines[start]]), []
+    header = _Line(start + 1, [lines[start]])
+    rows: list[_Line] = []
     current = header
     known = set(read_header(lines[start])[0])
     i = start + 1

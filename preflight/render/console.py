@@ -7,9 +7,11 @@ from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
+from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
+from preflight.render.topology import gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
 WORDS = {
@@ -41,13 +43,29 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
 
 
 def render_probe_page(
-    node: NodeFacts, findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...], style: Style
+    node: NodeFacts,
+    findings: tuple[Finding, ...],
+    skipped: tuple[SkippedCheck, ...],
+    style: Style,
+    gpu_set: GpuSetAdvice | None = None,
 ) -> str:
     """Return the page of `preflight probe`: the facts, then what follows from them alone."""
-    unseen = [(clean(each.check), clean(_why(each.reason, each.crashed))) for each in skipped]
-    lines = [*findings_section(findings, style)]
-    lines += [*heading("Checks that could not look", style), *pairs(unseen, style.width)] if unseen else []
+    unseen = _could_not_look(skipped, style)
+    lines = gpu_set_section(gpu_set, style) if gpu_set is not None else []
+    lines += findings_section(findings, style)
+    lines += [*heading("Checks that could not look", style), *unseen] if unseen else []
     return render_probe(node, style) + (finish(lines, style) if lines else "")
+
+
+def _could_not_look(skipped: tuple[SkippedCheck, ...], style: Style) -> list[str]:
+    """Return why checks could not look, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for each in skipped:
+        by_reason.setdefault(clean(_why(each.reason, each.crashed)), []).append(clean(each.check))
+    lines = []
+    for reason, checks in by_reason.items():
+        lines += wrap(f"{', '.join(checks)}: {reason}", style.width, INDENT, INDENT * 2)
+    return lines
 
 
 def findings_section(findings: tuple[Finding, ...], style: Style) -> list[str]:

@@ -10,6 +10,7 @@ from preflight.model.codec import GAPS, encode
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.report import SCHEMA_VERSION
+from preflight.plan.gpu_advice import GpuSetAdvice
 
 
 def render_json(record: object) -> str:
@@ -17,14 +18,20 @@ def render_json(record: object) -> str:
     return _dump(encode(record))
 
 
-def render_probe_json(node: NodeFacts, findings: Sequence[Finding], skipped: Sequence[SkippedCheck]) -> str:
-    """Return the document of `preflight probe --json`."""
+def render_probe_json(
+    node: NodeFacts,
+    findings: Sequence[Finding],
+    skipped: Sequence[SkippedCheck],
+    gpu_set: GpuSetAdvice | None = None,
+) -> str:
+    """Return the document of `preflight probe --json`; `gpu_set` is null unless `--gpus` was given."""
     facts = encode(node)
     gaps = [{"fact": f"nodes[0].{gap['fact']}", "reason": gap["reason"]} for gap in facts[GAPS]]
     return _dump(
         {
             "schema_version": SCHEMA_VERSION,
             "nodes": [facts],
+            "gpu_set": None if gpu_set is None else _without_gaps(gpu_set),
             "findings": [_without_gaps(finding) for finding in findings],
             "skipped_checks": [_without_gaps(check) for check in skipped],
             GAPS: gaps,
@@ -32,9 +39,9 @@ def render_probe_json(node: NodeFacts, findings: Sequence[Finding], skipped: Seq
     )
 
 
-def _without_gaps(record: Finding | SkippedCheck) -> dict[str, Any]:
+def _without_gaps(record: Finding | SkippedCheck | GpuSetAdvice) -> dict[str, Any]:
     encoded = encode(record)
-    del encoded[GAPS]  # findings hold text only
+    del encoded[GAPS]  # these hold no facts
     return encoded
 
 

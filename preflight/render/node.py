@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -21,9 +22,21 @@ from preflight.model.facts import (
     SystemFacts,
 )
 from preflight.model.units import size_text
-from preflight.render.text import Style, clean, finish, heading, paint, pairs, shorten, table
+from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, ranges, shorten, table, wrap
+from preflight.render.topology import topology_sections
 
 T = TypeVar("T")
+SECTIONS = (
+    ("NUMA nodes", "numa_nodes"),
+    ("network interfaces", "netifs"),
+    ("NVIDIA devices on the PCI bus", "nvidia_pci"),
+    ("GPUs", "gpus"),
+    ("NICs", "nics"),
+    ("paths between the GPUs", "gpu_paths"),
+    ("software", "software"),
+    ("inherited variables", "environment"),
+    ("NCCL's configuration files", "nccl_conf"),
+)
 UNKNOWN = "?"  # the reason stands under "Could not read"
 
 
@@ -34,12 +47,34 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     lines += _section("Network interfaces", node.netifs, _netifs, style)
     lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
     lines += _section("GPUs", node.gpus, _gpus, style)
-    lines += [*heading("Software", style), *pairs(_software(node), style.width)]
+    lines += topology_sections(node, style)
+    software = _software(node)
+    lines += [*heading("Software", style), *pairs(software, style.width)] if software else []
     lines += _section("Inherited variables", node.environment, _variables, style)
     lines += _section("NCCL's configuration files", node.nccl_conf, _conf, style)
-    gaps = [(gap["fact"], clean(gap["reason"])) for gap in encode(node)[GAPS]]
+    unseen = [title for title, facts in SECTIONS if isinstance(getattr(node, facts), Gap)]
+    lines += ["", *wrap(f"Not known: {', '.join(unseen)}", style.width, "", INDENT)] if unseen else []
+    gaps = grouped_gaps([(gap["fact"], gap["reason"]) for gap in encode(node)[GAPS]])
     lines += [*heading("Could not read", style), *pairs(gaps, style.width)] if gaps else []
     return finish(lines, style)
+
+
+def grouped_gaps(gaps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what could not be read by reason, one line for all facts that lack for the same one."""
+    by_reason: dict[str, list[str]] = {}
+    for fact, reason in gaps:
+        by_reason.setdefault(reason, []).append(fact)
+    return [(_facts_text(facts), clean(reason)) for reason, facts in by_reason.items()]
+
+
+def _facts_text(facts: Sequence[str]) -> str:
+    if len(facts) == 1:
+        return facts[0]
+    alike = {re.sub(r"\[\d+\]", "[*]", fact) for fact in facts}
+    if len(alike) == 1:
+        return f"{alike.pop()} ({len(facts)})"
+    roots = {re.split(r"[.\[]", fact)[0] for fact in facts}
+    return f"{len(facts)} facts of {roots.pop()}" if len(roots) == 1 else f"{len(facts)} facts"
 
 
 def _host(node: NodeFacts) -> list[tuple[str, str]]:
@@ -140,7 +175,7 @@ def _software(node: NodeFacts) -> list[tuple[str, str]]:
             items.append(("torch", clean(f"{torch.version}, {build}, {torch.location}")))
     if not isinstance(node.driver, Gap):
         items.append(("NVIDIA driver", f"{_text(node.driver.version)}, CUDA up to {_text(node.driver.cuda)}"))
-    return items or [("software", UNKNOWN)]
+    return items
 
 
 def _variables(variables: Sequence[EnvVar], style: Style) -> list[str]:
@@ -155,7 +190,7 @@ def _section(
     title: str, facts: tuple[T, ...] | Gap, render: Callable[[tuple[T, ...], Style], list[str]], style: Style
 ) -> list[str]:
     if isinstance(facts, Gap):
-        return ["", f"{title}: {UNKNOWN}"]
+        return []  # named with the others below, with the reason
     return [*heading(title, style), *render(facts, style)] if facts else ["", f"{title}: none"]
 
 
@@ -179,14 +214,3 @@ def _show(value: T | Gap, show: Callable[[T], str]) -> str:
 
 def _text(value: object) -> str:
     return UNKNOWN if isinstance(value, Gap) else clean(str(value))
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return `0-3,8` for 0 1 2 3 8."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    return ",".join("-".join(map(str, run)) for run in runs) or "none"

@@ -11,7 +11,7 @@ from tabulate import tabulate
 RESET = "\x1b[0m"
 CODES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "yellow": "\x1b[1;33m", "green": "\x1b[1;32m"}
 # The characters of our own that a terminal without Unicode can't show; each keeps its width.
-ASCII = str.maketrans({"µ": "u", "…": "~", "·": "-", "─": "-"})
+ASCII = str.maketrans({"µ": "u", "…": "~", "·": "-", "─": "-", "│": "|", "┼": "+"})
 INDENT = "  "
 
 
@@ -95,6 +95,17 @@ def finish(lines: Sequence[str], style: Style) -> str:
     """Return the page, in ASCII where the terminal knows nothing else."""
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return `0-3,8` for 0 1 2 3 8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs) or "none"
 
 
 def _is_harmless(char: str) -> bool:

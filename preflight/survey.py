@@ -1,0 +1,84 @@
+"""Facts without a launch: of the live machine, a /sys tree, a pasted topology or a capture; and making a capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, all_checks, run_checks
+from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.gpu import gpu_known_by
+from preflight.plan.gpu_advice import GpuSetAdvice, advise_gpus
+from preflight.plan.gpu_set import choose_gpus
+from preflight.plan.path import has_nvidia_hardware
+from preflight.probe.capture import capture_document, open_capture
+from preflight.probe.run import Capture, probe_node
+from preflight.probe.topo_facts import topology_facts
+from preflight.system.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A node's facts, what they alone tell, and what to know about the GPUs that were asked for."""
+
+    node: NodeFacts
+    findings: tuple[Finding, ...]
+    skipped: tuple[SkippedCheck, ...]
+    gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
+
+
+def survey_machine(machine: Machine, gpus: str | None = None, visible: str | None = None) -> Survey:
+    """Probe a machine. Must be called from a process with a single thread, since it forks."""
+    node, _ = probe_node(machine)
+    return survey(node, gpus, visible)
+
+
+def survey_topology(text: str, gpus: str | None = None) -> Survey:
+    """Read a pasted `nvidia-smi topo -m`; MalformedInput where the text is none."""
+    return survey(topology_facts(text), gpus, None)
+
+
+def survey_capture(text: str, gpus: str | None = None) -> Survey:
+    """Probe a capture; MalformedInput where the text is none."""
+    replay, silent = open_capture(text)
+    node, _ = probe_node(replay, silent=silent)
+    return survey(node, gpus, None)
+
+
+def capture(machine: Machine) -> str:
+    """Return a capture of the machine as JSON, scrubbed of what names it or its users."""
+    reads = Capture()
+    probe_node(machine, capture=reads)
+    return capture_document(reads)
+
+
+def survey(node: NodeFacts, gpus: str | None, visible: str | None) -> Survey:
+    """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
+    chosen = chosen_gpus(node, gpus, visible)
+    case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
+    findings, skipped = run_checks(all_checks(), case)
+    return Survey(node, findings, skipped, _advice(node, chosen) if gpus is not None else None)
+
+
+def chosen_gpus(node: NodeFacts, gpus: str | None, visible: str | None) -> tuple[int, ...]:
+    """Return the numbers of the GPUs to look at: NVML's, or on a tree without NVML the places in bus order."""
+    listed = numbered_gpus(node)
+    if not listed and gpus is None:
+        return ()
+    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed))
+
+
+def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
+    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, whose order is NVML's in practice."""
+    if isinstance(node.gpus, tuple):
+        return node.gpus
+    devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
+    return tuple(gpu_known_by(place, node.gpus.reason, bdf=each.bdf) for place, each in enumerate(devices))
+
+
+def _advice(node: NodeFacts, chosen: tuple[int, ...]) -> GpuSetAdvice | None:
+    try:
+        return advise_gpus(node, chosen)
+    except UnreadableFact:
+        return None  # the check gpu-set says why
