@@ -62,11 +62,12 @@ def split_word(place: int, word: str) -> list[tuple[int, str]]:
 
 def _by_place(text: str, words: Sequence[tuple[int, str]], header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
     """Give each word to the title that stands nearest above it; a list that holds the next column's number is split."""
+    header = "\t" + header.lstrip()  # pasting loses the blank above the rows' names
     starts = [_column(header, header.find(title)) for title in titles]
     found: dict[str, str] = {}
     for place, word in words:
         free = [i for i in range(len(titles)) if titles[i] not in found]
-        nearest = min(free, key=lambda i: abs(starts[i] - _column(text, place)))
+        nearest = min(free, key=lambda i: (abs(starts[i] - _column(text, place)), -i))
         found[titles[nearest]] = word
     if CPU in found and NUMA not in found and NUMA in titles and found[CPU] != NOT_GIVEN and GPU_NUMA in found:
         split = split_joined(found[CPU])

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from preflight.errors import MalformedInput
 from preflight.probe.topo_tail import Affinity, parse_tail
 
 # Colours; a terminal's or a web page's rendering of the ESC byte is any of several characters, or is lost.
-ANSI = re.compile(r"(?:\x1b|\x9b|\ufffd|␛|\^\[|\\x1b|\\e|\\033)\[?[0-9;]*m|(?<![\w\[])\[[0-9;]{1,5}m")
+ANSI = re.compile(r"(?:\x1b|\x9b|\ufffd|␛|\^\[|\\x1b|\\e|\\033)\[?[0-9;]*m|(?<![\w\[])\[[0-9;]{1,5}m|\[0m(?=\s|$)")
 QUOTE = re.compile(r"^(?: {0,3}> ?)+")
 INVISIBLE = str.maketrans({"\u00a0": " ", "\u3000": " ", "\ufeff": None, "\u200b": None, "\r": None})
 
-DEVICE = r"GPU\d{1,4}|NIC\d{1,4}|mlx\d+_(?:bond_?)?\d+|[A-Za-z][A-Za-z0-9_.:-]{0,40}"
+DEVICE = r"GPU\d{1,4}|NIC\d{1,4}|mlx\d+_(?:bond_?)?\d+|[A-Za-z](?=[A-Za-z_.:-]*\d)[A-Za-z0-9_.:-]{0,40}"
 TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 TITLE = "|".join(r"\s*".join(title.replace(" ", "")) for title in TITLES)  # wrapped titles have blanks anywhere
+BREAKABLE = ("CPU", "NUMA", "GPU", "ID", "Affinity", "NIC", "mlx")
 HEADER_WORD = re.compile(rf"\s*(?:({TITLE})|({DEVICE}))")
 CELL = re.compile(r"\s*(NV\d{1,2}|X|PIX|PXB|PHB|NODE|SYS|SOC|C2C|NVB|N/A|OK|NS|CNS|GNS|TNS|DR|U)(?=[\sXNPSC\d]|$)")
 ROW_NAME = re.compile(rf"\s*({DEVICE})(?=\s|$|X)")
@@ -69,12 +70,23 @@ def read_matrix(text: str) -> Matrix:
         )
     header, body, after = _gather(lines, start)
     columns, titles = read_header(_join(header.parts, _widest(lines)))
-    matrix = Matrix(columns, titles)
+    matrix = Matrix(_columns(columns, body), titles)
+    if not body:
+        raise MalformedInput(f"line {start + 1} names the columns of `nvidia-smi topo -m`, but no row of a GPU follows")
     for line in body:
         _read_row(matrix, line, header, _widest(lines))
+    if body and after == len(lines) and text[-1:].strip():
+        _doubt_last(matrix, body[-1].number)
     _check_rows(matrix, start + 1)
     _read_names(matrix, [*lines[:start], *lines[after:]])
     return matrix
+
+
+def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
+    """Return the header's devices, or the rows' where they name more: two long names may stand as one word."""
+    rows = tuple(match[1] for line in body if (match := ROW_NAME.match(line.parts[0])))
+    gpus = [name for name in named if name.startswith("GPU")]
+    return rows if len(rows) > len(named) and len({*rows}) == len(rows) and list(rows[: len(gpus)]) == gpus else named
 
 
 def clean_line(line: str) -> str:
@@ -83,17 +95,14 @@ def clean_line(line: str) -> str:
 
 
 def is_header(line: str) -> bool:
-    """Tell whether a line names the columns: devices and titles, and nothing else."""
+    """Tell whether a line names the columns: GPUs first, then devices and titles, whose last word may be broken."""
     words, titles = read_header(line)
-    rest = HEADER_WORD.sub("", line).strip()
-    if rest or not any(re.fullmatch(r"GPU\d+", word) for word in words):
+    rest = HEADER_WORD.sub(" ", line).split()
+    if not words or not all(any(each.startswith(part) for each in BREAKABLE) for part in rest):
         return False
-    first = words[0]
-    return (
-        re.fullmatch(r"GPU\d+", first) is not None
-        and not any(CELL.fullmatch(word) for word in words)
-        and (bool(titles) or len(words) > 1)
-    )
+    is_gpu = re.fullmatch(r"GPU\d+", words[0]) is not None
+    is_named = len({*words}) == len(words) and not any(CELL.fullmatch(word) for word in words)
+    return is_gpu and is_named and (bool(titles) or bool(rest) or len(words) > 1)
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -194,11 +203,22 @@ def _parse_row(matrix: Matrix, text: str, number: int, header: str) -> tuple[Row
             break
         cells.append(cell[1])
         at = cell.end()
+    if trouble and at == len(text.rstrip()) and cells and cells[-1].startswith("NV"):
+        cells.pop()  # the text may be cut within the number: NV1 of NV18
     is_gpu = name[1].startswith("GPU")
     affinity = Affinity.missing(f"line {number}: the row is not whole")
     if not trouble:
         affinity, trouble = parse_tail(text, at, header, matrix.titles if is_gpu else ())
     return Row(number, name[1], tuple(cells), affinity), trouble
+
+
+def _doubt_last(matrix: Matrix, number: int) -> None:
+    """Where the text ends within a line, the affinities at its end may be cut too."""
+    for name, row in matrix.rows.items():
+        if row.line == number and len(row.affinity.values) < len(matrix.titles) and name.startswith("GPU"):
+            why = "the text ends in this row, so its last words may be cut"
+            matrix.rows[name] = replace(row, affinity=Affinity.missing(f"line {number}: {why}"))
+            matrix.troubles.append((number, why))
 
 
 def _check_rows(matrix: Matrix, header_line: int) -> None:

@@ -165,8 +165,8 @@ def _unseen(report: Report, style: Style) -> list[str]:
 
 def _is_ordinary(fact: str, backend: str) -> bool:
     """Tell whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
-    about_gpus = fact.startswith(("driver", "gpus", "device_nodes", "nvidia_pci", "software.torch."))
-    return (about_gpus and backend == "gloo") or fact.startswith("netifs[")
+    about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
+    return (about_gpus and backend == "gloo") or fact.startswith(("netifs[", "gpus[", "pci[", "nics[", "hca_ports["))
 
 
 def _why(reason: str, crashed: bool) -> str:
