@@ -42,7 +42,7 @@ def _cpus(node: NodeFacts, gpu: Gpu) -> frozenset[int]:
     if not isinstance(gpu.cpu_affinity, Gap):
         return frozenset(gpu.cpu_affinity)
     nodes = () if isinstance(node.numa_nodes, Gap) else node.numa_nodes
-    return frozenset(cpu for each in nodes if each.id == gpu.numa_node for cpu in each.cpus)
+    return frozenset(cpu for each in nodes if each.id == gpu.numa_node for cpu in known(each.cpus))
 
 
 CHECK = NodeCheck(

@@ -36,12 +36,14 @@ def ask_nvml(library_path: str | None = None) -> Json:
     except ImportError as error:
         return {"error": f"nvidia-ml-py can't be imported: {error}"}
 
+    nvml: Any = pynvml
+
     def start() -> None:
         if library_path is not None:
             ctypes.CDLL(library_path)  # pynvml then finds it by its soname
-        pynvml.nvmlInit()
+        nvml.nvmlInit()
 
-    return ask_stepwise(lambda asker: read_all(pynvml, start, asker), failures_of(pynvml), unreadable)
+    return ask_stepwise(lambda asker: read_all(nvml, start, asker), failures_of(nvml), unreadable)
 
 
 def failures_of(library: Any) -> tuple[type[Exception], ...]:

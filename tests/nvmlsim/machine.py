@@ -121,7 +121,7 @@ def _gpu(i: int, gpu: SimGpu, cpus: tuple[str, ...]) -> Iterator[tuple[str, str 
 def _numbered(i: int, gpu: SimGpu) -> Iterator[tuple[str, str | None]]:
     single, double, pending = gpu.retired or (None, None, None)
     clocks = ((1, gpu.sm_mhz, gpu.sm_max_mhz), (2, gpu.memory_mhz, gpu.memory_mhz))
-    for function, numbers in {
+    values: dict[str, int | tuple[int, ...] | None] = {
         "MinorNumber": i,
         "CudaComputeCapability": gpu.capability,
         "BAR1MemoryInfo": gpu.bar1_mib * MIB,
@@ -144,7 +144,8 @@ def _numbered(i: int, gpu: SimGpu) -> Iterator[tuple[str, str | None]]:
         "CurrentClocksEventReasons": gpu.throttle,
         "CurrentClocksThrottleReasons": gpu.throttle,
         "GpuFabricInfoV": gpu.fabric,
-    }.items():
+    }
+    for function, numbers in values.items():
         yield f"nvmlDeviceGet{function}/{i}", _optional(numbers)
     for function, argument, number in (
         ("RetiredPages", 0, single),

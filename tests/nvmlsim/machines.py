@@ -126,5 +126,5 @@ BROKEN: dict[str, tuple[str, SimMachine]] = {
         replace(A100X4, p2p={(2, 3): (5, 5, 5, 5, 5)} | {(0, 1): (0,) * 5}),
     ),
     "a small BAR": ("bar1-small", with_gpu(L20X10, 4, bar1_mib=256)),
-    "a driver too old": ("driver-too-old", replace(L20X10, driver="550.54.14", cuda=12040)),
+    "a driver too old": ("driver-too-old", replace(L20X10, driver="520.61.05", cuda=11080)),
 }

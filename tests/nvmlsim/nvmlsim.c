@@ -74,7 +74,7 @@ static const char *answer(int *code, const char *format, ...) {
     const char *value = *line + strcspn(*line, " ");
     value += *value == ' ';
     if (!strcmp(value, "hang")) for (;;) pause();
-    if (!strcmp(value, "die")) raise(SIGSEGV);
+    if (!strcmp(value, "die")) raise(SIGKILL);
     if (*value == '!') { *code = atoi(value + 1); return NULL; }
     *code = OK;
     return value;
