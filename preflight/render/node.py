@@ -11,7 +11,6 @@ from preflight.model.facts import (
     ContainerKind,
     EnvVar,
     Gap,
-    Gpu,
     Limit,
     LimitFacts,
     NcclConfEntry,
@@ -22,6 +21,7 @@ from preflight.model.facts import (
     SystemFacts,
 )
 from preflight.model.units import size_text
+from preflight.render.gpus import gpu_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, ranges, shorten, table, wrap
 from preflight.render.topology import topology_sections
 
@@ -46,7 +46,7 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     lines += _section("NUMA nodes", node.numa_nodes, _numa, style)
     lines += _section("Network interfaces", node.netifs, _netifs, style)
     lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
-    lines += _section("GPUs", node.gpus, _gpus, style)
+    lines += gpu_section(node, style)
     lines += topology_sections(node, style)
     software = _software(node)
     lines += [*heading("Software", style), *pairs(software, style.width)] if software else []
@@ -119,7 +119,7 @@ def _numa(nodes: tuple[NumaNode, ...], style: Style) -> list[str]:
     rows = [
         [
             str(node.id),
-            shorten(ranges(node.cpus), style.width // 3),
+            shorten(_show(node.cpus, ranges), style.width // 3),
             _show(node.memory_bytes, size_text),
             shorten(_show(node.distances, lambda each: " ".join(map(str, each))), style.width // 4),
         ]
@@ -147,20 +147,6 @@ def _netifs(netifs: tuple[Netif, ...], style: Style) -> list[str]:
 def _pci(devices: tuple[NvidiaPciDevice, ...], style: Style) -> list[str]:
     rows = [[clean(d.bdf), clean(d.device_id), shorten(_text(d.driver), 20), _text(d.numa_node)] for d in devices]
     return table(("bdf", "device", "driver", "NUMA node"), rows, style.width, right=(3,))
-
-
-def _gpus(gpus: tuple[Gpu, ...], style: Style) -> list[str]:
-    rows = [
-        [
-            str(gpu.nvml_index),
-            shorten(_text(gpu.name), max(8, style.width - 56)),
-            _text(gpu.bdf),
-            _show(gpu.memory_total_bytes, size_text),
-            _show(gpu.memory_free_bytes, size_text),
-        ]
-        for gpu in gpus
-    ]
-    return table(("nvml_index", "name", "bdf", "memory", "free"), rows, style.width, right=(0, 3, 4))
 
 
 def _software(node: NodeFacts) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from tests.sysroot import Link, build
 
 SOURCE = Path(__file__).with_name("nvmlsim.c")
 LIBRARY = "libnvidia-ml.so.1"
+GT_S = {3: "8.0", 4: "16.0", 5: "32.0"}  # by PCIe generation
 
 
 @functools.cache
@@ -35,6 +36,9 @@ def simulate(machine: SimMachine, root: Path, *defines: str) -> Tree:
         "dev/nvidia-uvm": "",
         "proc/self/ns/": "",
         "proc/1/comm": "systemd",
+        "sys/kernel/iommu_groups/": "",
+        "sys/class/infiniband/": "",
+        "sys/class/net/": "",
     }
     for node, cpus in enumerate(machine.cpus):
         files[f"sys/devices/system/node/node{node}/cpulist"] = cpus
@@ -48,6 +52,10 @@ def simulate(machine: SimMachine, root: Path, *defines: str) -> Tree:
             f"{device}/device": "0x2330",
             f"{device}/class": "0x030200",
             f"{device}/numa_node": str(gpu.numa),
+            f"{device}/current_link_width": str(gpu.pcie_width),
+            f"{device}/max_link_width": str(gpu.pcie_width_max),
+            f"{device}/current_link_speed": "2.5 GT/s PCIe",
+            f"{device}/max_link_speed": f"{GT_S[gpu.pcie_gen]} GT/s PCIe",
             f"{device}/driver": Link("../../../bus/pci/drivers/nvidia"),
             f"dev/nvidia{i}": "",
         }
