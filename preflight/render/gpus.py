@@ -11,6 +11,7 @@ from preflight.render.text import INDENT, Style, clean, heading, pairs, ranges, 
 
 UNKNOWN = "?"
 NONE = "-"
+BELOW = "below"  # what is odd about a GPU is too long for its row
 NORMAL = frozenset({"idle", "applications_clocks", "sw_power_cap", "sync_boost", "display_clocks"})
 HEADERS = ("GPU", "bdf", "NUMA", "free", "PCIe", "NVLinks", "°C", "state")
 RIGHT = ("GPU", "NUMA", "free", "°C")
@@ -27,6 +28,8 @@ def gpu_section(node: NodeFacts, style: Style) -> list[str]:
     lines = [*heading("GPUs", style), *pairs(_models(node.gpus), style.width)]
     if len(used) > 1:
         lines += table(titles, [[row[i] for i in used] for row in rows], style.width, right=right)
+    odd = [(f"GPU {gpu.nvml_index}", ", ".join(_oddities(gpu))) for gpu in node.gpus if _oddities(gpu)]
+    lines += pairs(odd, style.width, INDENT * 2)
     access = "" if isinstance(node.gpu_p2p, Gap) else _access(node.gpu_p2p)
     return [*lines, *wrap(access, style.width, INDENT)] if access else lines
 
@@ -59,7 +62,7 @@ def _row(gpu: Gpu) -> list[str]:
         UNKNOWN if isinstance(gpu.pcie, Gap) else _pcie(gpu.pcie),
         UNKNOWN if isinstance(gpu.nvlinks, Gap) else _links(gpu.nvlinks),
         _text(gpu.temperature_c),
-        _state(gpu),
+        BELOW if _oddities(gpu) else UNKNOWN if isinstance(gpu.processes, Gap) else "free",
     ]
 
 
@@ -77,7 +80,7 @@ def _links(links: tuple[NvLink, ...]) -> str:
     return f"{count} x {'/'.join(sorted(generations))}" if generations else (count if links else NONE)
 
 
-def _state(gpu: Gpu) -> str:
+def _oddities(gpu: Gpu) -> list[str]:
     words = ["MIG"] if gpu.mig_mode is Mode.ENABLED else []
     if isinstance(gpu.compute_mode, ComputeMode) and gpu.compute_mode is not ComputeMode.DEFAULT:
         words.append(gpu.compute_mode.value.replace("_", " "))
@@ -87,7 +90,7 @@ def _state(gpu: Gpu) -> str:
         words.append(f"{len(gpu.processes)} process{'es' * (len(gpu.processes) > 1)}")
     if isinstance(gpu.utilization_percent, int) and gpu.utilization_percent:
         words.append(f"{gpu.utilization_percent} % busy")
-    return ", ".join(words) or (UNKNOWN if isinstance(gpu.processes, Gap) else "free")
+    return words
 
 
 def _access(pairs_of_gpus: tuple[GpuP2p, ...]) -> str:

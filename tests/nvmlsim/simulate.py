@@ -38,7 +38,6 @@ def simulate(machine: SimMachine, root: Path, *defines: str) -> Tree:
         "proc/1/comm": "systemd",
         "sys/kernel/iommu_groups/": "",
         "sys/class/infiniband/": "",
-        "sys/class/net/": "",
     }
     for node, cpus in enumerate(machine.cpus):
         files[f"sys/devices/system/node/node{node}/cpulist"] = cpus

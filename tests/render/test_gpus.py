@@ -41,7 +41,12 @@ def test_what_is_not_as_it_should_be_is_seen_in_the_row() -> None:
         pcie=replace(PCIE, width=8), nvlinks=tuple(nvlink(i, is_active=i != 3) for i in range(18)),
     )  # fmt: skip
     text = page(gpu_node(1, gpus=(busy,)))
-    for words in ("MIG, exclusive process, hw slowdown, 1 process", "x8 of x16 gen5", "17 of 18 x 4.0"):
+    for words in (
+        "GPU 0  MIG, exclusive process, hw slowdown, 1 process, 97 % busy",
+        "below",
+        "x8 of x16 gen5",
+        "17 of 18 x 4.0",
+    ):
         assert words in text
 
 
