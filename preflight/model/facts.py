@@ -110,7 +110,7 @@ class NumaNode:
     """One NUMA node: its CPUs, memory and distances to all nodes in id order."""
 
     id: int
-    cpus: tuple[int, ...]
+    cpus: tuple[int, ...] | Gap
     memory_bytes: int | Gap
     distances: tuple[int, ...] | Gap
 
