@@ -66,7 +66,7 @@ def chosen_gpus(node: NodeFacts, gpus: str | None, visible: str | None) -> tuple
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
-    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed))
+    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed, node))
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from preflight.judge.check import Case, NodeCheck
 from preflight.judge.chosen import chosen_gpus, must_be_known, subject
@@ -28,6 +28,12 @@ def is_busy(gpu: Gpu) -> bool:
     has_processes = not isinstance(gpu.processes, Gap) and bool(gpu.processes)
     computes = not isinstance(gpu.utilization_percent, Gap) and gpu.utilization_percent > IDLE_PERCENT
     return has_processes or computes
+
+
+def why_disturbed(gpus: Sequence[Gpu]) -> str:
+    """Return why no speed measured on these GPUs is theirs alone, "" where nobody else used them."""
+    busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
+    return f"GPU {busy} was in use by somebody else" if busy else ""
 
 
 def _finding(node: NodeFacts, gpu: Gpu) -> Finding:

@@ -46,7 +46,7 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
         asked = f"--gpus {gpus}" if gpus is not None else "--backend nccl"
         raise UsageError(f"{asked}: this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*)")
     blocked = why_blocked(node)
-    chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus))
+    chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus), node)
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
     return Path("nccl", module, len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)

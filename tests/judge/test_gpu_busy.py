@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.judge.gpu_busy import CHECK
+from preflight.judge.gpu_busy import CHECK, why_disturbed
+from preflight.judge.straggler import CHECK as STRAGGLER
+from preflight.judge.verdict import decide
 from preflight.model.facts import Gap
-from preflight.model.finding import Severity
+from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.gpu import GpuProcess
-from tests.facts import MIB, gpu_case, gpu_node
+from preflight.model.report import NodeVerdict, Verdict
+from preflight.model.trial import TrialResult, without_speeds
+from preflight.recommend.env import recommend
+from tests.facts import MIB, advice, finding, gpu_case, gpu_node, result, trial
 from tests.gpus import NO_PAGES, gpu
 from tests.judge.findings import found, on_gpus, only
 
@@ -40,3 +45,43 @@ def test_a_busy_gpu_that_is_not_used_does_not_matter() -> None:
 
 def test_a_gpu_that_tells_no_utilisation_is_free_without_processes() -> None:
     assert on_gpus(CHECK, gpu_node(1, gpus=(gpu(0, utilization_percent=NO_PAGES),))) == ()
+
+
+SLOW = trial(results=tuple(result(size_bytes=size, own_us=(100.0, 900.0)) for size in (MIB, 32 * MIB, 64 * MIB)))
+
+
+def test_a_disturbed_trial_keeps_its_outcome_and_loses_every_speed() -> None:
+    blank = without_speeds(SLOW, why_disturbed((gpu(0), gpu(1, processes=(FOREIGN,)))))
+    gap = Gap("GPU 1 was in use by somebody else")
+    assert [(each.verified, each.busbw_gb_s, each.median_us) for each in blank.results] == [(True, gap, gap)] * 3
+    assert why_disturbed((gpu(0),)) == ""
+
+
+def test_no_rank_is_called_slow_beside_another_job() -> None:
+    assert found(STRAGGLER, gpu_case(SLOW)) != ()
+    assert found(STRAGGLER, gpu_case(without_speeds(SLOW, "busy"))) == ()
+
+
+def recommended(one: TrialResult) -> str:
+    return recommend((one,), (), (), cpu_path=False).reason
+
+
+def test_the_advice_names_no_speed_beside_another_job() -> None:
+    assert "GB/s" in recommended(SLOW)
+    assert "GB/s" not in recommended(without_speeds(SLOW, "busy"))
+    assert "somebody else used the GPUs" in recommended(without_speeds(SLOW, "busy"))
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"), [((), NodeVerdict.UNKNOWN), ((finding(blame=Blame.GPU),), NodeVerdict.REJECT)]
+)
+def test_a_busy_node_is_not_accepted_and_a_broken_one_still_rejected(
+    others: tuple[Finding, ...], expected: NodeVerdict
+) -> None:
+    busy = finding(Severity.WARN, Blame.APPLICATION, check="gpu-busy")
+    decision = decide(
+        gpu_case(), (busy, *others), (), (trial(),), advice(), (), strict=False, accept=True, cpu_path=False
+    )  # fmt: skip
+    assert decision.node_verdict is expected
+    job = decide(gpu_case(), (busy,), (), (trial(),), advice(), (), strict=False, accept=False, cpu_path=False)
+    assert job.verdict is Verdict.READY

@@ -40,7 +40,7 @@ def test_what_is_not_as_it_should_be_is_seen_in_the_row() -> None:
         processes=(GpuProcess(1, MIB, "x", 0, is_ours=False),), throttle_reasons=("idle", "hw_slowdown"),
         pcie=replace(PCIE, width=8), nvlinks=tuple(nvlink(i, is_active=i != 3) for i in range(18)),
     )  # fmt: skip
-    text = page(gpu_node(1, gpus=(busy,)))
+    text = "\n".join(gpu_section(gpu_node(1, gpus=(busy,)), Style(width=120)))
     for words in (
         "GPU 0  MIG, exclusive process, hw slowdown, 1 process, 97 % busy",
         "below",
