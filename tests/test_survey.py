@@ -123,7 +123,7 @@ def test_what_is_no_capture_is_refused_in_one_line(document: str) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9**9) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["gpus", "torch", "a"]), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["gpus", "torch"]), inner, max_size=3),
     max_leaves=8,
 )  # fmt: skip
 QUESTIONS = st.sampled_from(["nvml", "interfaces", "rlimits", "software", "uname", "shm_mapped", "environment", "home"])
