@@ -12,9 +12,7 @@ from preflight.model.gpu import gpu_known_by
 from preflight.plan.gpu_advice import GpuSetAdvice, advise_gpus
 from preflight.plan.gpu_set import choose_gpus
 from preflight.plan.path import has_nvidia_hardware
-from preflight.probe.capture import capture_document, open_capture
 from preflight.probe.run import Capture, probe_node
-from preflight.probe.topo_facts import topology_facts
 from preflight.system.machine import Machine
 
 
@@ -30,17 +28,21 @@ class Survey:
 
 def survey_machine(machine: Machine, gpus: str | None = None, visible: str | None = None) -> Survey:
     """Probe a machine. Must be called from a process with a single thread, since it forks."""
-    node, _ = probe_node(machine)
+    node, _ = probe_node(machine, meanwhile=all_checks)
     return survey(node, gpus, visible)
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
     """Read a pasted `nvidia-smi topo -m`; MalformedInput where the text is none."""
+    from preflight.probe.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
+
     return survey(topology_facts(text), gpus, None)
 
 
 def survey_capture(text: str, gpus: str | None = None) -> Survey:
     """Probe a capture; MalformedInput where the text is none."""
+    from preflight.probe.capture import open_capture  # noqa: PLC0415
+
     replay, silent = open_capture(text)
     node, _ = probe_node(replay, silent=silent)
     return survey(node, gpus, None)
@@ -48,6 +50,8 @@ def survey_capture(text: str, gpus: str | None = None) -> Survey:
 
 def capture(machine: Machine) -> str:
     """Return a capture of the machine as JSON, scrubbed of what names it or its users."""
+    from preflight.probe.capture import capture_document  # noqa: PLC0415
+
     reads = Capture()
     probe_node(machine, capture=reads)
     return capture_document(reads)

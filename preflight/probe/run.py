@@ -82,11 +82,13 @@ class Capture:
 def probe_node(
     machine: Machine, software: Machine | None = None, limit_s: float = 5.0, *,
     capture: Capture | None = None, silent: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] = tuple,
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
 
     `software` is the machine whose Python, environment and limits count, where `machine` is only a tree of files.
     A `capture` is filled with every read; `silent` are the groups that gave no answer when a capture was made.
+    `meanwhile` is called while the probes run: loading what is needed next then costs no time.
     Must be called from a process with a single thread, since it forks.
     """
     process = software or machine
@@ -94,7 +96,7 @@ def probe_node(
     groups = {name: [probe for probe in PROBES if probe.process == name] for name in names}
     asked = {name: group for name, group in groups.items() if name not in (silent or {})}
     readers = {name: _reader(group, machine, process, capture is not None) for name, group in asked.items()}
-    answers = run_isolated(readers, dict.fromkeys(asked, limit_s))
+    answers = run_isolated(readers, dict.fromkeys(asked, limit_s), meanwhile)
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}
     if capture is not None:
         _fill(capture, answers)

@@ -79,6 +79,8 @@ class Asker:
             self.write(self.pending + _line({"finished": True}))
 
     def _refusal(self, key: str) -> str:
+        if not self.lost:
+            return ""
         if key in self.lost:
             return self.lost[key]
         function, _, device = key.partition("/")

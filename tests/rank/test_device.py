@@ -24,7 +24,7 @@ def test_another_uuid_is_an_error_that_names_both() -> None:
 
 def test_a_torch_without_uuids_is_held_to_the_bus_address() -> None:
     check_device(SimpleNamespace(**ADDRESS), UUID, BDF)
-    with pytest.raises(RuntimeError, match="CUDA gave 0000:1b:00.0 where 0000:1c:00.0"):
+    with pytest.raises(RuntimeError, match=r"CUDA gave 0000:1b:00\.0 where 0000:1c:00\.0"):
         check_device(SimpleNamespace(**ADDRESS), UUID, "0000:1c:00.0")
 
 
