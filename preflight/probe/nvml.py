@@ -38,7 +38,7 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
     gpus = probe_gpus(machine, answer)
-    pairs = [pair for pair in answer["pairs"] if {pair["a"], pair["b"]} <= {gpu.nvml_index for gpu in gpus}]
+    pairs = [pair for pair in answer.get("pairs", ()) if {pair["a"], pair["b"]} <= {gpu.nvml_index for gpu in gpus}]
     return NvmlFacts(parse_driver(answer), gpus, parse_paths(pairs, gpus), parse_p2p(pairs))
 
 
@@ -60,7 +60,14 @@ def probe_gpus(machine: Machine, answer: Json) -> tuple[Gpu, ...]:
 
 def _identity(gpu: Json) -> tuple[str, str]:
     answered(gpu)
-    return str(answered(gpu["uuid"])), str(answered(gpu["bdf"]))
+    return str(_value(gpu, "uuid")), str(_value(gpu, "bdf"))
+
+
+def _value(gpu: Json, name: str) -> Json:
+    """Return a value of the answer, which in a capture of another version may lack it."""
+    if name not in gpu:
+        raise UnreadableFact("not asked by the version that made the capture")
+    return answered(gpu[name])
 
 
 def _gpu(machine: Machine, gpu: Json, uuid: str, bdf: str) -> Gpu:
@@ -68,19 +75,19 @@ def _gpu(machine: Machine, gpu: Json, uuid: str, bdf: str) -> Gpu:
         nvml_index=gpu["nvml_index"],
         uuid=uuid,
         bdf=bdf,
-        name=gap_or(lambda: str(answered(gpu["name"]))),
+        name=gap_or(lambda: str(_value(gpu, "name"))),
         memory_total_bytes=_memory(gpu, "total_bytes"),
         memory_free_bytes=_memory(gpu, "free_bytes"),
         memory_used_bytes=_memory(gpu, "used_bytes"),
         memory_reserved_bytes=_memory(gpu, "reserved_bytes"),
         bar1_total_bytes=_number(gpu, "bar1_total_bytes"),
         minor=_number(gpu, "minor"),
-        compute_capability=gap_or(lambda: ".".join(str(int(part)) for part in answered(gpu["compute_capability"]))),
+        compute_capability=gap_or(lambda: ".".join(str(int(part)) for part in _value(gpu, "compute_capability"))),
         numa_node=gap_or(lambda: _numa_node(machine, gpu, bdf)),
         cpu_affinity=gap_or(lambda: _set(gpu, "cpu_affinity")),
         memory_affinity=gap_or(lambda: _set(gpu, "memory_affinity")),
         memory_numa_node=_number(gpu, "memory_numa_node"),
-        processes=gap_or(lambda: probe_processes(machine, answered(gpu["processes"]))),
+        processes=gap_or(lambda: probe_processes(machine, _value(gpu, "processes"))),
         utilization_percent=_number(gpu, "utilization_percent"),
         compute_mode=_word(words.COMPUTE_MODES, gpu, "compute_mode"),
         mig_mode=_mode_of_two(gpu, "mig_mode", 0),
@@ -93,37 +100,37 @@ def _gpu(machine: Machine, gpu: Json, uuid: str, bdf: str) -> Gpu:
         retired_pages=_retired(gpu),
         recovery_action=_word(words.RECOVERY_ACTIONS, gpu, "recovery_action"),
         clocks=_record(Clocks, lambda name: _number(gpu, name)),
-        throttle_reasons=gap_or(lambda: words.parse_throttle_reasons(gpu["throttle_reasons"])),
+        throttle_reasons=gap_or(lambda: words.parse_throttle_reasons(_value(gpu, "throttle_reasons"))),
         temperature_c=_number(gpu, "temperature_c"),
-        power_limit_w=gap_or(lambda: int(answered(gpu["power_limit_mw"])) / 1000),
+        power_limit_w=gap_or(lambda: int(_value(gpu, "power_limit_mw")) / 1000),
         pcie=_pcie(machine, gpu, bdf),
-        nvlinks=gap_or(lambda: parse_links(gpu["nvlinks"])),
-        fabric=gap_or(lambda: words.parse_fabric(gpu["fabric"])),
+        nvlinks=gap_or(lambda: parse_links(_value(gpu, "nvlinks"))),
+        fabric=gap_or(lambda: words.parse_fabric(_value(gpu, "fabric"))),
     )
 
 
 def _number(gpu: Json, name: str) -> int | Gap:
-    return gap_or(lambda: int(answered(gpu[name])))
+    return gap_or(lambda: int(_value(gpu, name)))
 
 
 def _word(meanings: Mapping[int, R], gpu: Json, name: str) -> R | Gap:
-    return gap_or(lambda: words.parse_number(meanings, gpu[name], name.replace("_", " ")))
+    return gap_or(lambda: words.parse_number(meanings, _value(gpu, name), name.replace("_", " ")))
 
 
 def _mode_of_two(gpu: Json, name: str, place: int) -> Any:
     """Return the mode now (0) or after the next reset (1)."""
-    return gap_or(lambda: words.parse_number(words.MODES, answered(gpu[name])[place], name.replace("_", " ")))
+    return gap_or(lambda: words.parse_number(words.MODES, _value(gpu, name)[place], name.replace("_", " ")))
 
 
 def _set(gpu: Json, name: str) -> tuple[int, ...]:
-    numbers = tuple(int(number) for number in answered(gpu[name]))
+    numbers = tuple(int(number) for number in _value(gpu, name))
     if not numbers:
         raise UnreadableFact(f"NVML gave an empty {name.replace('_', ' ')}")
     return numbers
 
 
 def _memory(gpu: Json, name: str) -> int | Gap:
-    sizes = gap_or(lambda: dict(answered(gpu["memory"])))
+    sizes = gap_or(lambda: dict(_value(gpu, "memory")))
     return sizes if isinstance(sizes, Gap) else int(sizes[name]) if name in sizes else Gap(OLD_MEMORY)
 
 
@@ -149,14 +156,14 @@ def _record(kind: Callable[..., R], value: Callable[[str], object]) -> R | Gap:
 
 
 def _row_remap(gpu: Json) -> RowRemap:
-    correctable, uncorrectable, pending, failed = (int(number) for number in answered(gpu["row_remap"]))
+    correctable, uncorrectable, pending, failed = (int(number) for number in _value(gpu, "row_remap"))
     return RowRemap(correctable, uncorrectable, is_pending=bool(pending), has_failed=bool(failed))
 
 
 def _retired(gpu: Json) -> RetiredPages | Gap:
     def value(name: str) -> object:
         if name == "is_pending":
-            return gap_or(lambda: bool(answered(gpu["retired_pending"])))
+            return gap_or(lambda: bool(_value(gpu, "retired_pending")))
         return _number(gpu, f"retired_{name}")
 
     return _record(RetiredPages, value)
@@ -167,7 +174,7 @@ def _pcie(machine: Machine, gpu: Json, bdf: str) -> PcieLink | Gap:
     answers = {"gpu_gen_max": "pcie_gpu_gen_max"}
 
     def value(name: str) -> object:
-        read: list[Callable[[], int]] = [lambda: int(answered(gpu[answers.get(name, f"pcie_{name}")]))]
+        read: list[Callable[[], int]] = [lambda: int(_value(gpu, answers.get(name, f"pcie_{name}")))]
         if name in files:
             read.append(lambda: parse_whole(machine.text(f"{DEVICES}/{bdf}/{files[name]}"), files[name]))
         return gap_or(lambda: first_of(*read))
