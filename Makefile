@@ -39,7 +39,7 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 golden: $(STAMP) ## Write the expected outputs anew; read the diff before you commit it
-	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render
+	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render tests/cli/test_machines.py
 
 bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
 	$(BIN)/python scripts/bench_overhead.py

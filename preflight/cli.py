@@ -147,8 +147,8 @@ def probe(
     shown = (seen.node, seen.findings, seen.skipped)
     _print_result(
         json,
-        lambda: render_probe_json(*shown, seen.gpu_set),
-        lambda: render_probe_page(*shown, _style(), seen.gpu_set),
+        lambda: render_probe_json(*shown, seen.gpu_set, seen.expected),
+        lambda: render_probe_page(*shown, _style(), seen.gpu_set, seen.expected),
     )
     raise typer.Exit(probe_exit_code(seen.findings, seen.skipped, strict=strict))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from preflight.errors import UnreadableFact
 from preflight.judge.check import Case, all_checks, run_checks
+from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.gpu import gpu_known_by
@@ -14,6 +16,11 @@ from preflight.plan.gpu_set import choose_gpus
 from preflight.plan.path import has_nvidia_hardware
 from preflight.probe.run import Capture, probe_node
 from preflight.system.machine import Machine
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
+
+EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class Survey:
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
     gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
+    expected: Expected | Gap | None = None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, visible: str | None = None) -> Survey:
@@ -62,7 +70,9 @@ def survey(node: NodeFacts, gpus: str | None, visible: str | None) -> Survey:
     chosen = chosen_gpus(node, gpus, visible)
     case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
     findings, skipped = run_checks(all_checks(), case)
-    return Survey(node, findings, skipped, _advice(node, chosen) if gpus is not None else None)
+    if gpus is None:
+        return Survey(node, findings, skipped, None)
+    return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen))
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None, visible: str | None) -> tuple[int, ...]:
@@ -86,3 +96,13 @@ def _advice(node: NodeFacts, chosen: tuple[int, ...]) -> GpuSetAdvice | None:
         return advise_gpus(node, chosen)
     except UnreadableFact:
         return None  # the check gpu-set says why
+
+
+def _expected(node: NodeFacts, chosen: tuple[int, ...]) -> Expected | Gap:
+    from preflight.plan.expected import expected_busbw  # noqa: PLC0415
+    from preflight.system.links import load_links  # noqa: PLC0415
+
+    try:
+        return expected_busbw(load_links(), node, chosen, Collective.ALL_REDUCE, EXPECTED_BYTES)
+    except UnreadableFact as error:
+        return Gap(str(error))

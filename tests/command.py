@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 SIMNCCL = Path(__file__).resolve().parent / "simnccl"
+# This tree's preflight, also where another one is installed.
+OWN_PATH = os.pathsep.join((str(SIMNCCL.parent.parent), str(SIMNCCL)))
 SHM = Path("/dev/shm")
 
 
@@ -66,7 +68,7 @@ class Command:
         inherited = {
             k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS"))
         }
-        own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": str(SIMNCCL)}
+        own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": OWN_PATH}
         return inherited | own | dict(env or {})
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:

@@ -14,6 +14,7 @@ from preflight.model.links import Links, Reach
 from preflight.model.units import size_text
 from preflight.plan.seats import NVLINK, Seats, islands, seats_of
 
+LARGE_BYTES = 1 << 30
 NVLINK_PATH, NVLS_PATH, PCIE_PATH, NIC_PATH = "nvlink", "nvls", "pcie", "nic"
 
 
@@ -21,6 +22,8 @@ NVLINK_PATH, NVLS_PATH, PCIE_PATH, NIC_PATH = "nvlink", "nvls", "pcie", "nic"
 class Expected:
     """A healthy busbw at one message size, and how it was worked out."""
 
+    what: str  # "all_reduce", or "network" for the sum of a node's ports
+    size_bytes: int
     path: str  # nvlink, nvls, pcie, nic
     limit_gb_s: float  # what the slowest link carries one way; NVLS may exceed it, since it reduces in the switch
     low_gb_s: float
@@ -42,7 +45,7 @@ def expected_busbw(
     else:
         limit, words = _pcie_limit(links, chosen)
         path = PCIE_PATH
-    return _expected(links, path, limit, len(gpus), size_bytes, words)
+    return _expected(links, path, limit, len(gpus), size_bytes, words, collective)
 
 
 def expected_network(links: Links, ports: Sequence[HcaPort]) -> Expected:
@@ -55,7 +58,9 @@ def expected_network(links: Links, ports: Sequence[HcaPort]) -> Expected:
     reach = _reach(links, NIC_PATH)
     limit = total / 8
     words = f"{rates} Gbit/s of {len(active)} active ports / 8 = {limit:g} GB/s"
-    return Expected(NIC_PATH, limit, reach.low * limit, reach.high * limit, f"{words}; {_share(reach)}")
+    return Expected(
+        "network", LARGE_BYTES, NIC_PATH, limit, reach.low * limit, reach.high * limit, f"{words}; {_share(reach)}"
+    )
 
 
 def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float:
@@ -128,14 +133,17 @@ def _has_nvls(links: Links, seats: Seats, gpus: Sequence[Gpu]) -> bool:
     return rule is not None and len(gpus) > rule.above_gpus
 
 
-def _expected(links: Links, path: str, limit: float, gpus: int, size_bytes: int, words: str) -> Expected:
+def _expected(
+    links: Links, path: str, limit: float, gpus: int, size_bytes: int, words: str, collective: Collective
+) -> Expected:
     reach, curve = _reach(links, path), links.curve[0]
     share = grown(size_bytes, limit, gpus, curve.hop_us)
     told = [f"{words} on the slowest GPU", _share(reach)]
     if path == NVLS_PATH:
         told.append(f"NVLS applies to all-reduce over {gpus} GPUs and may exceed the links")
     told.append(f"x {share:.2f} at {size_text(size_bytes)}")
-    return Expected(path, limit, reach.low * limit * share, reach.high * limit, "; ".join(told))
+    low, high = reach.low * limit * share, reach.high * limit
+    return Expected(collective.value, size_bytes, path, limit, low, high, "; ".join(told))
 
 
 def _reach(links: Links, path: str) -> Reach:

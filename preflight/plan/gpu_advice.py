@@ -161,7 +161,7 @@ def _node_name(seats: Seats, group: Sequence[int]) -> str:
 def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing], better_worst: str) -> str:
     left = {each.boundary for each in others}
     gone = [ONE[each.boundary] for each in crossings if each.boundary not in left]
-    parts = [f"it stays on {' and '.join(gone)}"] if gone else []
+    parts = [f"it stays within {' and '.join(gone)}"] if gone else []
     fewer = [
         f"{len(other.sides)} {each.boundary.value} in place of {len(each.sides)}"
         for each in crossings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.errors import UsageError
@@ -47,6 +48,7 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
         raise UsageError(f"{asked}: this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*)")
     blocked = why_blocked(node)
     chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus), node)
+    blocked = blocked or why_unpinnable(chosen)
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
     return Path("nccl", module, len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
@@ -88,6 +90,15 @@ def why_blocked(node: NodeFacts) -> str:
         torch = node.software.torch
         if isinstance(torch.cuda, Gap):
             return f"torch {torch.version} is built without CUDA"
+    return ""
+
+
+def why_unpinnable(chosen: Sequence[Gpu]) -> str:
+    """Return why ranks can't be tied to these GPUs, "" where they can."""
+    for gpu in chosen:
+        for what, value in (("UUID", gpu.uuid), ("bus address", gpu.bdf)):
+            if isinstance(value, Gap):
+                return f"the {what} of GPU {gpu.nvml_index} could not be read: {value.reason}"
     return ""
 
 

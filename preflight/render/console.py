@@ -7,11 +7,12 @@ from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
+from preflight.plan.expected import Expected
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
-from preflight.render.topology import gpu_set_section
+from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
 WORDS = {
@@ -48,10 +49,12 @@ def render_probe_page(
     skipped: tuple[SkippedCheck, ...],
     style: Style,
     gpu_set: GpuSetAdvice | None = None,
+    expected: Expected | Gap | None = None,
 ) -> str:
     """Return the page of `preflight probe`: the facts, then what follows from them alone."""
     unseen = _could_not_look(skipped, style)
     lines = gpu_set_section(gpu_set, style) if gpu_set is not None else []
+    lines += expected_section(expected, style) if expected is not None else []
     lines += findings_section(findings, style)
     lines += [*heading("Checks that could not look", style), *unseen] if unseen else []
     return render_probe(node, style) + (finish(lines, style) if lines else "")

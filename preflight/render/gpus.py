@@ -25,13 +25,21 @@ def gpu_section(node: NodeFacts, style: Style) -> list[str]:
     used = [i for i in range(len(HEADERS)) if i == 0 or any(row[i] != UNKNOWN for row in rows)]
     titles = [HEADERS[i] for i in used]
     right = [place for place, title in enumerate(titles) if title in RIGHT]
-    lines = [*heading("GPUs", style), *pairs(_models(node.gpus), style.width)]
-    if len(used) > 1:
+    models = _models(node.gpus)
+    if not models and _is_in_matrix(node, titles):
+        return []
+    lines = [*heading("GPUs", style), *pairs(models, style.width)]
+    if not _is_in_matrix(node, titles):
         lines += table(titles, [[row[i] for i in used] for row in rows], style.width, right=right)
     odd = [(f"GPU {gpu.nvml_index}", ", ".join(_oddities(gpu))) for gpu in node.gpus if _oddities(gpu)]
     lines += pairs(odd, style.width, INDENT * 2)
     access = "" if isinstance(node.gpu_p2p, Gap) else _access(node.gpu_p2p)
     return [*lines, *wrap(access, style.width, INDENT)] if access else lines
+
+
+def _is_in_matrix(node: NodeFacts, titles: list[str]) -> bool:
+    """Tell whether the matrix of the paths, which has a column for the NUMA node, shows all that a table would."""
+    return isinstance(node.gpu_paths, tuple) and bool(node.gpu_paths) and {*titles} <= {"GPU", "NUMA"}
 
 
 def _models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:

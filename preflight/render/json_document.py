@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from preflight.model.codec import GAPS, encode
-from preflight.model.facts import NodeFacts
+from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.report import SCHEMA_VERSION
+from preflight.plan.expected import Expected
 from preflight.plan.gpu_advice import GpuSetAdvice
 
 
@@ -23,15 +24,19 @@ def render_probe_json(
     findings: Sequence[Finding],
     skipped: Sequence[SkippedCheck],
     gpu_set: GpuSetAdvice | None = None,
+    expected: Expected | Gap | None = None,
 ) -> str:
-    """Return the document of `preflight probe --json`; `gpu_set` is null unless `--gpus` was given."""
+    """Return the document of `preflight probe --json`; `gpu_set` and `expected` are null unless `--gpus` was given."""
     facts = encode(node)
     gaps = [{"fact": f"nodes[0].{gap['fact']}", "reason": gap["reason"]} for gap in facts[GAPS]]
+    if isinstance(expected, Gap):
+        gaps.append({"fact": "expected", "reason": expected.reason})
     return _dump(
         {
             "schema_version": SCHEMA_VERSION,
             "nodes": [facts],
             "gpu_set": None if gpu_set is None else _without_gaps(gpu_set),
+            "expected": _without_gaps(expected) if isinstance(expected, Expected) else None,
             "findings": [_without_gaps(finding) for finding in findings],
             "skipped_checks": [_without_gaps(check) for check in skipped],
             GAPS: gaps,
@@ -39,7 +44,7 @@ def render_probe_json(
     )
 
 
-def _without_gaps(record: Finding | SkippedCheck | GpuSetAdvice) -> dict[str, Any]:
+def _without_gaps(record: Finding | SkippedCheck | GpuSetAdvice | Expected) -> dict[str, Any]:
     encoded = encode(record)
     del encoded[GAPS]  # these hold no facts
     return encoded

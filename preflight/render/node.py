@@ -37,6 +37,8 @@ SECTIONS = (
     ("inherited variables", "environment"),
     ("NCCL's configuration files", "nccl_conf"),
 )
+# Of paths that differ only in the device, one line tells as much as fifty.
+DEVICE_IN_PATH = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|(?<=/infiniband/)[^/]+|(?<=/net/)[^/]+")
 UNKNOWN = "?"  # the reason stands under "Could not read"
 
 
@@ -45,7 +47,8 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     lines = [paint(shorten(clean(node.host), style.width), "bold", style), *pairs(_host(node), style.width)]
     lines += _section("NUMA nodes", node.numa_nodes, _numa, style)
     lines += _section("Network interfaces", node.netifs, _netifs, style)
-    lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
+    if not _are_listed(node):
+        lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
     lines += gpu_section(node, style)
     lines += topology_sections(node, style)
     software = _software(node)
@@ -59,12 +62,22 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     return finish(lines, style)
 
 
+def _are_listed(node: NodeFacts) -> bool:
+    """Tell whether NVML lists every GPU of the bus, so that its table shows them all."""
+    if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
+        return False
+    return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}
+
+
 def grouped_gaps(gaps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return what could not be read by reason, one line for all facts that lack for the same one."""
-    by_reason: dict[str, list[str]] = {}
+    alike: dict[str, list[tuple[str, str]]] = {}
     for fact, reason in gaps:
-        by_reason.setdefault(reason, []).append(fact)
-    return [(_facts_text(facts), clean(reason)) for reason, facts in by_reason.items()]
+        alike.setdefault(DEVICE_IN_PATH.sub("*", reason), []).append((fact, reason))
+    return [
+        (_facts_text([fact for fact, _ in group]), clean(group[0][1] if len(group) == 1 else reason))
+        for reason, group in alike.items()
+    ]
 
 
 def _facts_text(facts: Sequence[str]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts
+from preflight.model.units import rate_text, size_text
+from preflight.plan.expected import Expected
 from preflight.plan.gpu_advice import ONE, Crossing, GpuSetAdvice
 from preflight.render.text import INDENT, Style, clean, heading, ranges, shorten, table, width_of, wrap
 
@@ -16,6 +18,7 @@ WORDS = (
 )
 BAR, LINE, CROSS = "│", "─", "┼"
 MOST_AFFINITY = 24
+ANY_WIDTH = 10_000
 
 Cells = Mapping[tuple[str, str], str]
 Blocks = Sequence[Sequence[str]]
@@ -131,10 +134,15 @@ def nic_table(node: NodeFacts, style: Style) -> list[str]:
         return []  # a pasted topology: the matrix names them
     headers = ("NIC", "kind", "port", "state", "Gbit/s", "NUMA", "netif", "firmware", "bdf")
     used = [i for i in range(len(headers)) if i == 0 or any(row[i] != UNKNOWN for row in rows)]
-    shown = [[row[i] for i in used] for row in rows]
-    right = [used.index(i) for i in (2, 4, 5) if i in used]
-    titles = [headers[i] for i in used]
-    return [*heading("NICs", style), *table(titles, shown, style.width, right=right)]
+    lines: list[str] = []
+    for left_out in ((), (7,), (7, 8)):  # firmware and bdf where there is room
+        kept = [i for i in used if i not in left_out]
+        right = [kept.index(i) for i in (2, 4, 5) if i in kept]
+        shown = [[row[i] for i in kept] for row in rows]
+        lines = table([headers[i] for i in kept], shown, ANY_WIDTH, right=right)
+        if max(map(width_of, lines)) <= style.width:
+            break
+    return [*heading("NICs", style), *(shorten(line, style.width) for line in lines)]
 
 
 def _nic_rows(nic: Nic, ports: Sequence[HcaPort]) -> list[list[str]]:
@@ -163,6 +171,16 @@ def _word(value: object) -> str:
     return UNKNOWN if isinstance(value, Gap) else clean(str(value))
 
 
+def expected_section(expected: Expected | Gap, style: Style) -> list[str]:
+    """Return what the chosen GPUs' links should carry, and how that was worked out."""
+    lines = heading("Expected speed, from the links that are there", style)
+    if isinstance(expected, Gap):
+        return [*lines, *wrap(f"not known: {clean(expected.reason)}", style.width, INDENT)]
+    span = f"{rate_text(expected.low_gb_s)} to {rate_text(expected.high_gb_s)} busbw"
+    lines += wrap(f"{expected.what} of {size_text(expected.size_bytes)}: {span}", style.width, INDENT)
+    return [*lines, *wrap(clean(expected.formula), style.width, INDENT, INDENT * 2)]
+
+
 def gpu_set_section(advice: GpuSetAdvice, style: Style) -> list[str]:
     """Return what the chosen GPUs cross, and the better set."""
     gpus = ",".join(map(str, advice.gpus))
@@ -170,7 +188,7 @@ def gpu_set_section(advice: GpuSetAdvice, style: Style) -> list[str]:
     for crossing in advice.crossings:
         lines += wrap(f"crosses {_crossing(crossing)}", style.width, INDENT, INDENT * 2)
     if advice.within:
-        lines += wrap(f"stays on {' and '.join(ONE[each] for each in advice.within)}", style.width, INDENT)
+        lines += wrap(f"stays within {' and '.join(ONE[each] for each in advice.within)}", style.width, INDENT)
     if not advice.crossings:
         lines += wrap("crosses nothing that is known", style.width, INDENT)
     if len(advice.gpus) > 1:

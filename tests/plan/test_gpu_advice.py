@@ -29,7 +29,7 @@ def _islands(count: int, size: int, inside: str, outside: str) -> NodeFacts:
 
 
 def _busy(node: NodeFacts, *indices: int) -> NodeFacts:
-    process = GpuProcess(1, 1, "python", "alice", False)
+    process = GpuProcess(1, 1, "python", 1000, False)
     gpus = (replace(g, processes=(process,)) if g.nvml_index in indices else g for g in known(node.gpus))
     return replace(node, gpus=tuple(gpus))
 

@@ -22,9 +22,10 @@ WHOLE = TWO + LEGEND + NICS
 
 
 def _levels(facts: NodeFacts) -> dict[tuple[object, object], str | Gap]:
-    gpus = {(path.a, path.b): path.level for path in known(facts.gpu_paths)}
-    nics = {(path.gpu, path.nic): path.level for path in known(facts.nic_paths)}
-    return {**gpus, **nics}
+    found: dict[tuple[object, object], str | Gap] = {}
+    found.update(((path.a, path.b), path.level) for path in known(facts.gpu_paths))
+    found.update(((path.gpu, path.nic), path.level) for path in known(facts.nic_paths))
+    return found
 
 
 def _gpu(facts: NodeFacts, index: int) -> Gpu:

@@ -58,9 +58,14 @@ def test_a_gpu_without_nvlink_has_a_dash_and_one_that_is_unknown_a_question_mark
 
 def test_of_a_pasted_topology_only_what_it_shows_is_printed() -> None:
     gpus = tuple(gpu_known_by(i, "not in the text", numa_node=i) for i in range(2))
-    text = page(gpu_node(gpus=gpus, gpu_p2p=Gap("not in the text")))
+    text = page(gpu_node(gpus=gpus, gpu_p2p=Gap("not in the text"), gpu_paths=()))
     assert "bdf" not in text
     assert "NUMA" in text
+
+
+def test_where_the_matrix_shows_all_that_is_known_there_is_no_table() -> None:
+    gpus = tuple(gpu_known_by(i, "not in the text", numa_node=i) for i in range(2))
+    assert page(gpu_node(gpus=gpus, gpu_p2p=Gap("not in the text"))).strip() == ""
 
 
 @pytest.mark.parametrize("facts", [node(gpus=()), node()])
