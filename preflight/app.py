@@ -152,7 +152,7 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         backend=path.backend,
         backend_module=path.backend_module,
         gpu_uuids=tuple(known(gpu.uuid) for gpu in path.gpus),
-        gpu_bdfs=tuple(known(gpu.bdf) for gpu in path.gpus),
+        gpu_bdfs=tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in path.gpus),
         inherited=run.inherited,
         candidates=candidates,
         screen_all=request.profile is not Profile.QUICK,

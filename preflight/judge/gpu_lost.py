@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from preflight.judge.check import Case, NodeCheck
+from preflight.judge.chosen import is_chosen
 from preflight.judge.gpu_driver import NVIDIA, bound_drivers
 from preflight.judge.hardware import has_nvidia, is_contained, nodes_of_gpus, pci_devices, severity_for_gpus
 from preflight.model.facts import Gap, Gpu, NodeFacts
@@ -12,12 +14,18 @@ from preflight.model.finding import Blame, Evidence, Finding, Severity
 
 SET_ASIDE = "vfio-pci"  # an administrator gave the device to a virtual machine
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+IS_LOST = "NVMLError_GpuIsLost"
+FIX = (
+    "`dmesg | grep -iE 'xid|fallen off'` names the cause; `nvidia-smi --gpu-reset -i N`, else reboot, else reseat or "
+    "replace the card"
+)
 
 
 def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
-    """Yield a finding where NVML lists fewer GPUs than the bus, or in a container than /dev."""
+    """Yield a finding where NVML lists fewer GPUs than the bus, or in a container than /dev, or calls one lost."""
     if not has_nvidia(node) or isinstance(node.gpus, Gap):
         return
+    yield from (_called_lost(node, case, gpu) for gpu in node.gpus if is_chosen(gpu.nvml_index, case) and is_lost(gpu))
     if is_contained(node):
         expected, where = len(nodes_of_gpus(node)), "given to the container as /dev/nvidia<N>"
     else:
@@ -34,15 +42,30 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
         subject=f"{node.host} {', '.join(_missing(node, node.gpus)) or 'GPUs'}",
         problem=f"NVML lists {len(node.gpus)} of the {expected} NVIDIA GPUs {where}"
         + ("; as many as CUDA_VISIBLE_DEVICES names, so a scheduler may hide the others" if is_subset else ""),
-        fix="run once outside the job's cgroup to be sure: `nvidia-smi -L`"
-        if is_subset
-        else "`dmesg | grep -iE 'xid|fallen off'` names the cause; `nvidia-smi --gpu-reset -i N`, else reboot, "
-        "else reseat or replace the card",
+        fix="run once outside the job's cgroup to be sure: `nvidia-smi -L`" if is_subset else FIX,
         evidence=(
             Evidence("GPUs in NVML", ", ".join(_bdf(g) for g in node.gpus) or "none", "nvmlDeviceGetCount"),
             Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)) or "none", "/sys/bus/pci/devices"),
             Evidence("/dev/nvidia<N>", ", ".join(nodes_of_gpus(node)) or "none", "/dev"),
         ),
+    )
+
+
+def is_lost(gpu: Gpu) -> bool:
+    """Tell whether the driver called the GPU lost when asked for any of its values."""
+    values = (getattr(gpu, field.name) for field in fields(gpu))
+    return any(isinstance(value, Gap) and value.reason.startswith(IS_LOST) for value in values)
+
+
+def _called_lost(node: NodeFacts, case: Case, gpu: Gpu) -> Finding:
+    return Finding(
+        check=CHECK.name,
+        blame=CHECK.blame,
+        severity=severity_for_gpus(case),
+        subject=f"{node.host} GPU {gpu.nvml_index} ({_bdf(gpu)})",
+        problem="the driver lists it, but has lost it: it does not answer on the bus any more",
+        fix=FIX,
+        evidence=(Evidence("NVML", IS_LOST, "libnvidia-ml.so.1"),),
     )
 
 

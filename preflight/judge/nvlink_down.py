@@ -21,10 +21,18 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
     for gpu in node.gpus:
         most = max(active_links(other) for other in node.gpus if name_of(other) == name_of(gpu))
         has = active_links(gpu)
+        may_have = has + sum(isinstance(state, Gap) for state in link_states(gpu))
         switched = any(has_switch(other) for other in node.gpus)
-        if is_chosen(gpu.nvml_index, case) and has < most and (has or switched) and not isinstance(gpu.nvlinks, Gap):
+        has_fewer = may_have < most and (has or switched) and not isinstance(gpu.nvlinks, Gap)
+        if has_fewer and is_chosen(gpu.nvml_index, case):
             yield _finding(node, gpu, has, most, Severity.FAIL if switched else Severity.WARN)
-    must_be_known(((gpu, gpu.nvlinks) for gpu in chosen_gpus(node, case)), "NVLinks")
+    chosen = chosen_gpus(node, case)
+    must_be_known(((gpu, value) for gpu in chosen for value in (gpu.nvlinks, *link_states(gpu))), "NVLinks")
+
+
+def link_states(gpu: Gpu) -> tuple[bool | Gap, ...]:
+    """Return of each NVLink whether it is up."""
+    return () if isinstance(gpu.nvlinks, Gap) else tuple(link.is_active for link in gpu.nvlinks)
 
 
 def active_links(gpu: Gpu) -> int:

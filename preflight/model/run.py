@@ -48,7 +48,7 @@ class RunSpec:
     backend: str
     backend_module: str  # imported in the trial child before the group is made; "" for none
     gpu_uuids: tuple[str, ...]  # one per local rank; empty on the CPU
-    gpu_bdfs: tuple[str, ...]  # of the same GPUs
+    gpu_bdfs: tuple[str, ...]  # of the same GPUs, "" where not known
     inherited: tuple[tuple[str, str], ...]  # variables that trials run without, but for the as-is candidate's
     candidates: tuple[Candidate, ...]
     screen_all: bool  # try every candidate; otherwise only while the default fails

@@ -49,6 +49,7 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
     blocked = why_blocked(node)
     chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus), node)
     blocked = blocked or why_unpinnable(chosen)
+    chosen = () if blocked else chosen
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
     return Path("nccl", module, len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
@@ -96,9 +97,8 @@ def why_blocked(node: NodeFacts) -> str:
 def why_unpinnable(chosen: Sequence[Gpu]) -> str:
     """Return why ranks can't be tied to these GPUs, "" where they can."""
     for gpu in chosen:
-        for what, value in (("UUID", gpu.uuid), ("bus address", gpu.bdf)):
-            if isinstance(value, Gap):
-                return f"the {what} of GPU {gpu.nvml_index} could not be read: {value.reason}"
+        if isinstance(gpu.uuid, Gap):
+            return f"the UUID of GPU {gpu.nvml_index} could not be read: {gpu.uuid.reason}"
     return ""
 
 

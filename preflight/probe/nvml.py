@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import DriverFacts, Gap, Gpu, GpuP2p, GpuPath
+from preflight.model.facts import DriverFacts, Gap, Gpu, GpuP2p, GpuPath, known
 from preflight.model.gpu import Clocks, EccCounts, PcieLink, RetiredPages, RowRemap, UnreadableGpu
 from preflight.probe import nvml_words as words
 from preflight.probe.nvml_paths import parse_links, parse_p2p, parse_paths
@@ -53,14 +53,18 @@ def parse_driver(answer: Json) -> DriverFacts:
 
 
 def probe_gpus(machine: Machine, answer: Json) -> tuple[Gpu, ...]:
-    """Return the GPUs that have a UUID and a bus address, in NVML's order."""
+    """Return the GPUs that have a UUID or a bus address, in NVML's order."""
     identified = ((gpu, gap_or(partial(_identity, gpu))) for gpu in answer["gpus"])
     return tuple(_gpu(machine, gpu, *identity) for gpu, identity in identified if isinstance(identity, tuple))
 
 
-def _identity(gpu: Json) -> tuple[str, str]:
+def _identity(gpu: Json) -> tuple[str | Gap, str | Gap]:
+    """Return UUID and bus address, of which one is enough to tell the GPU from others."""
     answered(gpu)
-    return str(_value(gpu, "uuid")), str(_value(gpu, "bdf"))
+    uuid, bdf = gap_or(lambda: str(_value(gpu, "uuid"))), gap_or(lambda: str(_value(gpu, "bdf")))
+    if isinstance(uuid, Gap) and isinstance(bdf, Gap):
+        raise UnreadableFact(uuid.reason)
+    return uuid, bdf
 
 
 def _value(gpu: Json, name: str) -> Json:
@@ -70,7 +74,7 @@ def _value(gpu: Json, name: str) -> Json:
     return answered(gpu[name])
 
 
-def _gpu(machine: Machine, gpu: Json, uuid: str, bdf: str) -> Gpu:
+def _gpu(machine: Machine, gpu: Json, uuid: str | Gap, bdf: str | Gap) -> Gpu:
     return Gpu(
         nvml_index=gpu["nvml_index"],
         uuid=uuid,
@@ -134,7 +138,7 @@ def _memory(gpu: Json, name: str) -> int | Gap:
     return sizes if isinstance(sizes, Gap) else int(sizes[name]) if name in sizes else Gap(OLD_MEMORY)
 
 
-def _numa_node(machine: Machine, gpu: Json, bdf: str) -> int:
+def _numa_node(machine: Machine, gpu: Json, bdf: str | Gap) -> int:
     """Return the node that the kernel gives, else the one whose memory NVML calls near."""
 
     def by_nvml() -> int:
@@ -143,7 +147,7 @@ def _numa_node(machine: Machine, gpu: Json, bdf: str) -> int:
             raise UnreadableFact(f"NVML calls {len(near)} NUMA nodes near")
         return near[0]
 
-    return first_of(lambda: parse_numa_node(machine.text(f"{DEVICES}/{bdf}/numa_node")), by_nvml)
+    return first_of(lambda: parse_numa_node(machine.text(f"{DEVICES}/{known(bdf)}/numa_node")), by_nvml)
 
 
 def _record(kind: Callable[..., R], value: Callable[[str], object]) -> R | Gap:
@@ -169,14 +173,14 @@ def _retired(gpu: Json) -> RetiredPages | Gap:
     return _record(RetiredPages, value)
 
 
-def _pcie(machine: Machine, gpu: Json, bdf: str) -> PcieLink | Gap:
+def _pcie(machine: Machine, gpu: Json, bdf: str | Gap) -> PcieLink | Gap:
     files = {"width": "current_link_width", "width_max": "max_link_width"}
     answers = {"gpu_gen_max": "pcie_gpu_gen_max"}
 
     def value(name: str) -> object:
         read: list[Callable[[], int]] = [lambda: int(_value(gpu, answers.get(name, f"pcie_{name}")))]
         if name in files:
-            read.append(lambda: parse_whole(machine.text(f"{DEVICES}/{bdf}/{files[name]}"), files[name]))
+            read.append(lambda: parse_whole(machine.text(f"{DEVICES}/{known(bdf)}/{files[name]}"), files[name]))
         return gap_or(lambda: first_of(*read))
 
     return _record(PcieLink, value)

@@ -60,7 +60,9 @@ def links_between(a: Gpu, b: Gpu) -> int:
 
 
 def _active(gpu: Gpu) -> list[NvLink]:
-    return [] if isinstance(gpu.nvlinks, Gap) else [link for link in gpu.nvlinks if link.is_active is True]
+    """Return the links that are up; one whose state could not be read is, where the driver knows its other end."""
+    links = () if isinstance(gpu.nvlinks, Gap) else gpu.nvlinks
+    return [link for link in links if link.is_active is not False and not isinstance(link.peer, Gap)]
 
 
 def _to_switches(gpu: Gpu) -> int:

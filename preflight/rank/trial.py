@@ -92,7 +92,7 @@ def check_device(properties: Any, uuid: str, bdf: str) -> None:
     """Raise RuntimeError unless CUDA's device is the GPU meant; torch < 2.5 gives no uuid, some give no address."""
     if hasattr(properties, "uuid"):
         got, wanted = f"GPU-{str(properties.uuid).removeprefix('GPU-')}", uuid
-    elif hasattr(properties, "pci_bus_id"):
+    elif bdf and hasattr(properties, "pci_bus_id"):
         got = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
         wanted = bdf
     else:

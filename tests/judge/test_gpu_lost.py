@@ -66,3 +66,12 @@ def test_a_subset_that_a_scheduler_allotted_is_a_warning() -> None:
 def test_naming_more_gpus_than_nvml_lists_excuses_nothing() -> None:
     named = replace(SEVEN, environment=env(CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7"))
     assert only(on_gpus(CHECK, named)).severity is Severity.FAIL
+
+
+LOST = Gap("NVMLError_GpuIsLost: the GPU has fallen off the bus or can't be reached")
+
+
+def test_a_gpu_that_the_driver_calls_lost_fails_though_it_is_listed() -> None:
+    lost = gpu_node(8, gpus=(*map(gpu, range(7)), gpu(7, temperature_c=LOST)))
+    finding = only(on_gpus(CHECK, lost))
+    assert (finding.severity, finding.subject) == (Severity.FAIL, f"gpu1 GPU 7 ({bdf(7)})")

@@ -56,3 +56,8 @@ def test_a_gpu_that_is_not_used_may_have_lost_links() -> None:
 
 def test_links_that_could_not_be_read_skip_the_check() -> None:
     assert skips(CHECK, gpu_case(nodes=(gpu_node(1, gpus=(gpu(0, nvlinks=Gap("the call hangs")),)),)))
+
+
+def test_a_link_whose_state_could_not_be_read_is_not_called_down() -> None:
+    unknown = gpu(1, nvlinks=(nvlink(0, is_active=Gap("the call hangs")), *links(18)[1:]))
+    assert "the call hangs" in skips(CHECK, gpu_case(nodes=(gpu_node(gpus=(gpu(0), unknown)),)))[0].reason

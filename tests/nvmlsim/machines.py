@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.nvmlsim.machine import GPU, SWITCH, SimGpu, SimLink, SimMachine
+from tests.nvmlsim.machine import GPU, GPU_IS_LOST, SWITCH, SimGpu, SimLink, SimMachine
 
 TWO_SOCKETS = ("0-55,112-167", "56-111,168-223")
 
@@ -100,6 +100,8 @@ def answering(machine: SimMachine, **answers: str) -> SimMachine:
     return replace(machine, answers={key.replace("__", "/"): value for key, value in answers.items()})
 
 
+LOST_CALLS = ("nvmlDeviceGetTemperature/6/0", "nvmlDeviceGetPcieReplayCounter/6", "nvmlDeviceGetBAR1MemoryInfo/6")
+
 # The one finding that each of them is to give.
 BROKEN: dict[str, tuple[str, SimMachine]] = {
     "an A40 among L20s": ("gpu-mix", with_gpu(L20X10, 3, name="NVIDIA A40", capability=(8, 6))),
@@ -126,5 +128,6 @@ BROKEN: dict[str, tuple[str, SimMachine]] = {
         replace(A100X4, p2p={(2, 3): (5, 5, 5, 5, 5)} | {(0, 1): (0,) * 5}),
     ),
     "a small BAR": ("bar1-small", with_gpu(L20X10, 4, bar1_mib=256)),
+    "a GPU that fell off the bus": ("gpu-lost", replace(H100X8, answers=dict.fromkeys(LOST_CALLS, GPU_IS_LOST))),
     "a driver too old": ("driver-too-old", replace(L20X10, driver="520.61.05", cuda=11080)),
 }

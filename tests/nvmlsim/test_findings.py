@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.probe.run import probe_node
 from preflight.system.machine import Tree
-from tests.nvmlsim.machine import SimMachine
+from tests.nvmlsim.machine import HANG, SimMachine
 from tests.nvmlsim.machines import BROKEN, H100X8, HEALTHY, V100X4
 from tests.nvmlsim.simulate import simulate
 from tests.sysroot import answering
@@ -46,6 +47,32 @@ def test_a_broken_machine_gives_exactly_its_finding(what: str, tmp_path: Path) -
     check, machine = BROKEN[what]
     findings, skipped = judged(probed(machine, tmp_path))
     assert [finding.check for finding in findings] == [check]
+    assert [check for check in skipped if check.crashed] == []
+
+
+def gaps(node: NodeFacts) -> set[str]:
+    """Return the paths of what could not be read."""
+    return {gap["fact"] for gap in encode(node)["gaps"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "fact"),
+    [
+        ("nvmlDeviceGetUUID/3", "gpus[3].uuid"),
+        ("nvmlDeviceGetTemperature/0/0", "gpus[0].temperature_c"),
+        ("nvmlDeviceGetNvLinkState/3/4", "gpus[3].nvlinks[4].is_active"),
+        ("nvmlDeviceGetP2PStatus/0/7/4", "gpu_p2p[6].pci"),
+        ("nvmlDeviceGetGpuFabricInfoV/2", "gpus[2].fabric"),
+    ],
+)
+def test_a_library_that_hangs_in_one_call_costs_one_gap_and_at_most_5_s(call: str, fact: str, tmp_path: Path) -> None:
+    healthy = gaps(probed(H100X8, tmp_path / "healthy"))
+    start = time.monotonic()
+    node = probed(replace(H100X8, answers={call: HANG}), tmp_path / "hanging")
+    assert time.monotonic() - start < 5
+    assert gaps(node) - healthy == {fact}
+    findings, skipped = judged(node)
+    assert findings == ()
     assert [check for check in skipped if check.crashed] == []
 
 

@@ -28,5 +28,9 @@ def test_a_torch_without_uuids_is_held_to_the_bus_address() -> None:
         check_device(SimpleNamespace(**ADDRESS), UUID, "0000:1c:00.0")
 
 
+def test_without_an_address_to_compare_with_the_uuid_has_to_do() -> None:
+    check_device(SimpleNamespace(**ADDRESS), UUID, "")
+
+
 def test_a_torch_that_tells_neither_has_to_be_believed() -> None:
     check_device(SimpleNamespace(), UUID, BDF)
