@@ -12,6 +12,7 @@ from preflight.render.text import INDENT, Style, clean, heading, pairs, ranges, 
 UNKNOWN = "?"
 NONE = "-"
 BELOW = "below"  # what is odd about a GPU is too long for its row
+MOST_XIDS = 5
 NORMAL = frozenset({"idle", "applications_clocks", "sw_power_cap", "sync_boost", "display_clocks"})
 HEADERS = ("GPU", "bdf", "NUMA", "free", "PCIe", "NVLinks", "°C", "state")
 RIGHT = ("GPU", "NUMA", "free", "°C")
@@ -40,6 +41,16 @@ def gpu_section(node: NodeFacts, style: Style) -> list[str]:
 def _is_in_matrix(node: NodeFacts, titles: list[str]) -> bool:
     """Tell whether the matrix of the paths, which has a column for the NUMA node, shows all that a table would."""
     return isinstance(node.gpu_paths, tuple) and bool(node.gpu_paths) and {*titles} <= {"GPU", "NUMA"}
+
+
+def xid_section(node: NodeFacts, style: Style) -> list[str]:
+    """Return the newest lines of the kernel log in which the driver reports a failure."""
+    if isinstance(node.xid_lines, Gap) or not node.xid_lines:
+        return []
+    older = len(node.xid_lines) - MOST_XIDS
+    lines = heading("Xid errors in the kernel log", style)
+    lines += wrap(f"{older} older ones, then:", style.width, INDENT) if older > 0 else []
+    return lines + [part for each in node.xid_lines[-MOST_XIDS:] for part in wrap(clean(each), style.width, INDENT)]
 
 
 def _models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:

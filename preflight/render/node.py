@@ -21,7 +21,7 @@ from preflight.model.facts import (
     SystemFacts,
 )
 from preflight.model.units import size_text
-from preflight.render.gpus import gpu_section
+from preflight.render.gpus import gpu_section, xid_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, ranges, shorten, table, wrap
 from preflight.render.topology import topology_sections
 
@@ -50,6 +50,7 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     if not _are_listed(node):
         lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
     lines += gpu_section(node, style)
+    lines += xid_section(node, style)
     lines += topology_sections(node, style)
     software = _software(node)
     lines += [*heading("Software", style), *pairs(software, style.width)] if software else []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu import ComputeMode, GpuProcess, Mode, gpu_known_by
-from preflight.render.gpus import gpu_section
+from preflight.render.gpus import gpu_section, xid_section
 from preflight.render.text import Style, width_of
 from tests.facts import MIB, gpu_node, node
 from tests.gpus import NO_PAGES, PCIE, gpu, nvlink
@@ -71,6 +71,14 @@ def test_where_the_matrix_shows_all_that_is_known_there_is_no_table() -> None:
 @pytest.mark.parametrize("facts", [node(gpus=()), node()])
 def test_a_machine_without_gpus_says_so_in_one_line_at_most(facts: NodeFacts) -> None:
     assert page(facts).strip() in ("", "GPUs: none")
+
+
+def test_the_newest_xid_lines_are_shown_and_the_others_counted() -> None:
+    lines = tuple(f"NVRM: Xid (PCI:0000:1b:00): 79, number {i}" for i in range(7))
+    text = "\n".join(xid_section(gpu_node(1, xid_lines=lines), STYLE))
+    assert "2 older ones" in text
+    assert ["number 1" in text, "number 2" in text, "number 6" in text] == [False, True, True]
+    assert xid_section(gpu_node(1), STYLE) == []
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
