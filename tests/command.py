@@ -73,10 +73,15 @@ class Command:
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         """Start the command and return it; `prefix` is what runs it, such as `ip netns exec NAME`."""
-        defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        defaults: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
         return subprocess.Popen(
             [*options.pop("prefix", ()), self.python, "-m", "preflight", *arguments],
-            cwd=options.pop("cwd", self.cwd), env=self.environ(env), stdin=subprocess.DEVNULL, **defaults | options,
+            cwd=options.pop("cwd", self.cwd), env=self.environ(env), **defaults | options,
         )  # fmt: skip
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 100, **options: Any) -> Ran:

@@ -10,21 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from preflight.errors import MalformedInput
-from preflight.probe.topo_tail import Affinity, parse_tail
+from preflight.probe.topo_tail import Affinity, nvlink_end, parse_tail
 
 # Colours; a terminal's or a web page's rendering of the ESC byte is any of several characters, or is lost.
 ANSI = re.compile(r"(?:\x1b|\x9b|\ufffd|␛|\^\[|\\x1b|\\e|\\033)\[?[0-9;]*m|(?<![\w\[])\[[0-9;]{1,5}m|\[0m(?=\s|$)")
 QUOTE = re.compile(r"^(?: {0,3}> ?)+")
-INVISIBLE = str.maketrans({"\u00a0": " ", "\u3000": " ", "\ufeff": None, "\u200b": None, "\r": None})
+INVISIBLE = str.maketrans({"\u00a0": " ", "\u3000": " ", "\ufeff": None, "\u200b": None, "\r": None, "|": " "})
 
 DEVICE = r"GPU\d{1,4}|NIC\d{1,4}|mlx\d+_(?:bond_?)?\d+|[A-Za-z](?=[A-Za-z_.:-]*\d)[A-Za-z0-9_.:-]{0,40}"
 TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 TITLE = "|".join(r"\s*".join(title.replace(" ", "")) for title in TITLES)  # wrapped titles have blanks anywhere
 BREAKABLE = ("CPU", "NUMA", "GPU", "ID", "Affinity", "NIC", "mlx")
 HEADER_WORD = re.compile(rf"\s*(?:({TITLE})|({DEVICE}))")
-CELL = re.compile(r"\s*(NV\d{1,2}|X|PIX|PXB|PHB|NODE|SYS|SOC|C2C|NVB|N/A|OK|NS|CNS|GNS|TNS|DR|U)(?=[\sXNPSC\d]|$)")
+CELL = re.compile(r"\s*(NV\d{1,2}|(?:X|PIX|PXB|PHB|NODE|SYS|SOC|C2C|N/A|OK|NS|CNS|GNS|TNS|DR|U)(?=[\sXNPSC\d]|$))")
 ROW_NAME = re.compile(rf"\s*({DEVICE})(?=\s|$|X)")
 LEVEL = re.compile(r"NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
+RULE = re.compile(r"[\s:+=-]*[:+=-]{3}[\s:+=-]*")  # of a table in Markdown
 LEGEND = re.compile(r"\s*(?:NIC )?Legend\s*:?", re.IGNORECASE)
 LEGEND_NIC = re.compile(r"\s*(NIC\d+)\s*[:=]\s*(\S+)")
 GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\))?\s*")
@@ -126,7 +127,11 @@ def _gather(lines: Sequence[str], start: int) -> tuple[_Line, list[_Line], int]:
     i = start + 1
     while i < len(lines) and not LEGEND.match(lines[i]) and not lines[i].lstrip().startswith("```"):
         line = lines[i]
-        if _starts_row(line, known, bool(rows)):
+        if rows and is_header(line):
+            break  # a second matrix
+        if RULE.fullmatch(line):
+            pass
+        elif _starts_row(line, known, bool(rows)):
             current = _Line(i + 1, [line])
             rows.append(current)
         elif not line.strip():
@@ -201,8 +206,12 @@ def _parse_row(matrix: Matrix, text: str, number: int, header: str) -> tuple[Row
             what = f"{seen[0]!r} is no connection" if seen else "the row is cut"
             trouble = f"cell {len(cells) + 1} of {len(matrix.columns)}: {what}"
             break
-        cells.append(cell[1])
-        at = cell.end()
+        end = nvlink_end(text, cell.start(1) + 2) if cell[1].startswith("NV") else cell.end()
+        if end is None:
+            trouble = f"cell {len(cells) + 1} of {len(matrix.columns)}: the CPUs behind {cell[1]!r} run into it"
+            break
+        cells.append(text[cell.start(1) : end])
+        at = end
     if trouble and at == len(text.rstrip()) and cells and cells[-1].startswith("NV"):
         cells.pop()  # the text may be cut within the number: NV1 of NV18
     is_gpu = name[1].startswith("GPU")

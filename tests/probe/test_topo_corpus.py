@@ -133,3 +133,34 @@ def test_a_line_that_cannot_be_read_is_named(text_file: Path) -> None:
         assert 1 <= unread.line <= len(text.splitlines())
     levels = [path.level for path in known(facts.gpu_paths)] + [path.level for path in known(facts.nic_paths)]
     assert facts.unread_lines or not any(isinstance(level, Gap) for level in levels)
+
+
+def _run_together(text: str, column: int) -> str:
+    """Return the text as after a break at this column and the loss of the blanks around it, which pasting often does."""
+    lines = text.split("\n")
+    end = next((i for i, line in enumerate(lines) if "Legend" in line), len(lines))
+    for i, line in enumerate(line.expandtabs(8) for line in lines[:end]):
+        left, right = line[:column], line[column:]
+        lines[i] = left.rstrip() + right.lstrip() if left.endswith(" ") or right.startswith(" ") else line
+    return "\n".join(lines)
+
+
+def _told(facts: NodeFacts) -> dict[tuple[object, ...], object]:
+    told: dict[tuple[object, ...], object] = {}
+    told.update((("gpu", path.a, path.b), path.level) for path in known(facts.gpu_paths))
+    told.update((("nic", path.gpu, path.nic), path.level) for path in known(facts.nic_paths))
+    told.update((("cpus", gpu.nvml_index), gpu.cpu_affinity) for gpu in known(facts.gpus))
+    told.update((("node", gpu.nvml_index), gpu.numa_node) for gpu in known(facts.gpus))
+    return told
+
+
+def test_columns_that_run_together_anywhere_make_gaps_and_never_other_facts(text_file: Path) -> None:
+    text = text_file.read_text(encoding="utf-8", errors="replace")
+    whole = topology_facts(text)
+    if whole.unread_lines:
+        pytest.skip("the text as pasted is damaged already")
+    width = max(len(line.expandtabs(8)) for line in text.split("\n"))
+    for column in range(12, width, max(1, width // 12)):
+        told = _told(topology_facts(_run_together(text, column)))
+        for what, value in _told(whole).items():
+            assert isinstance(told[what], Gap) or told[what] == value, (column, what)
