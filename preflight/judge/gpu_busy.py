@@ -46,14 +46,20 @@ def _finding(node: NodeFacts, gpu: Gpu) -> Finding:
         severity=Severity.WARN,
         subject=subject(node, gpu),
         problem=f"in use before preflight started ({told}; {load} % busy): no speed is judged",
-        fix=f"end it (`kill {processes[0].pid}`), wait for it, or choose free GPUs with --gpus"
-        if processes
-        else "find who uses it (`nvidia-smi`, in a container ask the host), wait, or choose free GPUs with --gpus",
+        fix=_fix(processes),
         evidence=(
             Evidence("processes", told, "nvmlDeviceGetComputeRunningProcesses"),
             Evidence("utilisation", f"{load} %", "nvmlDeviceGetUtilizationRates"),
         ),
     )
+
+
+def _fix(processes: tuple[GpuProcess, ...]) -> str:
+    mine = " ".join(str(process.pid) for process in processes if process.is_ours is True)
+    if mine and all(process.is_ours is True for process in processes):
+        return f"end what is left of yours (`kill {mine}`), wait for it, or choose free GPUs with --gpus"
+    who = "ask whose it is" if processes else "find who uses it (`nvidia-smi`, in a container ask the host)"
+    return f"{who}, wait until it ends, or choose free GPUs with --gpus"
 
 
 def _told(process: GpuProcess) -> str:

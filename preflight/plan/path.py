@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.errors import UsageError
-from preflight.model.facts import DeviceNodes, Gap, Gpu, NodeFacts, SoftwareFacts, TorchFacts, known
+from preflight.model.facts import DeviceNodes, Gap, Gpu, NodeFacts, SoftwareFacts, TorchFacts
 from preflight.plan.gpu_set import choose_gpus
 
 CPU_RANKS = 2
@@ -46,9 +46,9 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
     if not has_nvidia_hardware(node):
         asked = f"--gpus {gpus}" if gpus is not None else "--backend nccl"
         raise UsageError(f"{asked}: this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*)")
-    blocked = why_blocked(node)
-    chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus), node)
-    blocked = blocked or why_unpinnable(chosen)
+    # A request that names what is not there is wrong whatever else stands in its way.
+    chosen = choose_gpus(gpus, visible, node.gpus, node) if isinstance(node.gpus, tuple) and node.gpus else ()
+    blocked = why_blocked(node) or why_unpinnable(chosen)
     chosen = () if blocked else chosen
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")

@@ -31,7 +31,13 @@ def test_a_process_is_named_with_its_owner_and_memory() -> None:
 
 def test_a_process_of_the_same_user_is_called_yours() -> None:
     mine = GpuProcess(7, Gap("not told"), Gap("hidden"), 1000, is_ours=True)
-    assert "pid 7 of yours" in only(on_gpus(CHECK, gpu_node(1, gpus=(gpu(0, processes=(mine,)),)))).problem
+    finding = only(on_gpus(CHECK, gpu_node(1, gpus=(gpu(0, processes=(mine,)),))))
+    assert "pid 7 of yours" in finding.problem
+    assert "kill 7" in finding.fix
+
+
+def test_nobody_is_told_to_end_what_belongs_to_others() -> None:
+    assert "kill" not in only(on_gpus(CHECK, gpu_node(1, gpus=(gpu(0, processes=(FOREIGN,)),)))).fix
 
 
 def test_work_without_a_visible_process_is_found_by_utilisation() -> None:
