@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
@@ -129,6 +129,7 @@ JSON = st.recursive(
 QUESTIONS = st.sampled_from(["nvml", "interfaces", "rlimits", "software", "uname", "shm_mapped", "environment", "home"])
 
 
+@settings(max_examples=50, deadline=None)  # each example probes, in processes of their own
 @given(st.dictionaries(QUESTIONS, JSON, max_size=4))
 def test_a_capture_with_wrong_answers_gives_gaps_or_is_refused(answers: dict[str, object]) -> None:
     reads = {"ask": {question: {"value": value} for question, value in answers.items()}}

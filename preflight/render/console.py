@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from preflight.model.advice import Advice
 from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
-from preflight.plan.expected import Expected
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
 
 WORDS = {
     Verdict.READY: ("READY", "green"),

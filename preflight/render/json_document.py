@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.report import SCHEMA_VERSION
-from preflight.plan.expected import Expected
 from preflight.plan.gpu_advice import GpuSetAdvice
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
 
 
 def render_json(record: object) -> str:
@@ -36,7 +38,7 @@ def render_probe_json(
             "schema_version": SCHEMA_VERSION,
             "nodes": [facts],
             "gpu_set": None if gpu_set is None else _without_gaps(gpu_set),
-            "expected": _without_gaps(expected) if isinstance(expected, Expected) else None,
+            "expected": None if expected is None or isinstance(expected, Gap) else _without_gaps(expected),
             "findings": [_without_gaps(finding) for finding in findings],
             "skipped_checks": [_without_gaps(check) for check in skipped],
             GAPS: gaps,

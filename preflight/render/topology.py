@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts
 from preflight.model.units import rate_text, size_text
-from preflight.plan.expected import Expected
 from preflight.plan.gpu_advice import ONE, Crossing, GpuSetAdvice
 from preflight.render.text import INDENT, Style, clean, heading, ranges, shorten, table, width_of, wrap
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
 
 UNKNOWN = "?"
 SELF = "X"

@@ -136,7 +136,7 @@ def test_a_line_that_cannot_be_read_is_named(text_file: Path) -> None:
 
 
 def _run_together(text: str, column: int) -> str:
-    """Return the text as after a break at this column and the loss of the blanks around it, which pasting often does."""
+    """Return the text as after a break at this column and the loss of the blanks around it: pasting does that."""
     lines = text.split("\n")
     end = next((i for i, line in enumerate(lines) if "Legend" in line), len(lines))
     for i, line in enumerate(line.expandtabs(8) for line in lines[:end]):
