@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from preflight.errors import UnreadableFact
 from preflight.judge.check import Case, NodeCheck
 from preflight.judge.chosen import is_chosen
 from preflight.judge.gpu_driver import NVIDIA, bound_drivers
@@ -14,6 +15,8 @@ from preflight.model.finding import Blame, Evidence, Finding, Severity
 
 SET_ASIDE = "vfio-pci"  # an administrator gave the device to a virtual machine
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+UNASKED = "not asked"  # nothing was learnt of it, where waking the GPUs before it took all the time
+NOT_OURS = "NVMLError_NoPermission"  # a cgroup keeps it for others
 IS_LOST = "NVMLError_GpuIsLost"
 FIX = (
     "`dmesg | grep -iE 'xid|fallen off'` names the cause; `nvidia-smi --gpu-reset -i N`, else reboot, else reseat or "
@@ -32,8 +35,13 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
         if not node.gpus and NVIDIA not in bound_drivers(node):
             return
         expected, where = sum(d.driver != SET_ASIDE for d in pci_devices(node)), "on the PCI bus"
+    unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
+    expected -= sum(each.reason.startswith(NOT_OURS) for each in unread)
     if len(node.gpus) >= expected:
         return
+    unasked = [each for each in unread if each.reason.startswith(UNASKED)]
+    if unasked and len(node.gpus) + len(unasked) >= expected:
+        raise UnreadableFact(f"GPU {unasked[0].nvml_index}: {unasked[0].reason}")
     is_subset = not is_contained(node) and _is_allotted(node, node.gpus)
     yield Finding(
         check=CHECK.name,

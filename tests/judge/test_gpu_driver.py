@@ -83,3 +83,8 @@ def test_a_lost_device_in_a_container_is_still_the_hosts_fault() -> None:
 
 def test_an_nvml_that_lists_gpus_but_not_its_version_is_a_warning() -> None:
     assert only(on_gpus(CHECK, gpu_node(driver=Gap("Unknown Error")))).severity is Severity.WARN
+
+
+def test_a_driver_that_hangs_may_only_be_waking_its_gpus() -> None:
+    hanging = Gap("no answer within 4.3 s: the call hangs")
+    assert "nvidia-smi -pm 1" in only(on_gpus(CHECK, gpu_node(driver=hanging, gpus=hanging))).fix
