@@ -250,8 +250,7 @@ def _survey(gpus: str | None, sysroot: str | None, topo: str | None, capture_fil
         return survey.survey_topology(read_input(topo), gpus)
     if capture_file:
         return survey.survey_capture(read_input(capture_file), gpus)
-    visible = None if sysroot else os.environ.get("CUDA_VISIBLE_DEVICES")
-    return survey.survey_machine(_machine(sysroot), gpus, visible)
+    return survey.survey_machine(_machine(sysroot), gpus)
 
 
 def _machine(sysroot: str | None) -> Machine:

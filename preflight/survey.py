@@ -12,7 +12,7 @@ from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.gpu import gpu_known_by
 from preflight.plan.gpu_advice import GpuSetAdvice, advise_gpus
-from preflight.plan.gpu_set import choose_gpus
+from preflight.plan.gpu_set import choose_gpus, inherited_visible
 from preflight.plan.path import has_nvidia_hardware
 from preflight.probe.run import Capture, probe_node
 from preflight.system.machine import Machine
@@ -34,17 +34,17 @@ class Survey:
     expected: Expected | Gap | None = None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
 
 
-def survey_machine(machine: Machine, gpus: str | None = None, visible: str | None = None) -> Survey:
+def survey_machine(machine: Machine, gpus: str | None = None) -> Survey:
     """Probe a machine. Must be called from a process with a single thread, since it forks."""
     node, _ = probe_node(machine, meanwhile=all_checks)
-    return survey(node, gpus, visible)
+    return survey(node, gpus)
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
     """Read a pasted `nvidia-smi topo -m`; MalformedInput where the text is none."""
     from preflight.probe.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
-    return survey(topology_facts(text), gpus, None)
+    return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None) -> Survey:
@@ -53,7 +53,7 @@ def survey_capture(text: str, gpus: str | None = None) -> Survey:
 
     replay, silent = open_capture(text)
     node, _ = probe_node(replay, silent=silent)
-    return survey(node, gpus, None)
+    return survey(node, gpus)
 
 
 def capture(machine: Machine) -> str:
@@ -65,9 +65,9 @@ def capture(machine: Machine) -> str:
     return capture_document(reads)
 
 
-def survey(node: NodeFacts, gpus: str | None, visible: str | None) -> Survey:
+def survey(node: NodeFacts, gpus: str | None) -> Survey:
     """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
-    chosen = chosen_gpus(node, gpus, visible)
+    chosen = chosen_gpus(node, gpus)
     case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
     findings, skipped = run_checks(all_checks(), case)
     if gpus is None:
@@ -75,12 +75,12 @@ def survey(node: NodeFacts, gpus: str | None, visible: str | None) -> Survey:
     return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen))
 
 
-def chosen_gpus(node: NodeFacts, gpus: str | None, visible: str | None) -> tuple[int, ...]:
+def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
     """Return the numbers of the GPUs to look at: NVML's, or on a tree without NVML the places in bus order."""
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
-    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed, node))
+    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, inherited_visible(node), listed, node))
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
 
-from preflight.model.facts import NodeFacts
+from preflight.model.facts import Gap, NodeFacts
+from preflight.plan.gpu_set import inherited_visible, visible_gpus
 from preflight.plan.seats import BELOW_SWITCH, NVLINK, PCIE, Seats, cost, domains, islands, seats_of, switches
 
 MOST_SETS = 20_000  # tried one by one; of larger machines each GPU's best neighbours are tried
@@ -61,12 +62,15 @@ class GpuSetAdvice:
     reason: str
 
 
-def advise_gpus(node: NodeFacts, gpus: Sequence[int], allowed: Sequence[int] | None = None) -> GpuSetAdvice:
+def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
     """Return what to know about a set of GPUs; UnreadableFact where nothing tells how they are connected.
 
-    `allowed` are the GPUs that may be proposed; among them only free ones and the chosen ones are.
+    Only free GPUs and the chosen ones are proposed, and none that CUDA_VISIBLE_DEVICES hides: a scheduler gave it.
     """
     seats = seats_of(node)
+    listed = () if isinstance(node.gpus, Gap) else node.gpus
+    visible = inherited_visible(node)
+    allowed = None if visible is None else [gpu.nvml_index for gpu in visible_gpus(visible, listed)]
     pool = [gpu for gpu, seat in seats.by_gpu.items() if gpu in gpus or (seat.is_free and _may(gpu, allowed))]
     mine = _score(seats, gpus)
     best = min(_sets(seats, pool, len(gpus)), key=lambda each: (*_score(seats, each), *_order(each, gpus)))

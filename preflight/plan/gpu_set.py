@@ -99,6 +99,12 @@ def _uuid(gpu: Gpu) -> str:
     return "" if isinstance(gpu.uuid, Gap) else gpu.uuid
 
 
+def inherited_visible(node: NodeFacts) -> str | None:
+    """Return the inherited CUDA_VISIBLE_DEVICES, None where it is not set or not known."""
+    variables = () if isinstance(node.environment, Gap) else node.environment
+    return next((each.value for each in variables if each.name == "CUDA_VISIBLE_DEVICES"), None)
+
+
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """Return what CUDA would see: unset is all, empty is none, and an invalid entry cuts the list there (facts 6.4)."""
     if visible is None:

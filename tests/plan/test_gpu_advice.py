@@ -10,7 +10,7 @@ from preflight.model.facts import GpuPath, NodeFacts, known
 from preflight.model.gpu import GpuProcess, Mode
 from preflight.plan.gpu_advice import Boundary, advise_gpus
 from preflight.plan.seats import cost
-from tests.facts import gpu_node
+from tests.facts import env, gpu_node
 
 LEVELS = ["NV18", "NV12", "NV4", "NV1", "PIX", "PXB", "PHB", "NODE", "SYS"]
 
@@ -51,7 +51,8 @@ def test_a_gpu_in_mig_mode_or_hidden_is_not_proposed() -> None:
     node = _islands(6, 2, "NV4", "SYS")
     mig = tuple(replace(gpu, mig_mode=Mode.ENABLED) if gpu.nvml_index == 0 else gpu for gpu in known(node.gpus))
     assert advise_gpus(replace(node, gpus=mig), (1, 2)).better == (2, 3)
-    assert advise_gpus(node, (1, 4), allowed=(1, 2, 3, 4)).better == (2, 3)
+    given = replace(node, environment=env(CUDA_VISIBLE_DEVICES="1,2,3,4"))
+    assert advise_gpus(given, (1, 4)).better == (2, 3)
 
 
 def test_two_models_in_a_set_are_said_and_left_if_possible() -> None:
