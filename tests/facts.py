@@ -129,9 +129,8 @@ def laptop(**overrides: Any) -> NodeFacts:
     """Return a healthy laptop: wifi, an unplugged cable, an idle docker bridge, no GPU."""
     wifi = netif("wlp3s0", index=3, kind=NetifKind.WIFI, speed_mbit_s=Gap("no speed"), addresses=("192.168.1.20",))
     unplugged = netif("enp2s0", has_carrier=False, addresses=(), gateways=())
-    docker = netif(
-        "docker0", index=4, kind=NetifKind.CONTAINER, has_carrier=False, addresses=("172.17.0.1",), gateways=()
-    )
+    idle = {"has_carrier": False, "addresses": ("172.17.0.1",), "gateways": ()}
+    docker = netif("docker0", index=4, kind=NetifKind.CONTAINER, **idle)
     made = node(host="laptop", netifs=(LO, unplugged, wifi, docker), shm=shm(8 * GIB), system=system(cpu_count=8))
     return replace(made, name_resolution=NameResolution("laptop", ("127.0.1.1", "192.168.1.20")), **overrides)
 
