@@ -54,7 +54,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
             continue
         if not empty and width_of(line) + 1 + width_of(word) > width:
             lines, line, empty = [*lines, line], rest, True
-        pieces = _cut(word, max(1, width - width_of(line))) if empty else [word]
+        pieces = _cut(word, max(1, width - max(width_of(line), width_of(rest)))) if empty else [word]
         for i, piece in enumerate(pieces):
             if i:
                 lines, line = [*lines, line], rest
