@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from preflight import __version__
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
+from preflight.judge.gpu_busy import why_disturbed
 from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
+from preflight.model.advice import Advice
 from preflight.model.collective import Collective
-from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
-from preflight.model.trial import Candidate, LeftOut
+from preflight.model.trial import Candidate, LeftOut, without_speeds
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
-from preflight.plan.path import Path, choose_path, has_nvidia_hardware
+from preflight.plan.gpu_set import closed_gpus
+from preflight.plan.path import Path, choose_path
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
+from preflight.recommend.gpu_env import VISIBLE, gpu_env
 from preflight.system.machine import Machine
 
 # Before the deadline: the conductor ends its step, then the launcher everything, then the report is written.
@@ -83,15 +86,6 @@ class _Run:
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""
         return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
-
-
-def probe(
-    machine: Machine, process: Machine | None = None
-) -> tuple[NodeFacts, tuple[Finding, ...], tuple[SkippedCheck, ...]]:
-    """Return the node's facts and what they alone tell; needs neither torch nor a launch."""
-    node, _ = probe_node(machine, process)
-    case = Case(nodes=(node,), trials=(), backend="nccl", world_size=0, wants_gpus=has_nvidia_hardware(node))
-    return node, *run_checks(all_checks(), case)
 
 
 def check(
@@ -162,7 +156,8 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         world_size=path.world_size,
         backend=path.backend,
         backend_module=path.backend_module,
-        gpu_uuids=tuple(gpu.uuid for gpu in path.gpus),
+        gpu_uuids=tuple(known(gpu.uuid) for gpu in path.gpus),
+        gpu_bdfs=tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in path.gpus),
         inherited=run.inherited,
         candidates=candidates,
         screen_all=request.profile is not Profile.QUICK,
@@ -180,20 +175,34 @@ def _free_bytes_per_rank(run: _Run) -> int:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)
     system = run.node.system
-    known = (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
-    free_bytes = min((value for value in known if isinstance(value, int)), default=GIB)
+    limits = (
+        (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
+    )
+    free_bytes = min((value for value in limits if isinstance(value, int)), default=GIB)
     return int(free_bytes * CPU_MEMORY_SHARE / run.path.world_size)
+
+
+def _with_gpus(run: _Run, advice: Advice) -> Advice:
+    listed = run.node.gpus if isinstance(run.node.gpus, tuple) else ()
+    pinned = gpu_env(
+        run.request.gpus is not None, run.environ.get(VISIBLE), run.path.gpus, listed, bool(closed_gpus(run.node))
+    )
+    uuids = tuple(known(gpu.uuid) for gpu in run.path.gpus) if pinned else ()
+    return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
 def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
-    trials = tuple(with_cause(trial) for trial in launched.trials)
-    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus)
+    disturbed = why_disturbed(path.gpus)
+    tried = (with_cause(trial) for trial in launched.trials)
+    trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
+    chosen = tuple(gpu.nvml_index for gpu in path.gpus)
+    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
     findings, skipped = run_checks(all_checks(), case)
-    comparisons = tuple(compare(duel) for duel in launched.duels)
+    comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
-    advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus)
+    advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))
     problems = (launched.problem,) if launched.problem else ()
     decision = decide(
         case, findings, skipped, trials, advice, problems,

@@ -183,6 +183,7 @@ def trial_spec(run_dir: str, count: int) -> RunSpec:
         backend="gloo",
         backend_module="",
         gpu_uuids=(),
+        gpu_bdfs=(),
         inherited=(),
         candidates=tuple(Candidate(f"trial {i}", (), "", Scope.ANYWHERE) for i in range(count)),
         screen_all=True,

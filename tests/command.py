@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 SIMNCCL = Path(__file__).resolve().parent / "simnccl"
+# This tree's preflight, also where another one is installed.
+OWN_PATH = os.pathsep.join((str(SIMNCCL.parent.parent), str(SIMNCCL)))
 SHM = Path("/dev/shm")
 
 
@@ -66,15 +68,20 @@ class Command:
         inherited = {
             k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS"))
         }
-        own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": str(SIMNCCL)}
+        own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": OWN_PATH}
         return inherited | own | dict(env or {})
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         """Start the command and return it; `prefix` is what runs it, such as `ip netns exec NAME`."""
-        defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        defaults: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
         return subprocess.Popen(
             [*options.pop("prefix", ()), self.python, "-m", "preflight", *arguments],
-            cwd=options.pop("cwd", self.cwd), env=self.environ(env), stdin=subprocess.DEVNULL, **defaults | options,
+            cwd=options.pop("cwd", self.cwd), env=self.environ(env), **defaults | options,
         )  # fmt: skip
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 100, **options: Any) -> Ran:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from statistics import median
 from typing import Any
 
@@ -15,7 +16,7 @@ from preflight.model.facts import (
     DriverFacts,
     EnvVar,
     Gap,
-    Gpu,
+    GpuPath,
     Limit,
     LimitFacts,
     NameResolution,
@@ -31,7 +32,9 @@ from preflight.model.facts import (
     known,
 )
 from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.hca import RdmaFacts
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, RankEnd, RankTime, Scope, TrialResult
+from tests.gpus import bdf, gpu, gpu_p2p
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -105,11 +108,19 @@ def node(**overrides: Any) -> NodeFacts:
         device_nodes=DeviceNodes((), Gap("the nvidia module is not loaded")),
         driver=NO_NVML,
         gpus=NO_NVML,
+        gpu_paths=NO_NVML,
+        gpu_p2p=NO_NVML,
+        xid_lines=(),
         numa_nodes=(NumaNode(0, tuple(range(32)), 256 * GIB, (10,)),),
         netifs=(LO, netif()),
         software=SoftwareFacts("3.11.7", "0.1.0", TORCH),
         environment=(),
         nccl_conf=(),
+        pci=(),
+        nics=(),
+        nic_paths=(),
+        hca_ports=(),
+        rdma=RdmaFacts((), (), Gap("no peermem module is loaded"), Gap("the nvidia module is not loaded")),
     )
     return replace(made, **overrides)
 
@@ -118,21 +129,10 @@ def laptop(**overrides: Any) -> NodeFacts:
     """Return a healthy laptop: wifi, an unplugged cable, an idle docker bridge, no GPU."""
     wifi = netif("wlp3s0", index=3, kind=NetifKind.WIFI, speed_mbit_s=Gap("no speed"), addresses=("192.168.1.20",))
     unplugged = netif("enp2s0", has_carrier=False, addresses=(), gateways=())
-    docker = netif(
-        "docker0", index=4, kind=NetifKind.CONTAINER, has_carrier=False, addresses=("172.17.0.1",), gateways=()
-    )
+    idle = {"has_carrier": False, "addresses": ("172.17.0.1",), "gateways": ()}
+    docker = netif("docker0", index=4, kind=NetifKind.CONTAINER, **idle)
     made = node(host="laptop", netifs=(LO, unplugged, wifi, docker), shm=shm(8 * GIB), system=system(cpu_count=8))
     return replace(made, name_resolution=NameResolution("laptop", ("127.0.1.1", "192.168.1.20")), **overrides)
-
-
-def bdf(index: int) -> str:
-    """Return the bus id of the GPU with this index."""
-    return f"0000:{0x10 + index:02x}:00.0"
-
-
-def gpu(index: int) -> Gpu:
-    """Return an idle H100."""
-    return Gpu(index, f"GPU-{index:08d}", bdf(index), "NVIDIA H100 80GB HBM3", 80 * GIB, 79 * GIB)
 
 
 def gpu_node(count: int = 2, **overrides: Any) -> NodeFacts:
@@ -145,6 +145,8 @@ def gpu_node(count: int = 2, **overrides: Any) -> NodeFacts:
         device_nodes=DeviceNodes(("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(count))), "580.95.05"),
         driver=DriverFacts("580.95.05", "13.0"),
         gpus=tuple(gpu(i) for i in range(count)),
+        gpu_paths=tuple(GpuPath(a, b, "NV18") for a, b in combinations(range(count), 2)),
+        gpu_p2p=tuple(gpu_p2p(a, b) for a, b in combinations(range(count), 2)),
         software=SoftwareFacts("3.11.7", "0.1.0", torch),
     )
     return replace(made, **overrides)

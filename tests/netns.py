@@ -80,7 +80,7 @@ def make_netns_with_dead_name_server() -> Iterator[Netns]:
     """Make a namespace with an interface and a name server whose address swallows every packet."""
     with make_netns(name_server=BLACKHOLE) as namespace:
         namespace.add_interface("eth0", "10.77.0.1/24")
-        # A blackhole route refuses at once (EINVAL); a neighbour that nobody is takes the packets and stays silent.
+        # A blackhole route would refuse at once (EINVAL); a neighbour that nobody is takes packets and stays silent.
         namespace.ip("neigh", "add", "10.77.0.2", "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
         namespace.ip("route", "add", "default", "via", "10.77.0.2")
         yield namespace

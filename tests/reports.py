@@ -25,6 +25,7 @@ from preflight.model.facts import (
     SystemFacts,
     TorchFacts,
 )
+from preflight.model.hca import RdmaFacts
 from preflight.model.report import SCHEMA_VERSION, Report, Verdict
 from preflight.model.run import Duel, DuelTurn
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, Scope, TrialResult
@@ -59,11 +60,19 @@ def node_facts(**changes: Any) -> NodeFacts:
         device_nodes=DeviceNodes((), Gap("/proc/driver/nvidia/version: not there")),
         driver=DriverFacts(NO_NVML, NO_NVML),
         gpus=NO_NVML,
+        gpu_paths=NO_NVML,
+        gpu_p2p=NO_NVML,
+        xid_lines=(),
         numa_nodes=(NumaNode(0, (0, 1, 2, 3), 16 << 30, (10,)),),
         netifs=(netif("lo", 1, NetifKind.LOOPBACK, ("127.0.0.1",)), netif("eth0", 2, NetifKind.VETH, ("10.0.0.7",))),
         software=SoftwareFacts("3.11.9", "0.1.0", TorchFacts("2.13.0+cpu", Gap("a CPU build"), NO_NVML, "/v/torch")),
         environment=(),
         nccl_conf=(),
+        pci=(),
+        nics=(),
+        nic_paths=(),
+        hca_ports=(),
+        rdma=RdmaFacts((), (), NO_NVML, NO_NVML),
     )
     return dataclasses.replace(facts, **changes)
 

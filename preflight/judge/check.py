@@ -23,6 +23,7 @@ class Case:
     backend: str
     world_size: int  # asked for; 0 for `probe`
     wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
+    gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ..
     for check in checks:
         for subject, judge in _calls(check, case):
             try:
-                findings.extend(judge())
+                findings += judge()  # an iterator: what it found before a fact was missing stands
             except UnreadableFact as error:
                 skipped.append(SkippedCheck(check.name, check.blame, f"{subject}{error}", crashed=False))
             except Exception as error:  # noqa: BLE001  one check's defect must not end the others
@@ -84,14 +85,10 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ..
     return tuple(findings), tuple(skipped)
 
 
-def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], list[Finding]]]]:
+def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
     match check:
         case RunCheck():
-            yield "", lambda: list(check.judge(case))
+            yield "", partial(check.judge, case)
         case NodeCheck():
             for node in case.nodes:
-                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(_judged, check, node, case)
-
-
-def _judged(check: NodeCheck, node: NodeFacts, case: Case) -> list[Finding]:
-    return list(check.judge(node, case))
+                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, case)

@@ -12,6 +12,7 @@ from preflight.model.finding import Blame, Evidence, Finding, Severity
 
 NVIDIA = "nvidia"
 NO_LIBRARY = re.compile(r"libnvidia-ml|library", re.IGNORECASE)
+HANGS = re.compile(r"\bhangs\b")
 MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 
 
@@ -87,7 +88,10 @@ def _fix(node: NodeFacts, reason: str) -> str:
         return "`modprobe nvidia`; where that fails `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
     if NO_LIBRARY.search(reason):
         return "install libnvidia-ml.so.1 of the driver; in a container `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
-    return "`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; where these show a lost GPU, reset it or reboot the node"
+    waking = ", where it only wakes its GPUs slowly `nvidia-smi -pm 1` and try again" if HANGS.search(reason) else ""
+    return (
+        f"`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; where these show a lost GPU, reset it or reboot the node{waking}"
+    )
 
 
 def _devices(node: NodeFacts) -> str:

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from preflight.judge.check import Case, NodeCheck
+from preflight.judge.fabric import carries_traffic
 from preflight.judge.hardware import is_contained, owner
 from preflight.judge.symptoms import MEMLOCK_TEXTS, seen
 from preflight.judge.wording import size_text
 from preflight.judge.workaround import proven_severity
-from preflight.model.facts import Gap, Limit, Netif, NetifKind, NodeFacts, known
+from preflight.model.facts import Gap, Limit, Netif, NetifKind, Nic, NodeFacts, known
 from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.hca import NicKind
 
 LOW_BYTES = 1 << 30  # NCCL registers some hundreds of MiB per rank with many peers; unlimited is what NVIDIA asks for
 
 
 def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
-    """Yield a FAIL where a trial failed from it, a WARN beside an IPoIB interface, an INFO on other GPU nodes."""
+    """Yield a FAIL where a trial failed from it, a WARN beside an RDMA adapter, an INFO on other GPU nodes."""
     memlock = known(node.limits).memlock_bytes
     proofs = seen(case, MEMLOCK_TEXTS)
     if isinstance(memlock, Limit) or memlock >= LOW_BYTES or not (case.wants_gpus or proofs):
         return
-    ipoib = _ipoib(node)
+    adapters = (*(netif.name for netif in _ipoib(node)), *(nic.name for nic in _rdma(node)))
     if proofs:
         severity, told = proven_severity(case), "a trial failed because memory could not be locked for RDMA"
-    elif ipoib:
-        severity, told = Severity.WARN, f"RDMA over {ipoib[0].name}'s adapter needs more locked memory than is allowed"
+    elif adapters:
+        severity, told = Severity.WARN, f"RDMA over {adapters[0]} needs more locked memory than is allowed"
     else:
         severity, told = Severity.INFO, "too little for InfiniBand or RoCE; sockets, NVLink and /dev/shm don't need it"
     yield Finding(
@@ -37,7 +39,7 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
         fix=_fix(node),
         evidence=(
             Evidence("RLIMIT_MEMLOCK", size_text(memlock), "getrlimit"),
-            *(Evidence("IPoIB interface", netif.name, "/sys/class/net") for netif in ipoib),
+            *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),
             *(proof.evidence() for proof in proofs),
         ),
     )
@@ -47,6 +49,13 @@ def _ipoib(node: NodeFacts) -> tuple[Netif, ...]:
     if isinstance(node.netifs, Gap):
         return ()
     return tuple(netif for netif in node.netifs if netif.kind is NetifKind.IPOIB and netif.is_up)
+
+
+def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
+    """Return the adapters that NCCL would use: EFA too, which registers memory as the others do."""
+    if isinstance(node.nics, Gap) or isinstance(node.hca_ports, Gap):
+        return ()
+    return tuple(nic for nic in node.nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
 
 
 def _fix(node: NodeFacts) -> str:
@@ -62,7 +71,7 @@ CHECK = NodeCheck(
     name="memlock",
     promise="the locked-memory limit does not stand in RDMA's way",
     blame=Blame.HOST,
-    reads=("limits", "netifs", "system"),
-    blind_to="HCAs: it knows RDMA adapters only by an IPoIB interface; a RoCE adapter looks like plain Ethernet to it",
+    reads=("limits", "netifs", "nics", "hca_ports", "system"),
+    blind_to="what a job's own service manager sets; adapters that /sys does not show",
     judge=judge,
 )

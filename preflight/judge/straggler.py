@@ -10,6 +10,7 @@ from preflight.judge.check import Case, RunCheck
 from preflight.judge.wording import size_text
 from preflight.judge.workaround import default_trial, works
 from preflight.model.collective import Collective
+from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import CollectiveResult, TrialResult
 
@@ -83,7 +84,11 @@ def _trial_to_judge(trials: tuple[TrialResult, ...]) -> TrialResult | None:
     if default is not None and works(default):
         return default
     working = [trial for trial in trials if works(trial) and trial.results]
-    return max(working, key=lambda t: max(r.busbw_gb_s for r in t.results), default=None)
+    return max(working, key=lambda t: max(_busbw_gb_s(r) for r in t.results), default=None)
+
+
+def _busbw_gb_s(result: CollectiveResult) -> float:
+    return 0.0 if isinstance(result.busbw_gb_s, Gap) else result.busbw_gb_s
 
 
 def _latest(result: CollectiveResult) -> Late | None:

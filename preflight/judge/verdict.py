@@ -16,6 +16,7 @@ from preflight.model.trial import AS_IS, Outcome, TrialResult
 
 EXIT_CODES = {Verdict.READY: 0, Verdict.READY_WITH_ENV: 0, Verdict.NOT_READY: 1, Verdict.UNKNOWN: 3}
 NODE_EXIT_CODES = {NodeVerdict.ACCEPT: 0, NodeVerdict.REJECT: 1, NodeVerdict.UNKNOWN: 3}
+LEAVES_OPEN = frozenset({"gpu-busy"})  # what was measured beside another job says nothing of the node
 # With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
 WORKED_ROUND = frozenset({"trial-failed", "data-verified"})
 
@@ -137,8 +138,10 @@ def _for_the_node(
     against = [finding for finding in judged if finding.blame in REJECTS_A_NODE]
     if against:
         return NodeVerdict.REJECT, _worst(against)
-    if judged:
-        return NodeVerdict.UNKNOWN, f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node"
+    disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
+    if disturbed or judged:
+        told = f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node" if judged else ""
+        return NodeVerdict.UNKNOWN, told or f"{_worst(disturbed)}; try again when it is free"
     if answer.verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
         return NodeVerdict.UNKNOWN, answer.told
     unseen = [check for check in skipped if check.crashed or check.blame in REJECTS_A_NODE]

@@ -23,3 +23,4 @@ class Advice:
     init_timeout_s: int | Gap
     gpus: tuple[str, ...]  # uuids, where `--gpus` named a strict subset
     reason: str  # one sentence: why this, or why nothing
+    gpu_env: tuple[tuple[str, str], ...] = ()  # gives the job these GPUs; no trial earned it

@@ -7,15 +7,12 @@ from enum import Enum
 from typing import TypeVar
 
 from preflight.errors import UnreadableFact
+from preflight.model.gap import Gap
+from preflight.model.gpu import DriverFacts, Gpu, GpuP2p, GpuPath
+from preflight.model.hca import HcaPort, Nic, NicPath, RdmaFacts, UnreadLine
+from preflight.model.pci import PciDevice
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A fact that could not be read. In JSON the value is null and `gaps[]` names its path and reason."""
-
-    reason: str
 
 
 class Limit(Enum):
@@ -113,7 +110,7 @@ class NumaNode:
     """One NUMA node: its CPUs, memory and distances to all nodes in id order."""
 
     id: int
-    cpus: tuple[int, ...]
+    cpus: tuple[int, ...] | Gap
     memory_bytes: int | Gap
     distances: tuple[int, ...] | Gap
 
@@ -188,35 +185,6 @@ class NcclConfEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as NVML lists it."""
-
-    nvml_index: int
-    uuid: str
-    bdf: str
-    name: str | Gap
-    memory_total_bytes: int | Gap
-    memory_free_bytes: int | Gap
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadableGpu:
-    """A GPU that NVML counts but does not identify: lost, or not for this process."""
-
-    nvml_index: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DriverFacts:
-    """The NVIDIA driver as NVML reports it."""
-
-    version: str | Gap
-    cuda: str | Gap  # newest CUDA that the driver supports
-    unreadable_gpus: tuple[UnreadableGpu, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """Everything that was read of one node."""
 
@@ -229,8 +197,17 @@ class NodeFacts:
     device_nodes: DeviceNodes | Gap
     driver: DriverFacts | Gap
     gpus: tuple[Gpu, ...] | Gap
+    gpu_paths: tuple[GpuPath, ...] | Gap
+    gpu_p2p: tuple[GpuP2p, ...] | Gap
+    xid_lines: tuple[str, ...] | Gap  # "NVRM: Xid" lines of the kernel log
     numa_nodes: tuple[NumaNode, ...] | Gap
     netifs: tuple[Netif, ...] | Gap
     software: SoftwareFacts | Gap
     environment: tuple[EnvVar, ...] | Gap
     nccl_conf: tuple[NcclConfEntry, ...] | Gap
+    pci: tuple[PciDevice, ...] | Gap  # the GPUs, the adapters and the bridges above them
+    nics: tuple[Nic, ...] | Gap
+    nic_paths: tuple[NicPath, ...] | Gap
+    hca_ports: tuple[HcaPort, ...] | Gap
+    rdma: RdmaFacts | Gap
+    unread_lines: tuple[UnreadLine, ...] = ()  # of a pasted topology

@@ -48,6 +48,7 @@ class RunSpec:
     backend: str
     backend_module: str  # imported in the trial child before the group is made; "" for none
     gpu_uuids: tuple[str, ...]  # one per local rank; empty on the CPU
+    gpu_bdfs: tuple[str, ...]  # of the same GPUs, "" where not known
     inherited: tuple[tuple[str, str], ...]  # variables that trials run without, but for the as-is candidate's
     candidates: tuple[Candidate, ...]
     screen_all: bool  # try every candidate; otherwise only while the default fails
@@ -104,6 +105,7 @@ class Assignment:
     set_env: tuple[tuple[str, str], ...]
     unset_env: tuple[str, ...]
     gpu_uuids: tuple[str, ...]
+    gpu_bdfs: tuple[str, ...]
     store_path: str
     init_timeout_s: float  # the group's own timeout while it is made and first used
     timed_timeout_s: float  # and afterwards

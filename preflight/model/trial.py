@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from preflight.model.collective import Collective
+from preflight.model.gap import Gap
 
 
 class Scope(Enum):
@@ -60,17 +61,20 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveResult:
-    """One collective at one size, over the repetitions the time of the slowest rank in each."""
+    """One collective at one size, over the repetitions the time of the slowest rank in each.
+
+    Its speeds are Gaps, and `ranks` is empty, where somebody else used the GPUs meanwhile.
+    """
 
     collective: Collective
     size_bytes: int
     repetitions: int
-    min_us: float
-    median_us: float
-    p95_us: float
-    spread: float  # (p95 - min) / median
-    algbw_gb_s: float  # from the median
-    busbw_gb_s: float
+    min_us: float | Gap
+    median_us: float | Gap
+    p95_us: float | Gap
+    spread: float | Gap  # (p95 - min) / median
+    algbw_gb_s: float | Gap  # from the median
+    busbw_gb_s: float | Gap
     verified: bool  # every rank's data was right, before and after the timed repetitions
     wrong_elements: int
     ranks: tuple[RankTime, ...]
@@ -118,3 +122,11 @@ class Comparison:
     lower_bound: float  # one-sided 99 % bound of the mean gain
     worst_gain: float  # the smallest gain at any decision size
     wins: bool
+
+
+def without_speeds(trial: TrialResult, why: str) -> TrialResult:
+    """Return the trial with a Gap for every speed; whether the data was right stays."""
+    gap = Gap(why)
+    blank = dict.fromkeys(("min_us", "median_us", "p95_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
+    results = tuple(replace(result, ranks=(), **blank) for result in trial.results)  # type: ignore[arg-type]
+    return replace(trial, results=results)

@@ -118,6 +118,6 @@ def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, f
     for measure in decisions:
         same = [each for each in result.results if each.collective is measure.collective]
         nearest = min(same, key=lambda each: abs(each.size_bytes - measure.nominal_bytes), default=None)
-        if nearest is not None and nearest.median_us > 0:
+        if nearest is not None and isinstance(nearest.median_us, float) and nearest.median_us > 0:
             medians[measure.collective, measure.nominal_bytes] = nearest.median_us
     return medians

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.errors import UsageError
-from preflight.model.facts import DeviceNodes, Gap, Gpu, NodeFacts, SoftwareFacts, TorchFacts, known
+from preflight.model.facts import DeviceNodes, Gap, Gpu, NodeFacts, SoftwareFacts, TorchFacts
 from preflight.plan.gpu_set import choose_gpus
 
 CPU_RANKS = 2
@@ -47,8 +48,10 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
     if not has_hardware:
         asked = f"--gpus {gpus}" if gpus is not None else "--backend nccl"
         raise UsageError(f"{asked}: this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*)")
-    blocked = why_blocked(node)
-    chosen = () if blocked else choose_gpus(gpus, visible, known(node.gpus))
+    # A request that names what is not there is wrong whatever else stands in its way.
+    chosen = choose_gpus(gpus, visible, node.gpus, node) if isinstance(node.gpus, tuple) and node.gpus else ()
+    blocked = why_blocked(node) or why_unpinnable(chosen)
+    chosen = () if blocked else chosen
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
     return Path("nccl", module, len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
@@ -90,6 +93,14 @@ def why_blocked(node: NodeFacts) -> str:
         torch = node.software.torch
         if isinstance(torch.cuda, Gap):
             return f"torch {torch.version} is built without CUDA"
+    return ""
+
+
+def why_unpinnable(chosen: Sequence[Gpu]) -> str:
+    """Return why ranks can't be tied to these GPUs, "" where they can."""
+    for gpu in chosen:
+        if isinstance(gpu.uuid, Gap):
+            return f"the UUID of GPU {gpu.nvml_index} could not be read: {gpu.uuid.reason}"
     return ""
 
 

@@ -24,12 +24,16 @@ def _read_node(machine: Machine, node: int) -> NumaNode:
     directory = f"{NODES}/node{node}"
     return NumaNode(
         id=node,
-        cpus=first_of(
-            lambda: parse_cpu_list(machine.text(f"{directory}/cpulist")),
-            lambda: parse_cpu_mask(machine.text(f"{directory}/cpumap")),  # kernels before 2.6.26
-        ),
+        cpus=gap_or(lambda: _read_cpus(machine, directory)),
         memory_bytes=gap_or(lambda: parse_meminfo(machine.text(f"{directory}/meminfo"), "MemTotal")),
         distances=gap_or(lambda: parse_distances(machine.text(f"{directory}/distance"))),
+    )
+
+
+def _read_cpus(machine: Machine, directory: str) -> tuple[int, ...]:
+    return first_of(
+        lambda: parse_cpu_list(machine.text(f"{directory}/cpulist")),
+        lambda: parse_cpu_mask(machine.text(f"{directory}/cpumap")),  # kernels before 2.6.26
     )
 
 

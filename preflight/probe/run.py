@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
 from preflight.model.facts import Gap, NodeFacts
 from preflight.probe.device_nodes import probe_device_nodes
+from preflight.probe.distance import gpu_paths, nic_paths
 from preflight.probe.environment import probe_environment
+from preflight.probe.hca import probe_hca_ports, probe_nics
 from preflight.probe.limits import probe_limits
 from preflight.probe.name_resolution import probe_name_resolution
 from preflight.probe.nccl_conf import probe_nccl_conf
@@ -19,15 +21,21 @@ from preflight.probe.netif import probe_netifs
 from preflight.probe.numa import probe_numa_nodes
 from preflight.probe.nvidia_pci import probe_nvidia_pci
 from preflight.probe.nvml import NvmlFacts, probe_nvml
+from preflight.probe.pcie import probe_pci
+from preflight.probe.rdma import probe_rdma
 from preflight.probe.shm import probe_shm
 from preflight.probe.software import probe_software
 from preflight.probe.system import probe_system
+from preflight.probe.xid import probe_xid_lines
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine
+from preflight.system.recording import Record, Recorder, merged
 
 UNKNOWN_HOST = "unknown"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
 NVML = "nvml"
+READS = "reads"  # beside the facts in the answer of a group that is recorded
+NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +55,51 @@ PROBES = (
     Probe("name_resolution", lambda machine, _: probe_name_resolution(machine), "name_resolution"),
     Probe("nccl_conf", probe_nccl_conf, "nccl_conf"),
     Probe("shm", lambda machine, _: probe_shm(machine), "shm"),
+    # Reading a port or the config space asks the adapter's driver, whose firmware may not answer.
+    Probe("nics", lambda machine, _: probe_nics(machine), "hca"),
+    Probe("hca_ports", lambda machine, _: probe_hca_ports(machine), "hca"),
+    Probe("pci", lambda machine, _: probe_pci(machine), "pci"),
     Probe("host", lambda machine, _: str(machine.ask("uname")["nodename"]), MEMORY_READS),
     Probe("system", lambda machine, _: probe_system(machine), MEMORY_READS),
     Probe("limits", lambda _, process: probe_limits(process), MEMORY_READS),
     Probe("nvidia_pci", lambda machine, _: probe_nvidia_pci(machine), MEMORY_READS),
     Probe("device_nodes", lambda machine, _: probe_device_nodes(machine), MEMORY_READS),
     Probe("numa_nodes", lambda machine, _: probe_numa_nodes(machine), MEMORY_READS),
+    Probe("rdma", lambda machine, _: probe_rdma(machine), MEMORY_READS),
+    Probe("xid_lines", lambda machine, _: probe_xid_lines(machine), MEMORY_READS),
     Probe("environment", lambda _, process: probe_environment(process), MEMORY_READS),
 )
 
 
+@dataclass(slots=True)
+class Capture:
+    """What the probes read of a machine, and which groups of probes gave no answer and why."""
+
+    reads: Record = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+
+
 def probe_node(
-    machine: Machine, software: Machine | None = None, limit_s: float = 5.0
-) -> tuple[NodeFacts, dict[str, float]]:
+    machine: Machine, software: Machine | None = None, limit_s: float = 5.0, *,
+    capture: Capture | None = None, silent: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], object] = tuple,
+) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
 
     `software` is the machine whose Python, environment and limits count, where `machine` is only a tree of files.
+    A `capture` is filled with every read; `silent` are the groups that gave no answer when a capture was made.
+    `meanwhile` is called while the probes run: loading what is needed next then costs no time.
     Must be called from a process with a single thread, since it forks.
     """
     process = software or machine
     names = dict.fromkeys(probe.process for probe in PROBES)
     groups = {name: [probe for probe in PROBES if probe.process == name] for name in names}
-    answers = run_isolated(
-        {name: _reader(group, machine, process) for name, group in groups.items()}, dict.fromkeys(groups, limit_s)
-    )
+    asked = {name: group for name, group in groups.items() if name not in (silent or {})}
+    readers = {name: _reader(group, machine, process, capture is not None) for name, group in asked.items()}
+    answers = run_isolated(readers, dict.fromkeys(asked, limit_s), meanwhile)
+    answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}
+    if capture is not None:
+        _fill(capture, answers)
     facts: dict[str, Any] = {}
     durations_s: dict[str, float] = {}
     for name, group in groups.items():
@@ -79,8 +108,24 @@ def probe_node(
     return _node_facts(facts), durations_s
 
 
-def _reader(group: Sequence[Probe], machine: Machine, process: Machine) -> Callable[[], Json]:
-    return lambda: {probe.fact: _outcome(probe, machine, process) for probe in group}
+def _reader(group: Sequence[Probe], machine: Machine, process: Machine, record: bool) -> Callable[[], Json]:
+    if not record:
+        return lambda: {probe.fact: _outcome(probe, machine, process) for probe in group}
+    recorder = Recorder(machine)
+    # One record for both: where they differ, no probe asks both of them the same question.
+    own = recorder if process is machine else Recorder(process, recorder.record)
+    return lambda: {
+        **{probe.fact: _outcome(probe, recorder, own) for probe in group},
+        READS: recorder.record,
+    }
+
+
+def _fill(capture: Capture, answers: Mapping[str, Answer]) -> None:
+    for name, answer in answers.items():
+        if answer.failure:
+            capture.silent[name] = answer.failure
+        else:
+            capture.reads = merged(capture.reads, answer.value[READS])
 
 
 def _outcome(probe: Probe, machine: Machine, process: Machine) -> Json:
@@ -109,5 +154,8 @@ def _kind(fact: str) -> Any:
 
 def _node_facts(facts: dict[str, Any]) -> NodeFacts:
     nvml, host = facts.pop(NVML), facts.pop("host")
-    driver, gpus = (nvml, nvml) if isinstance(nvml, Gap) else (nvml.driver, nvml.gpus)
-    return NodeFacts(host=UNKNOWN_HOST if isinstance(host, Gap) else host, driver=driver, gpus=gpus, **facts)
+    facts |= dict.fromkeys(NVML_FACTS, nvml) if isinstance(nvml, Gap) else {n: getattr(nvml, n) for n in NVML_FACTS}
+    numbered = facts["gpus"]
+    facts["gpu_paths"] = gpu_paths(numbered, facts["gpu_paths"], facts["pci"], facts["numa_nodes"])
+    facts["nic_paths"] = nic_paths(numbered, facts["nics"], facts["pci"], facts["numa_nodes"])
+    return NodeFacts(host=UNKNOWN_HOST if isinstance(host, Gap) else host, **facts)

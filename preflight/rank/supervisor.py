@@ -118,6 +118,7 @@ def assign(rank: Rank, step: Step, side: int) -> Assignment:
         set_env=set_env,
         unset_env=unset_env,
         gpu_uuids=spec.gpu_uuids,
+        gpu_bdfs=spec.gpu_bdfs,
         store_path=os.path.join(spec.run_dir, "stores", f"{step.index}"),
         init_timeout_s=OWN_TIMEOUT_SHARE * min(limits.init_s, limits.first_s),
         timed_timeout_s=OWN_TIMEOUT_SHARE * limits.timed_s,

@@ -93,11 +93,22 @@ def _device(assignment: Assignment) -> torch.device:
         return torch.device("cpu")
     device = torch.device("cuda", assignment.local_rank)
     torch.cuda.set_device(device)
-    wanted = assignment.gpu_uuids[assignment.local_rank].removeprefix("GPU-")
-    got = str(getattr(torch.cuda.get_device_properties(device), "uuid", wanted)).removeprefix("GPU-")
-    if got != wanted:
-        raise RuntimeError(f"CUDA gave GPU-{got} where GPU-{wanted} was asked for")
+    rank = assignment.local_rank
+    check_device(torch.cuda.get_device_properties(device), assignment.gpu_uuids[rank], assignment.gpu_bdfs[rank])
     return device
+
+
+def check_device(properties: Any, uuid: str, bdf: str) -> None:
+    """Raise RuntimeError unless CUDA's device is the GPU meant; torch < 2.5 gives no uuid, some give no address."""
+    if hasattr(properties, "uuid"):
+        got, wanted = f"GPU-{str(properties.uuid).removeprefix('GPU-')}", uuid
+    elif bdf and hasattr(properties, "pci_bus_id"):
+        got = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+        wanted = bdf
+    else:
+        return  # CUDA_VISIBLE_DEVICES names the GPU by its UUID, which leaves no room for another
+    if got != wanted:
+        raise RuntimeError(f"CUDA gave {got} where {wanted} was asked for")
 
 
 def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:

@@ -156,7 +156,8 @@ def _network(names: Iterable[str]) -> Iterable[str]:
 def _speed(trial: TrialResult, cpu_path: bool) -> float:
     """Return the mean busbw at the decision sizes in GB/s."""
     results = decision_results(trial.results, cpu_path)
-    return sum(each.busbw_gb_s for each in results) / len(results) if results else 0.0
+    speeds = [each.busbw_gb_s for each in results if not isinstance(each.busbw_gb_s, Gap)]
+    return sum(speeds) / len(speeds) if speeds else 0.0
 
 
 def _figure(trial: TrialResult, cpu_path: bool) -> str:
@@ -165,8 +166,10 @@ def _figure(trial: TrialResult, cpu_path: bool) -> str:
     if not results:
         return "no timed collective"
     largest = max((each for each in results if each.collective is results[0].collective), key=lambda r: r.size_bytes)
-    rate = rate_text(largest.busbw_gb_s or largest.algbw_gb_s)  # one rank alone has no bus bandwidth
-    return f"{largest.collective.value} {size_text(largest.size_bytes)} {rate}"
+    what = f"{largest.collective.value} {size_text(largest.size_bytes)}"
+    if isinstance(largest.busbw_gb_s, Gap) or isinstance(largest.algbw_gb_s, Gap):
+        return what
+    return f"{what} {rate_text(largest.busbw_gb_s or largest.algbw_gb_s)}"  # one rank alone has no bus bandwidth
 
 
 def _ending(trial: TrialResult) -> str:
@@ -190,4 +193,6 @@ def _nothing_beats(seen: _Seen) -> str:
         best = max(compared, key=lambda name: seen.comparisons[name].mean_gain)
         gain = percent_text(seen.comparisons[best].mean_gain)
         return f"nothing clearly beats it (best '{best}' {gain}; needs {percent_text(MIN_GAIN)} and to be sure)"
+    if seen.default is not None and any(isinstance(each.busbw_gb_s, Gap) for each in seen.default.results):
+        return "no speed was compared, since somebody else used the GPUs"
     return "nothing that was tried beats it" if seen.candidates else "nothing else had to be tried"

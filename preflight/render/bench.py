@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from preflight.model.collective import Collective
+from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, CollectiveResult, TrialResult
 from preflight.render.text import Style, clean, finish, shorten, wrap
@@ -61,11 +62,15 @@ def _line(result: CollectiveResult, world_size: int) -> str:
     per_rank = result.collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL)
     count = result.size_bytes // ELEMENT_BYTES // (max(1, world_size) if per_rank else 1)
     root = "0" if result.collective is Collective.BROADCAST else "-1"
-    rates = [f"{rate:.2f}" for rate in (result.algbw_gb_s, result.busbw_gb_s)]
-    time = f"{result.median_us:.1f}" if result.median_us < 1e6 else f"{result.median_us:.0f}"
+    rates = ["N/A" if isinstance(rate, Gap) else f"{rate:.2f}" for rate in (result.algbw_gb_s, result.busbw_gb_s)]
+    time = "N/A" if isinstance(result.median_us, Gap) else _time(result.median_us)
     wrong = str(result.wrong_elements) if result.verified or result.wrong_elements else "N/A"
     cells = (str(result.size_bytes), str(count), "float", "sum" if reduces else "none", root, time, *rates, wrong)
     return _row(cells, "")
+
+
+def _time(median_us: float) -> str:
+    return f"{median_us:.1f}" if median_us < 1e6 else f"{median_us:.0f}"
 
 
 def _row(cells: tuple[str, ...], start: str) -> str:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from preflight.model.advice import Advice
 from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
+from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
+from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
 
 WORDS = {
     Verdict.READY: ("READY", "green"),
@@ -41,13 +48,31 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
 
 
 def render_probe_page(
-    node: NodeFacts, findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...], style: Style
+    node: NodeFacts,
+    findings: tuple[Finding, ...],
+    skipped: tuple[SkippedCheck, ...],
+    style: Style,
+    gpu_set: GpuSetAdvice | None = None,
+    expected: Expected | Gap | None = None,
 ) -> str:
     """Return the page of `preflight probe`: the facts, then what follows from them alone."""
-    unseen = [(clean(each.check), clean(_why(each.reason, each.crashed))) for each in skipped]
-    lines = [*findings_section(findings, style)]
-    lines += [*heading("Checks that could not look", style), *pairs(unseen, style.width)] if unseen else []
+    unseen = _could_not_look(skipped, style)
+    lines = gpu_set_section(gpu_set, style) if gpu_set is not None else []
+    lines += expected_section(expected, style) if expected is not None else []
+    lines += findings_section(findings, style)
+    lines += [*heading("Checks that could not look", style), *unseen] if unseen else []
     return render_probe(node, style) + (finish(lines, style) if lines else "")
+
+
+def _could_not_look(skipped: tuple[SkippedCheck, ...], style: Style) -> list[str]:
+    """Return why checks could not look, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for each in skipped:
+        by_reason.setdefault(clean(_why(each.reason, each.crashed)), []).append(clean(each.check))
+    lines = []
+    for reason, checks in by_reason.items():
+        lines += wrap(f"{', '.join(checks)}: {reason}", style.width, INDENT, INDENT * 2)
+    return lines
 
 
 def findings_section(findings: tuple[Finding, ...], style: Style) -> list[str]:
@@ -148,8 +173,8 @@ def _unseen(report: Report, style: Style) -> list[str]:
 
 def _is_ordinary(fact: str, backend: str) -> bool:
     """Tell whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
-    about_gpus = fact.startswith(("driver", "gpus", "device_nodes", "nvidia_pci", "software.torch."))
-    return (about_gpus and backend == "gloo") or fact.startswith("netifs[")
+    about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
+    return (about_gpus and backend == "gloo") or fact.startswith(("netifs[", "gpus[", "pci[", "nics[", "hca_ports["))
 
 
 def _why(reason: str, crashed: bool) -> str:

@@ -18,6 +18,9 @@ def render_env(report: Report) -> str:
     advice = report.advice
     lines = _header(report)
     lines += _comment(advice.reason)
+    if advice.gpu_env:
+        lines += ["", *_comment(f"The GPUs that were tried: {', '.join(advice.gpus)}.")]
+        lines += [f"export {name}={shell_quote(value)}" for name, value in advice.gpu_env]
     names = [name for name, _ in advice.env] + [name for name in advice.unset if name not in dict(advice.env)]
     for name in names:
         if name not in advice.one_node_only:

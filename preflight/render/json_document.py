@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from preflight.model.codec import GAPS, encode
-from preflight.model.facts import NodeFacts
+from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.report import SCHEMA_VERSION
+from preflight.plan.gpu_advice import GpuSetAdvice
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
 
 
 def render_json(record: object) -> str:
@@ -17,14 +21,24 @@ def render_json(record: object) -> str:
     return _dump(encode(record))
 
 
-def render_probe_json(node: NodeFacts, findings: Sequence[Finding], skipped: Sequence[SkippedCheck]) -> str:
-    """Return the document of `preflight probe --json`."""
+def render_probe_json(
+    node: NodeFacts,
+    findings: Sequence[Finding],
+    skipped: Sequence[SkippedCheck],
+    gpu_set: GpuSetAdvice | None = None,
+    expected: Expected | Gap | None = None,
+) -> str:
+    """Return the document of `preflight probe --json`; `gpu_set` and `expected` are null unless `--gpus` was given."""
     facts = encode(node)
     gaps = [{"fact": f"nodes[0].{gap['fact']}", "reason": gap["reason"]} for gap in facts[GAPS]]
+    if isinstance(expected, Gap):
+        gaps.append({"fact": "expected", "reason": expected.reason})
     return _dump(
         {
             "schema_version": SCHEMA_VERSION,
             "nodes": [facts],
+            "gpu_set": None if gpu_set is None else _without_gaps(gpu_set),
+            "expected": None if expected is None or isinstance(expected, Gap) else _without_gaps(expected),
             "findings": [_without_gaps(finding) for finding in findings],
             "skipped_checks": [_without_gaps(check) for check in skipped],
             GAPS: gaps,
@@ -32,9 +46,9 @@ def render_probe_json(node: NodeFacts, findings: Sequence[Finding], skipped: Seq
     )
 
 
-def _without_gaps(record: Finding | SkippedCheck) -> dict[str, Any]:
+def _without_gaps(record: Finding | SkippedCheck | GpuSetAdvice | Expected) -> dict[str, Any]:
     encoded = encode(record)
-    del encoded[GAPS]  # findings hold text only
+    del encoded[GAPS]  # these hold no facts
     return encoded
 
 

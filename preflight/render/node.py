@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -10,7 +11,6 @@ from preflight.model.facts import (
     ContainerKind,
     EnvVar,
     Gap,
-    Gpu,
     Limit,
     LimitFacts,
     NcclConfEntry,
@@ -21,9 +21,24 @@ from preflight.model.facts import (
     SystemFacts,
 )
 from preflight.model.units import size_text
-from preflight.render.text import Style, clean, finish, heading, paint, pairs, shorten, table
+from preflight.render.gpus import gpu_section, xid_section
+from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, ranges, shorten, table, wrap
+from preflight.render.topology import topology_sections
 
 T = TypeVar("T")
+SECTIONS = (
+    ("NUMA nodes", "numa_nodes"),
+    ("network interfaces", "netifs"),
+    ("NVIDIA devices on the PCI bus", "nvidia_pci"),
+    ("GPUs", "gpus"),
+    ("NICs", "nics"),
+    ("paths between the GPUs", "gpu_paths"),
+    ("software", "software"),
+    ("inherited variables", "environment"),
+    ("NCCL's configuration files", "nccl_conf"),
+)
+# Of paths that differ only in the device, one line tells as much as fifty.
+DEVICE_IN_PATH = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|(?<=/infiniband/)[^/]+|(?<=/net/)[^/]+")
 UNKNOWN = "?"  # the reason stands under "Could not read"
 
 
@@ -32,14 +47,48 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     lines = [paint(shorten(clean(node.host), style.width), "bold", style), *pairs(_host(node), style.width)]
     lines += _section("NUMA nodes", node.numa_nodes, _numa, style)
     lines += _section("Network interfaces", node.netifs, _netifs, style)
-    lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
-    lines += _section("GPUs", node.gpus, _gpus, style)
-    lines += [*heading("Software", style), *pairs(_software(node), style.width)]
+    if not _are_listed(node):
+        lines += _section("NVIDIA devices on the PCI bus", node.nvidia_pci, _pci, style)
+    lines += gpu_section(node, style)
+    lines += xid_section(node, style)
+    lines += topology_sections(node, style)
+    software = _software(node)
+    lines += [*heading("Software", style), *pairs(software, style.width)] if software else []
     lines += _section("Inherited variables", node.environment, _variables, style)
     lines += _section("NCCL's configuration files", node.nccl_conf, _conf, style)
-    gaps = [(gap["fact"], clean(gap["reason"])) for gap in encode(node)[GAPS]]
+    unseen = [title for title, facts in SECTIONS if isinstance(getattr(node, facts), Gap)]
+    lines += ["", *wrap(f"Not known: {', '.join(unseen)}", style.width, "", INDENT)] if unseen else []
+    gaps = grouped_gaps([(gap["fact"], gap["reason"]) for gap in encode(node)[GAPS]])
     lines += [*heading("Could not read", style), *pairs(gaps, style.width)] if gaps else []
     return finish(lines, style)
+
+
+def _are_listed(node: NodeFacts) -> bool:
+    """Tell whether NVML lists every GPU of the bus, so that its table shows them all."""
+    if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
+        return False
+    return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}
+
+
+def grouped_gaps(gaps: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what could not be read by reason, one line for all facts that lack for the same one."""
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for fact, reason in gaps:
+        alike.setdefault(DEVICE_IN_PATH.sub("*", reason), []).append((fact, reason))
+    return [
+        (_facts_text([fact for fact, _ in group]), clean(group[0][1] if len(group) == 1 else reason))
+        for reason, group in alike.items()
+    ]
+
+
+def _facts_text(facts: Sequence[str]) -> str:
+    if len(facts) == 1:
+        return facts[0]
+    alike = {re.sub(r"\[\d+\]", "[*]", fact) for fact in facts}
+    if len(alike) == 1:
+        return f"{alike.pop()} ({len(facts)})"
+    roots = {re.split(r"[.\[]", fact)[0] for fact in facts}
+    return f"{len(facts)} facts of {roots.pop()}" if len(roots) == 1 else f"{len(facts)} facts"
 
 
 def _host(node: NodeFacts) -> list[tuple[str, str]]:
@@ -84,7 +133,7 @@ def _numa(nodes: tuple[NumaNode, ...], style: Style) -> list[str]:
     rows = [
         [
             str(node.id),
-            shorten(ranges(node.cpus), style.width // 3),
+            shorten(_show(node.cpus, ranges), style.width // 3),
             _show(node.memory_bytes, size_text),
             shorten(_show(node.distances, lambda each: " ".join(map(str, each))), style.width // 4),
         ]
@@ -114,20 +163,6 @@ def _pci(devices: tuple[NvidiaPciDevice, ...], style: Style) -> list[str]:
     return table(("bdf", "device", "driver", "NUMA node"), rows, style.width, right=(3,))
 
 
-def _gpus(gpus: tuple[Gpu, ...], style: Style) -> list[str]:
-    rows = [
-        [
-            str(gpu.nvml_index),
-            shorten(_text(gpu.name), max(8, style.width - 56)),
-            clean(gpu.bdf),
-            _show(gpu.memory_total_bytes, size_text),
-            _show(gpu.memory_free_bytes, size_text),
-        ]
-        for gpu in gpus
-    ]
-    return table(("nvml_index", "name", "bdf", "memory", "free"), rows, style.width, right=(0, 3, 4))
-
-
 def _software(node: NodeFacts) -> list[tuple[str, str]]:
     items: list[tuple[str, str]] = []
     if not isinstance(node.software, Gap):
@@ -140,7 +175,7 @@ def _software(node: NodeFacts) -> list[tuple[str, str]]:
             items.append(("torch", clean(f"{torch.version}, {build}, {torch.location}")))
     if not isinstance(node.driver, Gap):
         items.append(("NVIDIA driver", f"{_text(node.driver.version)}, CUDA up to {_text(node.driver.cuda)}"))
-    return items or [("software", UNKNOWN)]
+    return items
 
 
 def _variables(variables: Sequence[EnvVar], style: Style) -> list[str]:
@@ -155,7 +190,7 @@ def _section(
     title: str, facts: tuple[T, ...] | Gap, render: Callable[[tuple[T, ...], Style], list[str]], style: Style
 ) -> list[str]:
     if isinstance(facts, Gap):
-        return ["", f"{title}: {UNKNOWN}"]
+        return []  # named with the others below, with the reason
     return [*heading(title, style), *render(facts, style)] if facts else ["", f"{title}: none"]
 
 
@@ -179,14 +214,3 @@ def _show(value: T | Gap, show: Callable[[T], str]) -> str:
 
 def _text(value: object) -> str:
     return UNKNOWN if isinstance(value, Gap) else clean(str(value))
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return `0-3,8` for 0 1 2 3 8."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    return ",".join("-".join(map(str, run)) for run in runs) or "none"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 RESET = "\x1b[0m"
 CODES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "yellow": "\x1b[1;33m", "green": "\x1b[1;32m"}
 # The characters of our own that a terminal without Unicode can't show; each keeps its width.
-ASCII = str.maketrans({"µ": "u", "…": "~", "·": "-", "─": "-"})
+ASCII = str.maketrans({"µ": "u", "…": "~", "·": "-", "─": "-", "│": "|", "┼": "+"})
 INDENT = "  "
 
 
@@ -52,7 +52,7 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
             continue
         if not empty and width_of(line) + 1 + width_of(word) > width:
             lines, line, empty = [*lines, line], rest, True
-        pieces = _cut(word, max(1, width - width_of(line))) if empty else [word]
+        pieces = _cut(word, max(1, width - max(width_of(line), width_of(rest)))) if empty else [word]
         for i, piece in enumerate(pieces):
             if i:
                 lines, line = [*lines, line], rest
@@ -95,6 +95,17 @@ def finish(lines: Sequence[str], style: Style) -> str:
     """Return the page, in ASCII where the terminal knows nothing else."""
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return `0-3,8` for 0 1 2 3 8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs) or "none"
 
 
 def _is_harmless(char: str) -> bool:

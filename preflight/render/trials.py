@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from preflight.model.collective import Collective
+from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, size_text, three_digits, time_text
@@ -95,8 +96,14 @@ def _measured(cells: Sequence[CollectiveResult | None]) -> list[str]:
     there = [cell for cell in cells if cell is not None]
     row = [size_text(there[0].size_bytes)]
     for cell in cells:
-        row += [three_digits(cell.busbw_gb_s), time_text(cell.median_us)] if cell is not None else ["", ""]
+        row += _speed(cell) if cell is not None else ["", ""]
     return [*row, "verified" if all(cell.verified for cell in there) else "WRONG"]
+
+
+def _speed(cell: CollectiveResult) -> list[str]:
+    if isinstance(cell.busbw_gb_s, Gap) or isinstance(cell.median_us, Gap):
+        return ["?", "?"]  # somebody else was on the GPUs: the finding gpu-busy says who
+    return [three_digits(cell.busbw_gb_s), time_text(cell.median_us)]
 
 
 def _has_small_sizes_only(trial: TrialResult) -> bool:

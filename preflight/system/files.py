@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import secrets
+import sys
 
 from preflight.errors import OutputError, UsageError
 
 MODE = 0o666  # less the umask, as a shell's redirection would give it
 STALE = ".stale"
+STDIN = "-"
+MOST_INPUT_BYTES = 64 << 20
+MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 def write_atomically(path: str, text: str) -> None:
@@ -27,6 +32,23 @@ def write_atomically(path: str, text: str) -> None:
             _replace(target, data)
     except OSError as error:
         raise OutputError(f"{path}: could not be written: {_why(error)}") from None
+
+
+def read_input(path: str) -> str:
+    """Return the text of a file, or of stdin for `-`; UsageError where it can't be read or is no text at all."""
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(MOST_INPUT_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MOST_INPUT_BYTES + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL byte is a ValueError
+        why = _why(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{path}: can't be read: {why}") from None
+    if len(data) > MOST_INPUT_BYTES:
+        raise UsageError(f"{path}: larger than {MOST_INPUT_BYTES >> 20} MiB, which no such file is")
+    encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
+    return data.decode(encoding, "replace")
 
 
 def set_aside(path: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -40,6 +39,8 @@ def _torch(package: str) -> Json:
 
 
 def _nccl_wheels() -> dict[str, str]:
+    import importlib.metadata  # noqa: PLC0415 - loads an e-mail parser, which takes longer than many probes
+
     found = {}
     for name in NCCL_WHEELS:
         try:

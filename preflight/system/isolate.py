@@ -37,15 +37,18 @@ class _Child:
     received: bytearray
 
 
-def run_isolated(functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float]) -> dict[str, Answer]:
+def run_isolated(
+    functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float], meanwhile: Callable[[], object] = tuple
+) -> dict[str, Answer]:
     """Return an Answer per function. A function that raises, dies or takes longer than its limit has a `failure`.
 
-    Must be called from a process with a single thread, since it forks.
+    `meanwhile` is called once they run. Must be called from a process with a single thread, since it forks.
     """
     start = time.monotonic()
     children = {name: _spawn(function, limits_s[name]) for name, function in functions.items()}
     answers: dict[str, Answer] = {}
     try:
+        meanwhile()
         while len(answers) < len(children):
             _collect(children, answers, start)
     finally:

@@ -26,6 +26,9 @@ class Machine(Protocol):
     def text(self, path: str) -> str:
         """Return the file's text without surrounding white space."""
 
+    def data(self, path: str) -> bytes:
+        """Return the file's bytes."""
+
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory, sorted; empty where the directory does not exist."""
 
@@ -52,6 +55,12 @@ class Tree:
     def text(self, path: str) -> str:
         try:
             return _read(self._at(path)).decode("utf-8", "backslashreplace").strip("\0 \t\r\n")
+        except OSError as error:
+            raise UnreadableFact(_reason(path, error)) from None
+
+    def data(self, path: str) -> bytes:
+        try:
+            return _read(self._at(path))
         except OSError as error:
             raise UnreadableFact(_reason(path, error)) from None
 

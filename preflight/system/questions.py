@@ -14,10 +14,12 @@ from preflight.errors import UnreadableFact
 from preflight.system.installed import installed_software
 from preflight.system.interfaces import network_interfaces
 from preflight.system.machine import Json, Tree
-from preflight.system.nvml import ask_nvml
+from preflight.system.nvml import LIBRARY, ask_nvml
 from preflight.system.segments import nccl_segments
 
 UNLIMITED = "unlimited"
+KMSG_BYTES = 1 << 14
+DRIVER_LINE = "NVRM: "
 
 # Only what NCCL, gloo, torch and CUDA read: a report travels, and an environment holds secrets.
 REPORTED_PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "CUDA_")
@@ -34,6 +36,31 @@ LIMITS = {
 def live_machine() -> Tree:
     """Return the machine that this process runs on."""
     return Tree(Path("/"), LIVE_QUESTIONS)
+
+
+def tree_machine(root: Path) -> Tree:
+    """Return a recorded tree; NVML answers for it only through a library that lies in it, never this machine's."""
+    library = root / LIBRARY
+    questions = {"nvml": lambda: ask_nvml(str(library.resolve()))} if library.is_file() else {}
+    return Tree(root, questions)
+
+
+def kernel_log() -> Json:
+    """Return the kernel log's lines that the NVIDIA driver wrote."""
+    lines: list[str] = []
+    descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                record = os.read(descriptor, KMSG_BYTES)
+            except BlockingIOError:
+                return lines
+            except BrokenPipeError:  # the ring has overwritten the next record
+                continue
+            text = _printable(record).partition(";")[2].partition("\n")[0]
+            lines += [text] if DRIVER_LINE in text else []
+    finally:
+        os.close(descriptor)
 
 
 def uname() -> Json:
@@ -119,5 +146,6 @@ LIVE_QUESTIONS: Mapping[str, Callable[[], Json]] = {
         "home": home,
         "software": installed_software,
         "nvml": ask_nvml,
+        "kernel_log": kernel_log,
     }.items()
 }

@@ -24,6 +24,9 @@ class Recorder:
     def text(self, path: str) -> str:
         return self._note("text", path, lambda: self.machine.text(path))
 
+    def data(self, path: str) -> bytes:
+        return bytes.fromhex(self._note("data", path, lambda: self.machine.data(path).hex()))
+
     def names(self, path: str) -> tuple[str, ...]:
         return self._note("names", path, lambda: self.machine.names(path))
 
@@ -56,6 +59,9 @@ class Replay:
     def text(self, path: str) -> str:
         return str(self._answer("text", path))
 
+    def data(self, path: str) -> bytes:
+        return bytes.fromhex(str(self._answer("data", path)))
+
     def names(self, path: str) -> tuple[str, ...]:
         return tuple(self._answer("names", path))
 
@@ -75,3 +81,8 @@ class Replay:
         if "unreadable" in note:
             raise UnreadableFact(note["unreadable"])
         return note["value"]
+
+
+def merged(one: Record, other: Record) -> Record:
+    """Return the reads of both; where a file was read twice, the second answer."""
+    return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight.app import probe
 from preflight.plan.path import has_nvidia_hardware
+from preflight.survey import survey_machine
 from preflight.system.questions import live_machine
 from tests.command import Command, Ran
 
@@ -20,7 +20,7 @@ OLD_ENV = "export NCCL_IB_DISABLE='1'\n"
 @pytest.fixture(scope="session")
 def has_gpu() -> bool:
     """Tell whether `preflight check` takes the GPU path on this machine."""
-    return bool(glob.glob("/dev/nvidia*")) or has_nvidia_hardware(probe(live_machine())[0])
+    return bool(glob.glob("/dev/nvidia*")) or has_nvidia_hardware(survey_machine(live_machine(), None).node)
 
 
 @pytest.fixture

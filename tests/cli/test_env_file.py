@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight.app import probe
 from preflight.plan.candidates import gloo_candidates
+from preflight.survey import survey_machine
 from preflight.system.questions import live_machine
 from tests.cli.conftest import OLD_ENV, write_old_env
 from tests.cli.trees import DEVICE
@@ -47,7 +47,7 @@ def test_comments_only_are_sourced_by_every_shell(healthy: Ran, shells: tuple[st
 def test_an_interface_that_cured_the_run_is_set_on_one_node_only(
     command: Command, need: Callable[[str, bool, str], None], shells: tuple[str, ...]
 ) -> None:
-    netifs = probe(live_machine())[0].netifs
+    netifs = survey_machine(live_machine(), None).node.netifs
     candidates = gloo_candidates(netifs, ())[0] if isinstance(netifs, tuple) else ()
     names = [dict(candidate.env).get(IFNAMES[0], "") for candidate in candidates if candidate.env]
     need("netif", bool(names), "no interface here is usable by name")

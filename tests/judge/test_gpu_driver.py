@@ -7,7 +7,8 @@ import pytest
 from preflight.judge.gpu_driver import CHECK
 from preflight.model.facts import ContainerKind, DeviceNodes, Gap, NodeFacts, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
-from tests.facts import NO_NVML, bdf, case, contained, gpu_case, gpu_node, node
+from tests.facts import NO_NVML, case, contained, gpu_case, gpu_node, node
+from tests.gpus import bdf
 from tests.judge.findings import found, on, on_gpus, only, skips
 
 NO_MODULE = Gap("the nvidia module is not loaded")
@@ -82,3 +83,8 @@ def test_a_lost_device_in_a_container_is_still_the_hosts_fault() -> None:
 
 def test_an_nvml_that_lists_gpus_but_not_its_version_is_a_warning() -> None:
     assert only(on_gpus(CHECK, gpu_node(driver=Gap("Unknown Error")))).severity is Severity.WARN
+
+
+def test_a_driver_that_hangs_may_only_be_waking_its_gpus() -> None:
+    hanging = Gap("no answer within 4.3 s: the call hangs")
+    assert "nvidia-smi -pm 1" in only(on_gpus(CHECK, gpu_node(driver=hanging, gpus=hanging))).fix

@@ -3,10 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from preflight.judge.gpu_lost import CHECK
-from preflight.model.facts import DeviceNodes, Gap, NvidiaPciDevice
+from preflight.model.facts import DeviceNodes, DriverFacts, Gap, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
-from tests.facts import NO_NVML, bdf, case, contained, env, gpu, gpu_node, node
-from tests.judge.findings import found, on, on_gpus, only
+from preflight.model.gpu import UnreadableGpu
+from tests.facts import NO_NVML, case, contained, env, gpu_case, gpu_node, node
+from tests.gpus import bdf, gpu
+from tests.judge.findings import found, on, on_gpus, only, skips
 
 SEVEN = gpu_node(8, gpus=tuple(gpu(i) for i in range(7)))
 
@@ -65,3 +67,27 @@ def test_a_subset_that_a_scheduler_allotted_is_a_warning() -> None:
 def test_naming_more_gpus_than_nvml_lists_excuses_nothing() -> None:
     named = replace(SEVEN, environment=env(CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7"))
     assert only(on_gpus(CHECK, named)).severity is Severity.FAIL
+
+
+LOST = Gap("NVMLError_GpuIsLost: the GPU has fallen off the bus or can't be reached")
+
+
+def test_a_gpu_that_the_driver_calls_lost_fails_though_it_is_listed() -> None:
+    lost = gpu_node(8, gpus=(*map(gpu, range(7)), gpu(7, temperature_c=LOST)))
+    finding = only(on_gpus(CHECK, lost))
+    assert (finding.severity, finding.subject) == (Severity.FAIL, f"gpu1 GPU 7 ({bdf(7)})")
+
+
+def test_a_gpu_that_there_was_no_time_to_ask_is_not_called_lost() -> None:
+    slow = replace(SEVEN, driver=DriverFacts("580", "13.0", (UnreadableGpu(7, "not asked: the time for it was up"),)))
+    assert "the time for it was up" in skips(CHECK, gpu_case(nodes=(slow,)))[0].reason
+
+
+def test_a_gpu_that_hangs_when_it_is_opened_fails() -> None:
+    stuck = replace(SEVEN, driver=DriverFacts("580", "13.0", (UnreadableGpu(7, "the call hangs"),)))
+    assert only(on_gpus(CHECK, stuck)).severity is Severity.FAIL
+
+
+def test_a_gpu_that_a_cgroup_keeps_for_others_is_not_lost() -> None:
+    others = UnreadableGpu(7, "NVMLError_NoPermission: this process may not use it")
+    assert on_gpus(CHECK, replace(SEVEN, driver=DriverFacts("580", "13.0", (others,)))) == ()

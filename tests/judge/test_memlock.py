@@ -3,8 +3,10 @@ from __future__ import annotations
 from preflight.judge.memlock import CHECK
 from preflight.model.facts import Limit, NetifKind
 from preflight.model.finding import Blame, Severity
+from preflight.model.hca import PortState
 from tests.facts import LO, MIB, contained, failed_with, gpu_case, gpu_node, limits, netif, node, trial
 from tests.judge.findings import found, on, on_gpus, only
+from tests.topology import nic, port
 
 IPOIB = (LO, netif(), netif("ib0", kind=NetifKind.IPOIB))
 NO_MEMORY = failed_with("Call to ibv_reg_mr failed with error Cannot allocate memory")
@@ -43,3 +45,13 @@ def test_a_container_is_told_the_option_of_docker() -> None:
     finding = only(on_gpus(CHECK, contained(gpu_node(limits=limits(memlock_bytes=MIB // 16)))))
     assert finding.blame is Blame.CONTAINER
     assert "--ulimit memlock=-1" in finding.fix
+
+
+def test_an_active_rdma_adapter_makes_the_stock_limit_a_warning() -> None:
+    node = gpu_node(nics=(nic(),), hca_ports=(port(),))
+    assert only(on_gpus(CHECK, node)).severity is Severity.WARN
+
+
+def test_an_adapter_whose_ports_are_down_leaves_it_a_note() -> None:
+    node = gpu_node(nics=(nic(),), hca_ports=(port(state=PortState.DOWN),))
+    assert only(on_gpus(CHECK, node)).severity is Severity.INFO

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from preflight.errors import UsageError
 from preflight.plan.gpu_set import choose_gpus, visible_gpus
-from tests.facts import gpu
+from tests.gpus import gpu
 
 TEN = tuple(gpu(index) for index in range(10))
 ALIKE = (replace(gpu(0), uuid="GPU-aa11"), replace(gpu(1), uuid="GPU-aa22"), replace(gpu(2), uuid="GPU-bb33"))

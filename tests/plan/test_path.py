@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from preflight.errors import UsageError
 from preflight.model.facts import DeviceNodes, Gap, NodeFacts, NvidiaPciDevice, SoftwareFacts
 from preflight.plan.path import MOST_RANKS, Path, choose_path, parse_backend
-from tests.facts import NO_NVML, TORCH, bdf, gpu_node, node
+from tests.facts import NO_NVML, TORCH, gpu_node, node
+from tests.gpus import bdf
 
 ON_THE_BUS = (NvidiaPciDevice(bdf(0), "0x2330", Gap("no driver"), 0),)
 NO_MODULE = Gap("the nvidia module is not loaded")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import EnvVar, Gap, Limit, NameResolution, NcclConfEntry, TorchFacts, UnreadableGpu
+from preflight.model.facts import EnvVar, Gap, Limit, NameResolution, NcclConfEntry, TorchFacts
+from preflight.model.gpu import UnreadableGpu
 from preflight.probe.environment import probe_environment
 from preflight.probe.limits import probe_limits
 from preflight.probe.name_resolution import probe_name_resolution
@@ -125,7 +126,7 @@ def test_a_value_is_cut_where_nccl_cuts_it() -> None:
 
 def _gpu(index: int, **values: Json) -> Json:
     base = {"nvml_index": index, "uuid": f"GPU-{index}", "bdf": f"0000:0{index}:00.0", "name": "H100"}
-    return base | {"memory_total_bytes": 10, "memory_free_bytes": 9} | values
+    return base | {"memory": {"total_bytes": 10, "free_bytes": 9}} | values
 
 
 def test_a_gpu_that_cannot_be_identified_is_kept_apart_with_its_reason(tmp_path: Path) -> None:
@@ -134,6 +135,8 @@ def test_a_gpu_that_cannot_be_identified_is_kept_apart_with_its_reason(tmp_path:
     facts = probe_nvml(_ask(tmp_path, nvml=answer))
     assert [gpu.uuid for gpu in facts.gpus] == ["GPU-0"]
     assert facts.gpus[0].name == Gap("not supported")
+    assert facts.gpus[0].memory_free_bytes == 9
+    assert facts.gpus[0].minor == Gap("not asked by the version that made the capture")
     assert facts.driver.cuda == Gap("too old")
     assert facts.driver.unreadable_gpus == (UnreadableGpu(1, "GPU is lost"),)
 

@@ -11,7 +11,9 @@ from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, SkippedCheck
 from preflight.model.report import Report
+from preflight.model.trial import without_speeds
 from preflight.render.bench import render_bench
+from preflight.render.console import render_check
 from preflight.render.json_document import render_json, render_probe_json
 from preflight.render.text import Style
 from tests.render.golden_reports import MEMLOCK, REPORTS
@@ -64,3 +66,12 @@ def test_wrong_elements_fail_the_table() -> None:
 
 def test_a_table_without_a_trial_says_so() -> None:
     assert render_bench(report_of(trials=()), Style()).endswith("# no trial ran\n")
+
+
+def test_a_trial_beside_another_job_is_shown_without_speeds() -> None:
+    report = report_of(trials=(without_speeds(trial_result(), "GPU 0 was in use"),))
+    document = json.loads(render_json(report))
+    assert document["trials"][0]["results"][0]["busbw_gb_s"] is None
+    assert {"fact": "trials[0].results[0].busbw_gb_s", "reason": "GPU 0 was in use"} in document["gaps"]
+    assert "N/A" in render_bench(report, Style())
+    assert "?" in render_check(report, Style(), "preflight.env")

@@ -68,3 +68,9 @@ def test_a_function_runs_in_a_process_of_its_own() -> None:
 
 def test_a_value_that_json_cannot_hold_is_a_failure() -> None:
     assert run_isolated({"odd": lambda: {1, 2}}, {"odd": LIMIT_S})["odd"].failure
+
+
+def test_what_is_done_meanwhile_takes_no_time_from_the_answers() -> None:
+    done: list[str] = []
+    answer = run_isolated({"good": lambda: 1}, {"good": LIMIT_S}, meanwhile=lambda: done.append("loaded"))["good"]
+    assert (answer.value, done) == (1, ["loaded"])

@@ -1,125 +1,171 @@
+"""The real pynvml through real ctypes, on a library that answers as told."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.errors import UnreadableFact
-from preflight.system.nvml import ask_nvml, normalise_bdf
+from preflight.errors import NotRecorded, UnreadableFact
+from preflight.system.machine import Json
+from preflight.system.nvml import unreadable
+from preflight.system.nvml_values import as_text, normalise_bdf
+from preflight.system.questions import tree_machine
+from tests.nvmlsim.machine import DIE, FUNCTION_NOT_FOUND, GPU_IS_LOST, HANG, NO_PERMISSION, NOT_SUPPORTED
+from tests.nvmlsim.machines import A100X4, H100X8, RTX4090X2, V100X4
+from tests.nvmlsim.simulate import LIBRARY, simulate
 
 
-class NVMLError(Exception):
-    pass
+def ask(tmp_path: Path, *defines: str, **answers: str) -> Json:
+    """Return what the two-GPU machine answers; in a call's name `__` stands for `/`."""
+    told = {key.replace("__", "/"): value for key, value in answers.items()}
+    return simulate(replace(RTX4090X2, answers=told), tmp_path, *defines).ask("nvml")
 
 
-class NVMLError_GpuIsLost(NVMLError):  # noqa: N801 - pynvml's spelling
-    pass
+def unread(document: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the path and the entry of everything that could not be read and that a 4090 does offer."""
+    if isinstance(document, dict) and "unreadable" in document:
+        yield path, document
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield from unread(value, f"{path}.{key}")
+    elif isinstance(document, list):
+        for i, value in enumerate(document):
+            yield from unread(value, f"{path}[{i}]")
 
 
-class NVMLError_NotSupported(NVMLError):  # noqa: N801
-    pass
+def test_every_gpu_is_listed_with_addresses_as_the_kernel_spells_them(tmp_path: Path) -> None:
+    answer = ask(tmp_path)
+    assert (answer["driver_version"], answer["cuda_version"]) == ("580.95.05", "13.0")
+    assert [gpu["bdf"] for gpu in answer["gpus"]] == ["0000:18:00.0", "0000:28:00.0"]
+    assert answer["gpus"][1]["uuid"].startswith("GPU-00000001-")
+    assert [pair["ancestor"] for pair in answer["pairs"]] == [30]
 
 
-@dataclass
-class Memory:
-    total: int
-    free: int
-
-
-@dataclass
-class Pci:
-    busId: str | bytes  # noqa: N815
-
-
-@dataclass
-class FakeNvml:
-    """Stands where pynvml stands: two GPUs, and failures by function and argument."""
-
-    failing: dict[tuple[Any, ...], Exception] = field(default_factory=dict)
-    answers: dict[str, Any] = field(default_factory=dict)
-    calls: list[str] = field(default_factory=list)
-
-    NVMLError = NVMLError
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-
-        def call(*arguments: Any) -> Any:
-            self.calls.append(name)
-            for key in ((name, *arguments), (name,)):
-                if key in self.failing:
-                    raise self.failing[key]
-            return self.answers.get(name, ANSWERS[name](*arguments))
-
-        return call
-
-
-ANSWERS: dict[str, Callable[..., Any]] = {
-    "nvmlInit": lambda: None,
-    "nvmlShutdown": lambda: None,
-    "nvmlDeviceGetCount": lambda: 2,
-    "nvmlSystemGetDriverVersion": lambda: "580.65.06",
-    "nvmlSystemGetCudaDriverVersion_v2": lambda: 13020,
-    "nvmlDeviceGetHandleByIndex": lambda index: index,
-    "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
-    "nvmlDeviceGetPciInfo": lambda handle: Pci(f"0000000{handle}:1B:00.0"),
-    "nvmlDeviceGetName": lambda handle: b"NVIDIA H100",
-    "nvmlDeviceGetMemoryInfo": lambda handle: Memory(total=80 << 30, free=79 << 30),
+ERRORS = {
+    NOT_SUPPORTED: "does not offer it",
+    NO_PERMISSION: "may not use it",
+    GPU_IS_LOST: "fallen off the bus",
+    FUNCTION_NOT_FOUND: "too old to know it",
 }
 
 
-def test_every_gpu_is_listed_with_text_decoded_and_addresses_as_the_kernel_spells_them() -> None:
-    assert ask_nvml(FakeNvml())["gpus"][1] == {
-        "nvml_index": 1,
-        "uuid": "GPU-1",
-        "bdf": "0001:1b:00.0",
-        "name": "NVIDIA H100",
-        "memory_total_bytes": 80 << 30,
-        "memory_free_bytes": 79 << 30,
-    }
-
-
-def test_the_driver_and_its_newest_cuda_are_given_as_versions() -> None:
-    answer = ask_nvml(FakeNvml(answers={"nvmlSystemGetDriverVersion": b"535.1"}))
-    assert (answer["driver_version"], answer["cuda_version"]) == ("535.1", "13.2")
-
-
-def test_a_library_that_does_not_start_is_an_error_with_a_reason() -> None:
-    answer = ask_nvml(FakeNvml(failing={("nvmlInit",): NVMLError("Driver Not Loaded")}))
-    assert answer == {"error": "NVMLError: Driver Not Loaded"}
-
-
-def test_one_value_that_is_not_supported_costs_only_itself() -> None:
-    answer = ask_nvml(FakeNvml(failing={("nvmlDeviceGetMemoryInfo", 0): NVMLError_NotSupported()}))
-    assert "does not offer it" in answer["gpus"][0]["memory_free_bytes"]["unreadable"]
-    assert answer["gpus"][0]["uuid"] == "GPU-0"
-    assert answer["gpus"][1]["memory_free_bytes"] == 79 << 30
-
-
-def test_a_gpu_that_cannot_be_opened_is_listed_with_its_reason() -> None:
-    answer = ask_nvml(FakeNvml(failing={("nvmlDeviceGetHandleByIndex", 0): NVMLError_GpuIsLost()}))
-    assert [gpu["nvml_index"] for gpu in answer["gpus"]] == [0, 1]
-    assert "fallen off the bus" in answer["gpus"][0]["unreadable"]
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("value", ["Name", "BAR1MemoryInfo", "CpuAffinity", "MinorNumber"])
+def test_an_error_in_one_call_costs_that_value_and_no_other(tmp_path: Path, value: str, error: str) -> None:
+    healthy = {path for path, _ in unread(ask(tmp_path / "healthy"))}
+    entries = [e for e in unread(ask(tmp_path, **{f"nvmlDeviceGet{value}__0": error})) if e[0] not in healthy]
+    assert len(entries) == 1, entries
+    assert ERRORS[error] in entries[0][1]["unreadable"]
 
 
 @pytest.mark.parametrize(
-    "error", [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), AttributeError("no such function")]
+    ("call", "how"),
+    [("Name__0", HANG), ("P2PStatus__0__1__0", HANG), ("Name__0", DIE), ("FieldValues__1__230", DIE)],
 )
-def test_what_pynvml_raises_beside_its_own_errors_costs_one_value(error: Exception) -> None:
-    answer = ask_nvml(FakeNvml(failing={("nvmlDeviceGetName",): error}))
-    assert type(error).__name__ in answer["gpus"][0]["name"]["unreadable"]
+def test_a_call_that_hangs_or_kills_costs_one_value_and_is_not_made_again(tmp_path: Path, call: str, how: str) -> None:
+    healthy = {path for path, _ in unread(ask(tmp_path / "healthy"))}
+    told = {f"nvmlDeviceGet{call}".replace("__", "/"): how}
+    tree = simulate(replace(RTX4090X2, answers=told), tmp_path)
+    calls = tmp_path / f"{LIBRARY}.calls"
+    calls.touch()
+    start = time.monotonic()
+    entries = [e for e in unread(tree.ask("nvml")) if e[0] not in healthy]
+    assert time.monotonic() - start < 5
+    assert len(entries) == 1, entries
+    assert ("hangs" if how == HANG else "died") in entries[0][1]["unreadable"]
+    assert calls.read_text().split().count(next(iter(told))) == 1
+    assert calls.read_text().split().count("nvmlDeviceGetUUID/0") == 1
 
 
-def test_nvml_is_shut_down_whatever_happened() -> None:
-    library = FakeNvml(failing={("nvmlDeviceGetCount",): NVMLError("Unknown Error")})
-    assert "can't be counted" in ask_nvml(library)["error"]
-    assert library.calls[-1] == "nvmlShutdown"
+def test_a_function_that_hangs_on_every_gpu_is_given_up_and_all_else_is_read(tmp_path: Path) -> None:
+    told = {f"nvmlDeviceGetName/{i}": HANG for i in range(8)}
+    start = time.monotonic()
+    answer = simulate(replace(H100X8, answers=told), tmp_path).ask("nvml")
+    assert time.monotonic() - start < 5
+    assert ["hung 2 times before" in gpu["name"]["unreadable"] for gpu in answer["gpus"]] == [False] * 2 + [True] * 6
+    assert all(isinstance(gpu["minor"], int) for gpu in answer["gpus"])
+    assert len(answer["pairs"]) == 28
+
+
+def test_a_gpu_on_which_everything_hangs_does_not_cost_the_others(tmp_path: Path) -> None:
+    simulate(RTX4090X2, tmp_path)
+    description = tmp_path / f"{LIBRARY}.machine"
+    lines = description.read_text().splitlines()
+    stuck = [line.split(" ")[0] + " hang" if "/0" in line and "Handle" not in line else line for line in lines]
+    description.write_text("\n".join(stuck) + "\n")
+    start = time.monotonic()
+    answer = tree_machine(tmp_path).ask("nvml")
+    assert time.monotonic() - start < 5
+    assert answer["gpus"][1]["name"] == "NVIDIA GeForce RTX 4090"
+    assert "other calls on this GPU hung" in answer["gpus"][0]["name"]["unreadable"]
+
+
+@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount"])
+@pytest.mark.parametrize("how", [HANG, DIE, "!9"])
+def test_a_library_that_does_not_start_is_an_error_with_a_reason(tmp_path: Path, call: str, how: str) -> None:
+    start = time.monotonic()
+    reason = ask(tmp_path, **{call: how})["error"]
+    assert time.monotonic() - start < 5
+    assert {HANG: "hangs", DIE: "died", "!9": "kernel module is not loaded"}[how] in reason
+
+
+@pytest.mark.parametrize("how", [HANG, DIE, GPU_IS_LOST])
+def test_a_gpu_that_cannot_be_opened_is_listed_with_its_reason(tmp_path: Path, how: str) -> None:
+    answer = ask(tmp_path, nvmlDeviceGetHandleByIndex__0=how)
+    assert "unreadable" in answer["gpus"][0]
+    assert answer["gpus"][1]["name"] == "NVIDIA GeForce RTX 4090"
+    assert answer["pairs"] == []
+
+
+def test_an_old_driver_is_asked_with_the_calls_that_it_knows(tmp_path: Path) -> None:
+    answer = simulate(V100X4, tmp_path, "-DOLD_DRIVER").ask("nvml")["gpus"][0]
+    assert "reserved_bytes" not in answer["memory"]
+    assert answer["memory"]["total_bytes"] == 16384 << 20
+    assert answer["throttle_reasons"] == 1
+    assert answer["processes"] == []
+    assert "too old to know it" in answer["fabric"]["unreadable"]
+
+
+def test_links_are_looked_for_beyond_one_that_is_not_there(tmp_path: Path) -> None:
+    sparse = replace(A100X4, answers={"nvmlDeviceGetNvLinkState/0/3": NOT_SUPPORTED})
+    links = simulate(sparse, tmp_path).ask("nvml")["gpus"][0]["nvlinks"]
+    assert [link["link"] for link in links] == [0, 1, 2, *range(4, 12)]
+
+
+def test_a_driver_without_nvlink_calls_is_no_gpu_without_links(tmp_path: Path) -> None:
+    old = replace(A100X4, answers={"nvmlDeviceGetNvLinkState/0/0": FUNCTION_NOT_FOUND})
+    assert "too old" in simulate(old, tmp_path).ask("nvml")["gpus"][0]["nvlinks"]["unreadable"]
+
+
+def test_a_tree_without_a_library_of_its_own_never_asks_this_machines(tmp_path: Path) -> None:
+    with pytest.raises(NotRecorded):
+        tree_machine(tmp_path).ask("nvml")
+
+
+def test_a_tree_whose_library_is_no_library_says_so(tmp_path: Path) -> None:
+    (tmp_path / LIBRARY).write_text("not ELF")
+    assert "OSError" in tree_machine(tmp_path).ask("nvml")["error"]
+
+
+def test_text_that_is_not_utf_8_costs_one_value(tmp_path: Path) -> None:
+    simulate(RTX4090X2, tmp_path)
+    description = tmp_path / f"{LIBRARY}.machine"
+    description.write_bytes(description.read_bytes().replace(b"NVIDIA GeForce", b"NVIDIA \xff\xfe"))
+    answer = tree_machine(tmp_path).ask("nvml")
+    assert "UnicodeDecodeError" in answer["gpus"][0]["name"]["unreadable"]
+    assert answer["gpus"][0]["minor"] == 0
+
+
+@pytest.mark.parametrize("error", [UnreadableFact("why"), ValueError(), OSError(5, "x")])
+def test_a_reason_is_always_given(error: Exception) -> None:
+    assert unreadable(error)["unreadable"]
 
 
 @pytest.mark.parametrize(
@@ -133,3 +179,8 @@ def test_a_bus_id_gets_four_digits_of_domain_unless_it_needs_more(bus_id: str, e
 def test_any_other_bus_id_is_unreadable(text: str) -> None:
     with suppress(UnreadableFact):
         assert normalise_bdf(text)
+
+
+@given(st.text() | st.binary())
+def test_text_of_any_pynvml_is_text(value: str | bytes) -> None:
+    assert isinstance(as_text(value), str)

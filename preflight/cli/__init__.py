@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from preflight import __version__
-from preflight.errors import OutputError, PreflightError, UsageError
+from preflight.cli.options import (
+    Accept,
+    Backend,
+    Deadline,
+    EnvOut,
+    Gpus,
+    JsonPath,
+    Keep,
+    Logs,
+    MachineOption,
+    Nproc,
+    ProfileOption,
+    ReportOut,
+    StageLimit,
+    Strict,
+    SysrootOption,
+    TopoOption,
+    UnmeasuredEnv,
+    check_seconds,
+)
+from preflight.cli.output import (
+    PROGRAM,
+    STDOUT,
+    check_outputs,
+    print_result,
+    retire_env,
+    say_where,
+    style,
+    write_and_print,
+)
+from preflight.errors import PreflightError, UsageError
 from preflight.model.run import Profile
-from preflight.render.text import Style, clean
-from preflight.system.files import check_writable, set_aside, write_atomically
+from preflight.render.text import clean
+from preflight.system.files import read_input, write_atomically
 from preflight.system.signals import raise_on_signals
-from preflight.system.streams import knows_unicode, open_missing_streams, to_stderr, to_stdout
+from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 if TYPE_CHECKING:
     from preflight import app as application
+    from preflight.survey import Survey
     from preflight.system.machine import Machine
 
-PROGRAM = "preflight"
-STDOUT = "-"
 STARTED_AT = time.monotonic()
-LONGEST_DEADLINE_S = 7 * 86400.0
 
 app = typer.Typer(
     name=PROGRAM,
@@ -40,31 +63,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-Gpus = Annotated[
-    str | None, typer.Option(metavar="LIST", help="GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.")
-]
-Nproc = Annotated[int | None, typer.Option(metavar="N", help="Ranks, for backends that need no GPU (default 2).")]
-Backend = Annotated[str | None, typer.Option(metavar="NAME", help="nccl, gloo, or NAME@MODULE that registers it.")]
-ProfileOption = Annotated[Profile, typer.Option(help="How thorough: seconds, minutes, or an hour under load.")]
-Deadline = Annotated[float | None, typer.Option(metavar="S", help="End by then with what is known (180, 900, 3600).")]
-JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="Write one JSON document; - is stdout.")]
-EnvOut = Annotated[str, typer.Option(metavar="PATH", help="Where the settings to source go.")]
-ReportOut = Annotated[str, typer.Option(metavar="PATH", help="Where the full report goes.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
-Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
-StageLimit = Annotated[
-    float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")
-]
-Logs = Annotated[
-    list[str],
-    typer.Argument(metavar="LOG...", help="Logs of one run: plain, gzip, zstd, xz, nccl_trace_rank_*; - is stdin."),
-]
-UnmeasuredEnv = Annotated[
-    str | None, typer.Option("--env-out", metavar="PATH", help="Write the env lines, unmeasured.")
-]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
-SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a recorded /sys and /proc tree instead.")]
 
 
 @app.command()
@@ -89,20 +87,20 @@ def check(
     """
     from preflight import app as application  # noqa: PLC0415  `--help` must not pay for it
 
-    _check_seconds("--deadline", deadline)
-    _check_seconds("--stage-limit", stage_limit)
+    check_seconds("--deadline", deadline)
+    check_seconds("--stage-limit", stage_limit)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None,
     )  # fmt: skip
-    _check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
+    check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
     try:
         checked = _run(request, sysroot)
     except Exception as error:
         if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may source what an earlier run found
-            _set_aside(env_out)
+            retire_env(env_out)
         raise
-    _write_and_print(checked, json, env_out, report)
+    write_and_print(checked, json, env_out, report)
 
 
 @app.command()
@@ -121,39 +119,61 @@ def bench(
     from preflight.render.bench import render_bench  # noqa: PLC0415
     from preflight.render.json_document import render_json  # noqa: PLC0415
 
-    _check_seconds("--deadline", deadline)
-    _check_seconds("--stage-limit", stage_limit)
-    _check_outputs(*([json] if json not in (None, STDOUT) else []))
+    check_seconds("--deadline", deadline)
+    check_seconds("--stage-limit", stage_limit)
+    check_outputs(*([json] if json not in (None, STDOUT) else []))
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         collectives=tuple(Collective), default_only=True,
     )  # fmt: skip
     checked = _run(request, None)
-    _print_result(json, lambda: render_json(checked.report), lambda: render_bench(checked.report, _style()))
-    _say_where(checked.run_dir)
+    print_result(json, lambda: render_json(checked.report), lambda: render_bench(checked.report, style()))
+    say_where(checked.run_dir)
     raise typer.Exit(checked.report.exit_code)
 
 
 @app.command()
 def probe(
+    gpus: Gpus = None,
     json: JsonPath = None,
     sysroot: SysrootOption = None,
+    topo: TopoOption = None,
+    machine: MachineOption = None,
     strict: Strict = False,
 ) -> None:
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch."""
-    from preflight import app as application  # noqa: PLC0415
     from preflight.judge.verdict import probe_exit_code  # noqa: PLC0415
     from preflight.render.console import render_probe_page  # noqa: PLC0415
     from preflight.render.json_document import render_probe_json  # noqa: PLC0415
 
-    _check_outputs(*([json] if json not in (None, STDOUT) else []))
-    node, findings, skipped = application.probe(_machine(sysroot))
-    _print_result(
+    check_outputs(*([json] if json not in (None, STDOUT) else []))
+    seen = _survey(gpus, sysroot, topo, machine)
+    shown = (seen.node, seen.findings, seen.skipped)
+    print_result(
         json,
-        lambda: render_probe_json(node, findings, skipped),
-        lambda: render_probe_page(node, findings, skipped, _style()),
+        lambda: render_probe_json(*shown, seen.gpu_set, seen.expected),
+        lambda: render_probe_page(*shown, style(), seen.gpu_set, seen.expected),
     )
-    raise typer.Exit(probe_exit_code(findings, skipped, strict=strict))
+    raise typer.Exit(probe_exit_code(seen.findings, seen.skipped, strict=strict))
+
+
+@app.command()
+def capture(
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout.")] = STDOUT,
+    sysroot: SysrootOption = None,
+) -> None:
+    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
+
+    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
+    """
+    from preflight import survey  # noqa: PLC0415
+
+    check_outputs(output)
+    text = survey.capture(_machine(sysroot))
+    if output == STDOUT:
+        to_stdout(text)
+    else:
+        write_atomically(output, text)
 
 
 @app.command()
@@ -162,7 +182,7 @@ def checks() -> None:
     from preflight.judge.check import all_checks, describe  # noqa: PLC0415
     from preflight.render.checks import render_checks  # noqa: PLC0415
 
-    to_stdout(render_checks([describe(check) for check in all_checks()], _style()))
+    to_stdout(render_checks([describe(check) for check in all_checks()], style()))
 
 
 @app.command()
@@ -175,11 +195,11 @@ def explain(logs: Logs, json: JsonPath = None, env_out: UnmeasuredEnv = None) ->
     from preflight.render.explain import render_explanation, render_explanation_env  # noqa: PLC0415
     from preflight.render.json_document import render_json  # noqa: PLC0415
 
-    _check_outputs(env_out, *([json] if json not in (None, STDOUT) else []))
+    check_outputs(env_out, *([json] if json not in (None, STDOUT) else []))
     explanation = explain_paths(logs)
     if env_out is not None:
         write_atomically(env_out, render_explanation_env(explanation))
-    _print_result(json, lambda: render_json(explanation), lambda: render_explanation(explanation, _style()))
+    print_result(json, lambda: render_json(explanation), lambda: render_explanation(explanation, style()))
     raise typer.Exit(explanation.exit_code)
 
 
@@ -222,82 +242,28 @@ def _run(request: application.Request, sysroot: str | None) -> application.Check
         progress.clear()
 
 
+def _survey(gpus: str | None, sysroot: str | None, topo: str | None, capture_file: str | None) -> Survey:
+    """Return the facts of the one machine that was named, by default of this one."""
+    from preflight import survey  # noqa: PLC0415
+
+    named = [name for name, given in (("sysroot", sysroot), ("topo", topo), ("machine", capture_file)) if given]
+    if len(named) > 1:
+        raise UsageError(f"--{' and --'.join(named)}: one machine at a time")
+    if topo:
+        return survey.survey_topology(read_input(topo), gpus)
+    if capture_file:
+        return survey.survey_capture(read_input(capture_file), gpus)
+    return survey.survey_machine(_machine(sysroot), gpus)
+
+
 def _machine(sysroot: str | None) -> Machine:
-    from preflight.system.machine import Tree  # noqa: PLC0415
-    from preflight.system.questions import live_machine  # noqa: PLC0415
+    from preflight.system.questions import live_machine, tree_machine  # noqa: PLC0415
 
     if sysroot is None:
         return live_machine()
     if not os.path.isdir(sysroot):
         raise UsageError(f"--sysroot {sysroot}: not a directory")
-    return Tree(Path(sysroot))
-
-
-def _write_and_print(checked: application.Checked, json_path: str | None, env_path: str, report_path: str) -> None:
-    """Write the files first, so that a closed pipe can't lose them, then print; a failed write is exit code 3."""
-    from preflight.render.console import render_check  # noqa: PLC0415
-    from preflight.render.env_file import render_env  # noqa: PLC0415
-    from preflight.render.json_document import render_json  # noqa: PLC0415
-
-    report = checked.report
-    failure: OutputError | None = None
-    try:
-        write_atomically(report_path, render_json(report))
-        if report.exit_code == 0:
-            write_atomically(env_path, render_env(report))
-        elif report.exit_code in (1, 3):
-            _set_aside(env_path)
-    except OutputError as error:
-        failure = error
-        report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
-        with contextlib.suppress(OutputError):
-            write_atomically(report_path, render_json(report))
-    _print_result(json_path, lambda: render_json(report), lambda: render_check(report, _style(), env_path))
-    _say_where(checked.run_dir)
-    if failure is not None:
-        raise failure
-    if checked.interrupted is not None:
-        raise checked.interrupted
-    raise typer.Exit(report.exit_code)
-
-
-def _set_aside(env_path: str) -> None:
-    stale = set_aside(env_path)
-    if stale:
-        to_stderr(f"{PROGRAM}: {env_path} is from an earlier run and was renamed to {stale}\n")
-
-
-def _print_result(json_path: str | None, as_json: Callable[[], str], as_page: Callable[[], str]) -> None:
-    """Print the page; with --json - print the document instead, with --json PATH write it as well."""
-    if json_path == STDOUT:
-        to_stdout(as_json())
-        return
-    if json_path is not None:
-        write_atomically(json_path, as_json())
-    to_stdout(as_page())
-
-
-def _style() -> Style:
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size((80, 24)).columns if is_terminal or "COLUMNS" in os.environ else 80
-    colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Style(width=max(40, min(width, 120)), colour=colour, unicode=knows_unicode())
-
-
-def _say_where(run_dir: str) -> None:
-    if run_dir:
-        to_stderr(f"{PROGRAM}: the logs of this run are kept in {run_dir}\n")
-
-
-def _check_outputs(*paths: str | None) -> None:
-    for path in paths:
-        if path not in (None, STDOUT):
-            check_writable(str(path))
-
-
-def _check_seconds(option: str, value: float | None) -> None:
-    if value is not None and not 0 < value <= LONGEST_DEADLINE_S:
-        raise UsageError(f"{option} {value:g}: give seconds above 0 and up to {LONGEST_DEADLINE_S:.0f}")
+    return tree_machine(Path(sysroot))
 
 
 def _fail(code: int, message: str) -> int:

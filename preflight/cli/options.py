@@ -1,0 +1,48 @@
+"""The options of the command line; one that has the same name means the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from preflight.errors import UsageError
+from preflight.model.run import Profile
+
+LONGEST_DEADLINE_S = 7 * 86400.0
+
+Gpus = Annotated[
+    str | None, typer.Option(metavar="LIST", help="GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.")
+]
+Nproc = Annotated[int | None, typer.Option(metavar="N", help="Ranks, for backends that need no GPU (default 2).")]
+Backend = Annotated[str | None, typer.Option(metavar="NAME", help="nccl, gloo, or NAME@MODULE that registers it.")]
+ProfileOption = Annotated[Profile, typer.Option(help="How thorough: seconds, minutes, or an hour under load.")]
+Deadline = Annotated[float | None, typer.Option(metavar="S", help="End by then with what is known (180, 900, 3600).")]
+JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="Write one JSON document; - is stdout.")]
+EnvOut = Annotated[str, typer.Option(metavar="PATH", help="Where the settings to source go.")]
+ReportOut = Annotated[str, typer.Option(metavar="PATH", help="Where the full report goes.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
+Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
+StageLimit = Annotated[
+    float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")
+]
+Logs = Annotated[
+    list[str],
+    typer.Argument(metavar="LOG...", help="Logs of one run: plain, gzip, zstd, xz, nccl_trace_rank_*; - is stdin."),
+]
+UnmeasuredEnv = Annotated[
+    str | None, typer.Option("--env-out", metavar="PATH", help="Write the env lines, unmeasured.")
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
+TopoOption = Annotated[
+    str | None, typer.Option("--topo", metavar="FILE", help="Read a pasted `nvidia-smi topo -m` instead; - is stdin.")
+]
+MachineOption = Annotated[
+    str | None, typer.Option("--machine", metavar="FILE", help="Read what `preflight capture` wrote; - is stdin.")
+]
+SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a recorded /sys and /proc tree instead.")]
+
+
+def check_seconds(option: str, value: float | None) -> None:
+    if value is not None and not 0 < value <= LONGEST_DEADLINE_S:
+        raise UsageError(f"{option} {value:g}: give seconds above 0 and up to {LONGEST_DEADLINE_S:.0f}")

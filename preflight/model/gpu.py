@@ -1,0 +1,248 @@
+"""What was read of a node's GPUs and of the paths between them; NVML's words, a Gap where it gave none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+from preflight.model.gap import Gap
+
+
+class Mode(Enum):
+    """A mode of the driver that is on or off."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class ComputeMode(Enum):
+    """Who may open a CUDA context."""
+
+    DEFAULT = "default"
+    EXCLUSIVE_THREAD = "exclusive_thread"
+    PROHIBITED = "prohibited"
+    EXCLUSIVE_PROCESS = "exclusive_process"
+
+
+class VirtualizationMode(Enum):
+    """What part of a virtual machine the GPU is."""
+
+    NONE = "none"
+    PASSTHROUGH = "passthrough"
+    VGPU = "vgpu"
+    HOST_VGPU = "host_vgpu"
+    HOST_VSGA = "host_vsga"
+
+
+class RecoveryAction(Enum):
+    """What the driver asks to be done with the GPU."""
+
+    NONE = "none"
+    GPU_RESET = "gpu_reset"
+    NODE_REBOOT = "node_reboot"
+    DRAIN_P2P = "drain_p2p"
+    DRAIN_AND_RESET = "drain_and_reset"
+    RECOVER_IMEX_DOMAIN = "recover_imex_domain"
+    BUS_RESET = "bus_reset"
+    SYSTEM_REBOOT = "system_reboot"
+
+
+class FabricState(Enum):
+    """How far the GPU's registration with the NVSwitch fabric has come."""
+
+    NOT_SUPPORTED = "not_supported"
+    NOT_STARTED = "not_started"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+class LinkPeer(Enum):
+    """What is at the other end of an NVLink."""
+
+    GPU = "gpu"
+    NPU = "npu"
+    SWITCH = "switch"
+    UNKNOWN = "unknown"
+
+
+class P2pStatus(Enum):
+    """The driver's statement on peer access, which is no measurement: it says OK where an IOMMU drops the data."""
+
+    OK = "ok"
+    CHIPSET_NOT_SUPPORTED = "chipset_not_supported"
+    GPU_NOT_SUPPORTED = "gpu_not_supported"
+    TOPOLOGY_NOT_SUPPORTED = "topology_not_supported"
+    DISABLED_BY_REGKEY = "disabled_by_regkey"
+    NOT_SUPPORTED = "not_supported"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that holds a context on the GPU."""
+
+    pid: int  # of the host's namespace: a container can't look it up
+    used_bytes: int | Gap
+    name: str | Gap
+    uid: int | Gap
+    is_ours: bool | Gap  # of the user who runs preflight
+
+
+@dataclass(frozen=True, slots=True)
+class EccCounts:
+    """Memory errors, since the driver was loaded (volatile) and over the GPU's life (aggregate)."""
+
+    volatile_corrected: int | Gap
+    volatile_uncorrected: int | Gap
+    aggregate_corrected: int | Gap
+    aggregate_uncorrected: int | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class RowRemap:
+    """Memory rows that were replaced by spare ones (Ampere and later)."""
+
+    correctable: int
+    uncorrectable: int
+    is_pending: bool  # a reset will do it
+    has_failed: bool  # no spare row was left
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredPages:
+    """Memory pages that are no longer used (before Ampere)."""
+
+    single_bit: int | Gap
+    double_bit: int | Gap
+    is_pending: bool | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Clocks now and at most."""
+
+    sm_mhz: int | Gap
+    sm_max_mhz: int | Gap
+    memory_mhz: int | Gap
+    memory_max_mhz: int | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """The GPU's PCIe link. The generation falls while idle, the width does not."""
+
+    gen: int | Gap
+    gen_max: int | Gap  # of GPU and slot together
+    gpu_gen_max: int | Gap
+    width: int | Gap  # lanes
+    width_max: int | Gap
+    replays: int | Gap  # since the driver was loaded
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """One NVLink of a GPU."""
+
+    link: int
+    is_active: bool | Gap
+    generation: str | Gap  # "4.0"
+    peer: LinkPeer | Gap
+    peer_bdf: str | Gap
+    replay_errors: int | Gap
+    recovery_errors: int | Gap
+    crc_errors: int | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The GPU's registration with the NVSwitch fabric."""
+
+    state: FabricState
+    problem: str | Gap  # why registration failed; "" where it did not
+    health: tuple[str, ...] | Gap  # what is wrong in the health mask
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as NVML lists it."""
+
+    nvml_index: int
+    uuid: str | Gap
+    bdf: str | Gap
+    name: str | Gap
+    memory_total_bytes: int | Gap
+    memory_free_bytes: int | Gap
+    memory_used_bytes: int | Gap
+    memory_reserved_bytes: int | Gap
+    bar1_total_bytes: int | Gap
+    minor: int | Gap  # N of /dev/nvidiaN
+    compute_capability: str | Gap  # "9.0"
+    numa_node: int | Gap
+    cpu_affinity: tuple[int, ...] | Gap  # CPUs near the GPU
+    memory_affinity: tuple[int, ...] | Gap  # NUMA nodes near the GPU
+    memory_numa_node: int | Gap  # the NUMA node that the GPU's own memory is (Grace)
+    processes: tuple[GpuProcess, ...] | Gap
+    utilization_percent: int | Gap
+    compute_mode: ComputeMode | Gap
+    mig_mode: Mode | Gap
+    persistence_mode: Mode | Gap
+    virtualization_mode: VirtualizationMode | Gap
+    ecc_mode: Mode | Gap
+    ecc_mode_pending: Mode | Gap
+    ecc: EccCounts | Gap
+    row_remap: RowRemap | Gap
+    retired_pages: RetiredPages | Gap
+    recovery_action: RecoveryAction | Gap
+    clocks: Clocks | Gap
+    throttle_reasons: tuple[str, ...] | Gap
+    temperature_c: int | Gap
+    power_limit_w: float | Gap
+    pcie: PcieLink | Gap
+    nvlinks: tuple[NvLink, ...] | Gap
+    fabric: Fabric | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPath:
+    """How two GPUs reach each other, in the words of `nvidia-smi topo -m`: NV18, PIX, PXB, PHB, NODE, SYS."""
+
+    a: int  # nvml_index, the smaller one
+    b: int
+    level: str | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class GpuP2p:
+    """What the driver says of peer access between two GPUs, by capability."""
+
+    a: int  # nvml_index, the smaller one
+    b: int
+    read: P2pStatus | Gap
+    write: P2pStatus | Gap
+    nvlink: P2pStatus | Gap
+    atomics: P2pStatus | Gap
+    pci: P2pStatus | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableGpu:
+    """A GPU that NVML counts but does not identify: lost, or not for this process."""
+
+    nvml_index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """The NVIDIA driver as NVML reports it."""
+
+    version: str | Gap
+    cuda: str | Gap  # newest CUDA that the driver supports
+    unreadable_gpus: tuple[UnreadableGpu, ...] = ()
+
+
+def gpu_known_by(nvml_index: int, why: str, **known: Any) -> Gpu:
+    """Return a GPU of which only these values are known, every other one a Gap with this reason."""
+    gaps = {field.name: Gap(why) for field in fields(Gpu) if field.name != "nvml_index"}
+    return Gpu(nvml_index=nvml_index, **gaps | known)

@@ -1,0 +1,118 @@
+"""What was read of the RDMA adapters (HCAs), of their ports, and of the ways between them and the GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.gap import Gap
+
+
+class PortState(Enum):
+    """The logical state of a port, in the kernel's words."""
+
+    NOP = "NOP"
+    DOWN = "DOWN"
+    INIT = "INIT"
+    ARMED = "ARMED"
+    ACTIVE = "ACTIVE"
+    ACTIVE_DEFER = "ACTIVE_DEFER"
+
+
+class PhysState(Enum):
+    """The physical state of a port, in the kernel's words."""
+
+    NO_STATE = "NoState"
+    SLEEP = "Sleep"
+    POLLING = "Polling"
+    DISABLED = "Disabled"
+    TRAINING = "PortConfigurationTraining"
+    LINK_UP = "LinkUp"
+    LINK_ERROR_RECOVERY = "LinkErrorRecovery"
+    PHY_TEST = "Phy Test"
+
+
+class NicKind(Enum):
+    """What an adapter's ports speak."""
+
+    INFINIBAND = "infiniband"
+    ROCE = "roce"
+    MIXED = "mixed"  # ports of both kinds
+    EFA = "efa"  # AWS: neither InfiniBand nor RoCE
+    OTHER = "other"  # iWARP, usNIC, SCIF
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """An address of a port; empty slots of its table are left out."""
+
+    gid_index: int
+    gid: str
+    type: str | Gap  # "IB/RoCE v1" or "RoCE v2"
+    netif: str | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounter:
+    """A counter of a port, by the name of its file."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class HcaPort:
+    """A port of an RDMA adapter."""
+
+    hca: str
+    port: int
+    state: PortState | Gap
+    phys_state: PhysState | Gap
+    rate_gbit_s: float | Gap
+    link_layer: str | Gap  # "InfiniBand", "Ethernet"; "Unspecified" for EFA
+    lid: int | Gap
+    sm_lid: int | Gap  # 0 where no subnet manager was seen
+    gids: tuple[Gid, ...] | Gap
+    pkeys: tuple[str, ...] | Gap  # without the empty ones
+    counters: tuple[PortCounter, ...] | Gap  # cumulative: judge differences, not values
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """An RDMA adapter, which `nvidia-smi topo -m` calls a NIC."""
+
+    name: str  # mlx5_0
+    kind: NicKind | Gap
+    bdf: str | Gap
+    driver: str | Gap
+    device: str | Gap  # PCI vendor and device, "15b3:1021"
+    firmware: str | Gap
+    numa_node: int | Gap
+    netifs: tuple[str, ...] | Gap  # the interfaces on the same PCI function
+
+
+@dataclass(frozen=True, slots=True)
+class NicPath:
+    """How a GPU reaches an adapter, in the words of `nvidia-smi topo -m`: PIX, PXB, PHB, NODE, SYS."""
+
+    gpu: int  # nvml_index; without NVML the place in bus order
+    nic: str
+    level: str | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaFacts:
+    """What an application can open and register."""
+
+    uverbs: tuple[str, ...]  # /dev/infiniband/uverbs*
+    uverbs_expected: tuple[str, ...] | Gap  # those that /sys/class/infiniband_verbs names
+    peermem: str | Gap  # version of nvidia_peermem or of the older nv_peer_mem
+    dma_buf: bool | Gap  # open kernel modules and a kernel that can share GPU memory by dma-buf
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadLine:
+    """A line of a pasted text of which something could not be read; the reason is `content`'s gap."""
+
+    line: int  # from 1
+    content: str | Gap

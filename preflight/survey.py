@@ -1,0 +1,108 @@
+"""Facts without a launch: of the live machine, a /sys tree, a pasted topology or a capture; and making a capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, all_checks, run_checks
+from preflight.model.collective import Collective
+from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.gpu import gpu_known_by
+from preflight.plan.gpu_advice import GpuSetAdvice, advise_gpus
+from preflight.plan.gpu_set import choose_gpus, inherited_visible
+from preflight.plan.path import has_nvidia_hardware
+from preflight.probe.run import Capture, probe_node
+from preflight.system.machine import Machine
+
+if TYPE_CHECKING:
+    from preflight.plan.expected import Expected
+
+EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A node's facts, what they alone tell, and what to know about the GPUs that were asked for."""
+
+    node: NodeFacts
+    findings: tuple[Finding, ...]
+    skipped: tuple[SkippedCheck, ...]
+    gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
+    expected: Expected | Gap | None = None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
+
+
+def survey_machine(machine: Machine, gpus: str | None = None) -> Survey:
+    """Probe a machine. Must be called from a process with a single thread, since it forks."""
+    node, _ = probe_node(machine, meanwhile=all_checks)
+    return survey(node, gpus)
+
+
+def survey_topology(text: str, gpus: str | None = None) -> Survey:
+    """Read a pasted `nvidia-smi topo -m`; MalformedInput where the text is none."""
+    from preflight.probe.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
+
+    return survey(topology_facts(text), gpus)
+
+
+def survey_capture(text: str, gpus: str | None = None) -> Survey:
+    """Probe a capture; MalformedInput where the text is none."""
+    from preflight.probe.capture import open_capture  # noqa: PLC0415
+
+    replay, silent = open_capture(text)
+    node, _ = probe_node(replay, silent=silent)
+    return survey(node, gpus)
+
+
+def capture(machine: Machine) -> str:
+    """Return a capture of the machine as JSON, scrubbed of what names it or its users."""
+    from preflight.probe.capture import capture_document  # noqa: PLC0415
+
+    reads = Capture()
+    probe_node(machine, capture=reads)
+    return capture_document(reads)
+
+
+def survey(node: NodeFacts, gpus: str | None) -> Survey:
+    """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
+    chosen = chosen_gpus(node, gpus)
+    case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
+    findings, skipped = run_checks(all_checks(), case)
+    if gpus is None:
+        return Survey(node, findings, skipped, None)
+    return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen))
+
+
+def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
+    """Return the numbers of the GPUs to look at: NVML's, or on a tree without NVML the places in bus order."""
+    listed = numbered_gpus(node)
+    if not listed and gpus is None:
+        return ()
+    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, inherited_visible(node), listed, node))
+
+
+def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
+    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, whose order is NVML's in practice."""
+    if isinstance(node.gpus, tuple):
+        return node.gpus
+    devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
+    return tuple(gpu_known_by(place, node.gpus.reason, bdf=each.bdf) for place, each in enumerate(devices))
+
+
+def _advice(node: NodeFacts, chosen: tuple[int, ...]) -> GpuSetAdvice | None:
+    try:
+        return advise_gpus(node, chosen)
+    except UnreadableFact:
+        return None  # the check gpu-set says why
+
+
+def _expected(node: NodeFacts, chosen: tuple[int, ...]) -> Expected | Gap:
+    from preflight.plan.expected import expected_busbw  # noqa: PLC0415
+    from preflight.system.links import load_links  # noqa: PLC0415
+
+    try:
+        return expected_busbw(load_links(), node, chosen, Collective.ALL_REDUCE, EXPECTED_BYTES)
+    except UnreadableFact as error:
+        return Gap(str(error))

@@ -1,0 +1,25 @@
+"""Read data/links.toml, which lies beside the code in the wheel; the one place that does."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from importlib import resources
+
+from preflight.model.codec import decode
+from preflight.model.links import Links
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@functools.cache
+def load_links() -> Links:
+    """Return the rows; they are part of the program, so a wrong one is a defect and raises."""
+    text = (resources.files("preflight") / "data" / "links.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    for row in tables["nvlink"]:
+        row.setdefault("compute_capability", "")
+    return decode(Links, tables)
