@@ -30,7 +30,7 @@ FRAGMENTS = st.sampled_from(ALL_MESSAGES.split()) | st.sampled_from(
     ["\n", "\r", "\r\n", "\0", "\x1b[31m", "\ufffd", " "]
 )
 OOM = b"[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB.\n"
-SLOWEST_MB_S = 2.0  # for lines that are nothing but signs; a catastrophic pattern is a thousand times slower
+SLOWEST_MB_S = 0.5  # far below what is measured: the machine may be busy, and a quadratic search would take hours
 
 
 @settings(max_examples=200, deadline=None)
