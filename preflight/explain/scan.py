@@ -105,6 +105,8 @@ class Scanner:
             prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
         changed = False
         matches = self._matches(text)
+        if not any(index in self._open for index, *_ in matches):
+            return self._is_barren(block, at)
         has_sign = any(self._signs[index][1] for index, *_ in matches)
         for index, low, high in matches:
             name, cause, authority, _ = self._signs[index]
@@ -126,6 +128,15 @@ class Scanner:
                 self._failure(source, event, block, at)
             changed |= self._saturate(index, name)
         return changed
+
+    def _is_barren(self, block: bytes, at: int) -> bool:
+        """Count a hit whose sign lies within a longer one that is closed already: a flood of it closes it too."""
+        named = self._name.match(block, at)
+        if named is None or named.lastgroup is None:
+            return False
+        index = int(named.lastgroup[1:])
+        self.seen.counts[self._signs[index][0]] += 1
+        return self._saturate(index, self._signs[index][0])
 
     def _matches(self, text: str) -> list[tuple[int, int, int]]:
         """Return (sign, start, end) of every sign of a line, each where it stands first.

@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from preflight.model.collective import Collective
+from preflight.model.facts import Gap
 from preflight.model.run import Duel, DuelTurn, Measure
 from preflight.model.trial import AS_IS, DEFAULT, CollectiveResult, Outcome, TrialResult
 
@@ -118,6 +119,6 @@ def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, f
     for measure in decisions:
         same = [each for each in result.results if each.collective is measure.collective]
         nearest = min(same, key=lambda each: abs(each.size_bytes - measure.nominal_bytes), default=None)
-        if nearest is not None and isinstance(nearest.median_us, float) and nearest.median_us > 0:
+        if nearest is not None and not isinstance(nearest.median_us, Gap) and nearest.median_us > 0:
             medians[measure.collective, measure.nominal_bytes] = nearest.median_us
     return medians

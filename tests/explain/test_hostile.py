@@ -30,7 +30,9 @@ FRAGMENTS = st.sampled_from(ALL_MESSAGES.split()) | st.sampled_from(
     ["\n", "\r", "\r\n", "\0", "\x1b[31m", "\ufffd", " "]
 )
 OOM = b"[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB.\n"
-SLOWEST_MB_S = 0.5  # far below what is measured: the machine may be busy, and a quadratic search would take hours
+SLOWEST_MB_S = (
+    2.0  # of processor time, for lines that are nothing but signs; a catastrophic pattern is a thousand times slower
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -86,9 +88,9 @@ def test_truncated_and_shuffled_logs_of_the_corpus_get_an_answer(need: Need) -> 
     ids=repr,
 )
 def test_a_line_of_ten_megabytes_does_not_hide_what_follows_and_costs_no_more_than_its_size(stuffing: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert cause_of(stuffing * (10_000_000 // len(stuffing)) + b"\n" + OOM) == "cuda_oom_masked"
-    assert time.perf_counter() - start < 10 / SLOWEST_MB_S
+    assert time.process_time() - start < 10 / SLOWEST_MB_S
 
 
 def test_what_a_line_of_ten_megabytes_ends_with_is_found() -> None:
@@ -112,24 +114,24 @@ def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
             text.replace(b" ", b"\n"),
             b"\n".join(text[i : i + 150] for i in range(0, len(text), 150)),
         ):
-            start = time.perf_counter()
+            start = time.process_time()
             explain_bytes(shaped)
-            assert time.perf_counter() - start < 0.5 + len(shaped) / 1e6 / SLOWEST_MB_S * 4
+            assert time.process_time() - start < 0.5 + len(shaped) / 1e6 / SLOWEST_MB_S * 4
 
 
 @pytest.mark.parametrize("name", sorted(PATTERNS))
 def test_no_pattern_of_the_surroundings_is_slow_on_its_worst_case(name: str) -> None:
     for text in _worst_cases(PATTERNS[name]):
-        start = time.perf_counter()
+        start = time.process_time()
         explain_bytes(text)
-        assert time.perf_counter() - start < 0.5 + len(text) / 1e6 / SLOWEST_MB_S * 4
+        assert time.process_time() - start < 0.5 + len(text) / 1e6 / SLOWEST_MB_S * 4
 
 
 def test_a_flood_of_one_message_costs_no_more_than_its_size_and_does_not_hide_the_cause() -> None:
     flood = "\n".join(watchdog(rank % 8, seq=rank) for rank in range(60_000)).encode()
-    start = time.perf_counter()
+    start = time.process_time()
     assert cause_of(flood + b"\n" + OOM) == "cuda_oom_masked"
-    assert time.perf_counter() - start < len(flood) / 1e6 / SLOWEST_MB_S
+    assert time.process_time() - start < len(flood) / 1e6 / SLOWEST_MB_S
 
 
 @pytest.mark.parametrize(
