@@ -187,8 +187,7 @@ class Scanner:
                 seen.starts.read(text, event.source, event.line)
             case context.EXCEPTION:
                 raised = None if has_sign else context.read_exception(text)
-                before = block[max(0, start - TRACEBACK_BYTES) : start]
-                if raised is not None and TRACEBACK.search(before):
+                if raised is not None and TRACEBACK.search(self._before(block, start)):
                     seen.exceptions.append((event, raised))
             case context.VISIBLE:
                 seen.visible = seen.visible or event.text
@@ -198,6 +197,15 @@ class Scanner:
             seen.counts[event.sign] += 1
         else:
             seen.keep(event)
+
+    def _before(self, block: bytes, start: int) -> bytes:
+        """Return what stands before a place, also where that is in an earlier block."""
+        before = block[max(0, start - TRACEBACK_BYTES) : start]
+        for _, earlier in reversed(self._recent):
+            if len(before) >= TRACEBACK_BYTES:
+                break
+            before = earlier[-(TRACEBACK_BYTES - len(before)) :] + before
+        return before
 
     def _saturate(self, index: int, name: str) -> bool:
         if self.seen.counts[name] < SATURATED or index not in self._open:
