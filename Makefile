@@ -21,7 +21,8 @@ check: $(STAMP) ## Set up and run the main job: preflight check on this machine
 	$(BIN)/preflight check
 
 test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
-	$(BIN)/pytest -m 'not integration and not gpu'
+	$(BIN)/pytest -n 2 -m 'not integration and not gpu' --ignore tests/cli --ignore tests/containment
+	$(BIN)/pytest -m 'not integration and not gpu' tests/cli tests/containment
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -m integration

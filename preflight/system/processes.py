@@ -7,10 +7,10 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+QUIET_LOOKS = 4  # at /proc in a row that find nothing, where spared children keep the kernel from telling
 GONE = ("", "Z", "X")  # states of a process that needs no killing
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -61,29 +61,39 @@ def descendants_of(pid: int) -> frozenset[int]:
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
     """SIGKILL and reap every process below this one but the spared; return the pids that would not die.
 
-    With adopt_orphans() that includes whatever lost its parent on the way. Looked for again until none is left, since
-    one may fork while another is killed.
+    With adopt_orphans() that includes whatever lost its parent on the way. One look at /proc is not enough: a process
+    may fork and exit between the listing and the reading. That no child is left, the kernel tells at once.
     """
     until = time.monotonic() + wait_s
-    killed: set[int] = set()
-    while alive := descendants_of(os.getpid()) - spared:
+    quiet = 0
+    while quiet < QUIET_LOOKS:
+        alive = descendants_of(os.getpid()) - spared
         for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        killed |= alive
-        _reap(killed)
+        _reap(spared)
+        if not alive and not _has_children():
+            return ()
+        quiet = 0 if alive else quiet + 1
         if time.monotonic() > until:
             return tuple(sorted(descendants_of(os.getpid()) - spared))
         time.sleep(0.005)
-    _reap(killed)
     return ()
 
 
-def _reap(pids: Iterable[int]) -> None:
-    """Reap those that have ended and are, or have become, children of this process."""
-    for pid in pids:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+def _reap(spared: frozenset[int]) -> None:
+    """Reap every child of this process that has ended, but the spared: those are somebody else's."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in spared:
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _parent(pid: int) -> int:

@@ -50,7 +50,9 @@ def while_starting(lines: list[str]) -> bool:
     return sum(map(is_supervisor, lines)) == 2
 
 
-@pytest.mark.parametrize("moment", [while_starting, in_the_middle_of_a_trial])
+@pytest.mark.parametrize(
+    "moment", [pytest.param(while_starting, marks=pytest.mark.integration), in_the_middle_of_a_trial]
+)
 @pytest.mark.parametrize("who", [is_launcher, is_torchrun, is_supervisor])
 def test_sigkill_of_one_leaves_nothing(
     command: Command, who: Callable[[str], bool], moment: Callable[[list[str]], bool]

@@ -53,6 +53,7 @@ class _Runs:
         return self._call[0], self._call[1:]
 
 
+@pytest.mark.integration
 def test_a_dump_that_torch_itself_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "nccl_trace_rank_5"
     environ = os.environ | {"TORCH_FR_BUFFER_SIZE": "100"}

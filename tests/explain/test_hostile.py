@@ -127,6 +127,7 @@ def test_no_pattern_of_the_surroundings_is_slow_on_its_worst_case(name: str) -> 
         assert time.process_time() - start < 0.5 + len(text) / 1e6 / SLOWEST_MB_S * 4
 
 
+@pytest.mark.integration
 def test_a_flood_of_one_message_costs_no_more_than_its_size_and_does_not_hide_the_cause() -> None:
     flood = "\n".join(watchdog(rank % 8, seq=rank) for rank in range(60_000)).encode()
     start = time.process_time()
