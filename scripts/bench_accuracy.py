@@ -1,7 +1,7 @@
 """Set our timing beside a plain loop of the same collective and size, in the same processes and process group.
 
 Both mean the same: a barrier, one call, the maximum over the ranks, the median over the repetitions. Three sides take
-turns in short blocks, each beginning as often as the others: ours, the plain loop, and the plain loop once more,
+turns, a repetition each, each beginning as often as the others: ours, the plain loop, and the plain loop once more,
 whose difference from itself is what this machine can tell apart. Exits 1 where ours differs by more than both 5 %
 and twice that.
 """
@@ -22,7 +22,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from preflight.model.collective import Collective
-from preflight.model.run import Measure
 
 # torch is imported where a rank needs it: the process that starts the ranks, and its tests, do without.
 if TYPE_CHECKING:
@@ -33,14 +32,15 @@ if TYPE_CHECKING:
 RANKS = 2
 KIB, MIB = 1 << 10, 1 << 20
 # Seconds for each collective at each size: the larger, the fewer repetitions fit into one.
-BUDGETS_S = {64 * KIB: 2.0, 256 * KIB: 2.0, MIB: 3.0, 4 * MIB: 6.0, 16 * MIB: 11.0}
+BUDGETS_S = {64 * KIB: 5.0, 256 * KIB: 5.0, MIB: 8.0, 4 * MIB: 8.0, 16 * MIB: 10.0}
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 POINTS = tuple((collective, size) for size in BUDGETS_S for collective in COLLECTIVES)
 OURS, PLAIN, AGAIN = SIDES = ("ours", "plain", "plain again")
 # In each set every side has every place once; the sets take turns, so that each side follows each other equally often.
 ORDERS = (((0, 1, 2), (1, 2, 0), (2, 0, 1)), ((2, 1, 0), (0, 2, 1), (1, 0, 2)))
 BLOCK = 8  # repetitions
-WARM_UPS = 2
+WARM_UPS = 3
+LEAD_IN = 2
 SLACK_S = 120.0  # for start and end, and for the last turn of each point
 MOST_DIFFERENCE = 0.05
 MOST_OF_OWN = 2.0  # times the plain loop's difference from itself
@@ -88,7 +88,7 @@ def point(place: int, ranks: Sequence[dict[str, list[float]]]) -> Point:
 def describe(points: Sequence[Point]) -> str:
     """Return the page."""
     lines = [
-        f"accuracy: gloo, {RANKS} ranks, blocks of {BLOCK} repetitions in turns, medians in microseconds",
+        f"accuracy: gloo, {RANKS} ranks, a repetition of each in turns, medians in microseconds",
         "  collective      bytes  repetitions       ours      plain   differs  plain from itself  allowed",
     ]
     for each in points:
@@ -119,54 +119,54 @@ def measure(rank: int, folder: str, scale: float) -> None:
 
 
 def _measure_point(ranks: Ranks, store: Store, place: int, scale: float) -> dict[str, list[float]]:
-    """Return this rank's microseconds per side: whole sets of orders until rank 0 says that the time is up."""
-    import torch.distributed as dist  # noqa: PLC0415
+    """Return this rank's microseconds per side, a repetition of each in turns until rank 0 says that the time is up.
 
+    A shared machine has fast and slow seconds: only what alternates within milliseconds can be compared.
+    """
     collective, size_bytes = POINTS[place]
+    calls = (_ours(collective, size_bytes, ranks), _plain(collective, size_bytes, ranks))
+    for call in calls * WARM_UPS:
+        call()
     found: dict[str, list[float]] = {side: [] for side in SIDES}
     until = time.monotonic() + scale * BUDGETS_S[size_bytes]
     turn = 0
     while turn == 0 or _agree(store, ranks, f"{place}/{turn}/go on", int(time.monotonic() < until)):
-        for order in ORDERS[turn % 2]:
+        for call in calls * LEAD_IN:  # the ranks come out of the agreement apart
+            call()
+        for order in ORDERS[turn % 2] * BLOCK:
             for side in order:
-                if SIDES[side] == OURS:
-                    found[OURS] += _ours_us(collective, size_bytes, ranks, store, f"{place}/{turn}/{order}")
-                else:
-                    found[SIDES[side]] += _plain_us(collective, size_bytes, ranks)
-                dist.barrier()  # what comes next must not disturb a rank that is still in its last call
+                found[SIDES[side]].append(calls[SIDES[side] != OURS]())
         turn += 1
     return found
 
 
-def _ours_us(collective: Collective, size_bytes: int, ranks: Ranks, store: Store, scope: str) -> list[float]:
-    from preflight.rank.measure import measure_collective  # noqa: PLC0415
+def _ours(collective: Collective, size_bytes: int, ranks: Ranks) -> Callable[[], float]:
+    """Return one repetition as preflight times it."""
+    from preflight.rank.measure import allocate, caller, time_once  # noqa: PLC0415
 
-    def agree(what: str, mine: int) -> int:
-        return _agree(store, ranks, f"{scope}/{what}", mine)
-
-    block = Measure(collective, size_bytes, budget_s=0.0, min_repetitions=BLOCK, max_repetitions=BLOCK)
-    _, samples = measure_collective(block, ranks, agree)
-    return list(samples.call_us)
+    call = caller(collective, allocate(collective, size_bytes, ranks), ranks)
+    return lambda: time_once(call, ranks)[1]
 
 
-def _plain_us(collective: Collective, size_bytes: int, ranks: Ranks) -> list[float]:
-    """Time a loop as anybody would write it; it shares no code with ours."""
+def _plain(collective: Collective, size_bytes: int, ranks: Ranks) -> Callable[[], float]:
+    """Return one repetition as anybody would write it; it shares no code with ours."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
     whole = torch.zeros(size_bytes // 4)
     share = torch.zeros(size_bytes // 4 // ranks.world_size)
     gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    times_us = []
-    for _ in range(WARM_UPS + BLOCK):
+
+    def once() -> float:
         dist.barrier()
         start = time.perf_counter()
         if collective is Collective.ALL_REDUCE:
             dist.all_reduce(whole)
         else:
             gather(whole, share)
-        times_us.append((time.perf_counter() - start) * 1e6)
-    return times_us[WARM_UPS:]
+        return (time.perf_counter() - start) * 1e6
+
+    return once
 
 
 def _agree(store: Store, ranks: Ranks, key: str, mine: int) -> int:

@@ -18,7 +18,7 @@ ELEMENT_BYTES = 4  # float32
 WARM_UPS = 2
 # Repetitions before the timed ones. The ranks come out of the agreement apart, one of them from sleep, and the first
 # two repetitions after it took up to 60 % longer (scripts/bench_accuracy.py, gloo, 64 KiB).
-LEAD_IN = 2
+LEAD_IN = 4
 TORCH_VERSION = tuple(int(word) for word in re.findall(r"\d+", torch.__version__)[:2])
 GLOO_GATHERS_INTO_TENSORS = TORCH_VERSION >= (2, 3)  # 2.1 does not
 Agree = Callable[[str, int], int]  # rank 0's number for everybody
@@ -144,22 +144,23 @@ def time_repetitions(
     estimate_s = min(_timed(call, ranks) for _ in range(WARM_UPS))
     wanted = int(measure.budget_s / max(estimate_s, 1e-6))
     repetitions = agree("repetitions", max(measure.min_repetitions, min(measure.max_repetitions, wanted)))
-    barrier_us, call_us, gap_us = [], [], []
-    for _ in range(LEAD_IN + repetitions):
-        arrived = time.perf_counter_ns()
-        dist.barrier()
-        ranks.synchronize()
-        left = time.perf_counter_ns()
-        entered = time.perf_counter_ns()
-        call()
-        ranks.synchronize()
-        done = time.perf_counter_ns()
-        barrier_us.append((left - arrived) / 1e3)
-        gap_us.append((entered - left) / 1e3)
-        call_us.append((done - entered) / 1e3)
+    taken = [time_once(call, ranks) for _ in range(LEAD_IN + repetitions)][LEAD_IN:]
     dist.barrier()  # a rank that is through must not take the processor from one that is still in its last call
     ranks.synchronize()
-    return barrier_us[LEAD_IN:], call_us[LEAD_IN:], gap_us[LEAD_IN:]
+    return [each[0] for each in taken], [each[1] for each in taken], [each[2] for each in taken]
+
+
+def time_once(call: Callable[[], object], ranks: Ranks) -> tuple[float, float, float]:
+    """Return the microseconds of one repetition: in the barrier, in the call, and between the two."""
+    arrived = time.perf_counter_ns()
+    dist.barrier()
+    ranks.synchronize()
+    left = time.perf_counter_ns()
+    entered = time.perf_counter_ns()
+    call()
+    ranks.synchronize()
+    done = time.perf_counter_ns()
+    return (left - arrived) / 1e3, (done - entered) / 1e3, (entered - left) / 1e3
 
 
 def _timed(call: Callable[[], object], ranks: Ranks) -> float:
