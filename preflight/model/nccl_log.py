@@ -132,6 +132,18 @@ def read_nccl_log(lines: Iterable[str]) -> NcclLog:
     )  # fmt: skip
 
 
+def transport_summary(log: NcclLog) -> tuple[str, ...]:
+    """Return what carries the data, sorted: a trial whose summary equals the default's has had no effect.
+
+    `0>1 via P2P/CUMEM` for each pair, `network IB`, `netif eth0`, `hca mlx5_0:1`, and `NVLS` where its tree was made.
+    """
+    found = {f"{path.source_rank}>{path.target_rank} via {path.detail}" for path in log.paths}
+    found |= {f"network {name}" for name in log.networks}
+    found |= {f"netif {name}" for name in (*log.bootstrap, *log.socket_interfaces)}
+    found |= {f"hca {card.name}:{card.port}" for card in log.cards}
+    return tuple(sorted(found | ({"NVLS"} if log.has_nvls_tree else set())))
+
+
 def _read_start(found: _Builder, line: str) -> None:
     if match := VERSION.search(line):
         _add(found.versions, match[1] + (f"+cuda{match[2]}" if match[2] else ""))

@@ -20,12 +20,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
-from preflight.errors import UnreadableFact
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.run import Assignment
-from preflight.rank import sockets
 from preflight.rank.measure import Ranks, measure_collective, prove_first
+from preflight.rank.transport import transport
 from preflight.system.processes import die_with_parent
 
 Report = Callable[[dict[str, Any]], None]
@@ -72,20 +71,12 @@ def _run(assignment: Assignment, report: Report) -> None:
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
     report({"stage": "first", "world_size": dist.get_world_size()})
     wrong = prove_first(ranks)
-    report({"first_wrong": wrong, "transport": _transport(ranks)})
+    report({"first_wrong": wrong, "transport": transport(assignment.backend)})
     _measure_all(assignment, store, ranks, report)
-    report({"stage": "verified"})
+    # Once more: NCCL connects an algorithm's rings and trees at their first use, which may be a larger size.
+    report({"stage": "verified", "transport": transport(assignment.backend)})
     _say_farewell(store, assignment)
     report({"stage": "done"})
-
-
-def _transport(ranks: Ranks) -> list[str]:
-    """Return what carries this rank's data, empty where it can't be told: that must not fail a trial that works."""
-    if ranks.device.type != "cpu":
-        return []
-    with contextlib.suppress(OSError, UnreadableFact):
-        return sockets.transport()
-    return []
 
 
 def _device(assignment: Assignment) -> torch.device:
