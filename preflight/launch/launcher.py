@@ -19,7 +19,7 @@ from preflight.model.codec import decode, encode
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
-from preflight.system.segments import nccl_segments, remove_segments
+from preflight.system.segments import nccl_segments, noted_segments, remove_segments
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0
@@ -64,7 +64,7 @@ def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch:
         _take_in(agent, fifo, spec, launched, watch, kill_at)
     finally:
         survivors = processes.kill_descendants(others, KILL_WAIT_S)
-        remove_segments(_stale_segments() - stale_before)
+        remove_segments(noted_segments(os.path.join(spec.run_dir, "logs")) | (_stale_segments() - stale_before))
         os.close(fifo)
     if survivors:
         launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"

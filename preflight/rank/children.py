@@ -19,7 +19,7 @@ from preflight.model.run import Assignment, StageLimits
 from preflight.model.trial import RankEnd
 from preflight.rank import trial
 from preflight.system import processes
-from preflight.system.segments import has_segments, remove_segments, segments_of
+from preflight.system.segments import SEGMENTS_SUFFIX, has_segments, remove_segments, segments_of
 
 UNKILLABLE_AFTER_S = 5.0
 LIMIT_PER_EXPECTED = 20
@@ -42,6 +42,7 @@ class Child:
     stage: str = "spawned"
     moved_at: float = field(default_factory=time.monotonic)
     expected_s: float = 0.0  # how long the step that it is in should take
+    log_path: str = os.devnull
     segments: frozenset[str] = frozenset()  # its files in /dev/shm, as far as they were seen
     segments_noted_at: float = 0.0
     unread: bytes = b""
@@ -74,7 +75,7 @@ def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
     pid = _fork(assignment, reader, writer, log_path) if sound else _exec(assignment, writer, log_path)
     os.close(writer)
     os.set_blocking(reader, False)
-    return Child(assignment, pid, reader, "fork" if sound else "exec")
+    return Child(assignment, pid, reader, "fork" if sound else "exec", log_path=log_path)
 
 
 def _fork(assignment: Assignment, reader: int, writer: int, log_path: str) -> int:
@@ -126,7 +127,11 @@ def _note_segments(child: Child) -> None:
     now = time.monotonic()
     if child.stage in CONNECTING and now - child.segments_noted_at > SEGMENTS_EVERY_S and has_segments():
         child.segments_noted_at = now
-        child.segments |= segments_of(child.pid)
+        found = segments_of(child.pid) - child.segments
+        child.segments |= found
+        if found:  # in a file too, for the launcher: this supervisor may be killed as well
+            with open(f"{child.log_path}{SEGMENTS_SUFFIX}", "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.writelines(f"{path}\n" for path in found)
 
 
 def _read(child: Child) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from preflight.system.machine import Json
 
 PREFIX = "nccl-"
+SEGMENTS_SUFFIX = ".segments"  # of the file beside a trial's log that lists what it was seen to map
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 OTHERS_MAY_OPEN = 0o066
 
@@ -124,6 +125,20 @@ def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozens
             with contextlib.suppress(OSError):
                 found.add(os.readlink(f"{proc}/{pid}/fd/{fd}"))
     return frozenset(path for path in found if path.startswith(start) and not path.endswith(" (deleted)"))
+
+
+def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
+    """Return the paths that the files with SEGMENTS_SUFFIX in a folder list; only such as NCCL makes."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.endswith(SEGMENTS_SUFFIX):
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                    found |= {line.rstrip("\n") for line in file}
+    return frozenset(
+        path for path in found if os.path.dirname(path) == shm and os.path.basename(path).startswith(PREFIX)
+    )
 
 
 def remove_segments(paths: Iterable[str]) -> None:
