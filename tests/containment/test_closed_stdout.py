@@ -15,8 +15,9 @@ FULL = ("bash", "-c", 'exec "$@" >/dev/full', "bash")
 
 @pytest.mark.parametrize(
     "arguments",
-    [("check", "--nproc", "2"), ("check", "--nproc", "2", "--json", "-"), ("probe",), ("probe", "--json", "-"),
-     ("bench", "--nproc", "2", "--profile", "quick")],
+    [("check", "--nproc", "2"), ("probe",), ("probe", "--json", "-"),
+     pytest.param(("check", "--nproc", "2", "--json", "-"), marks=pytest.mark.integration),
+     pytest.param(("bench", "--nproc", "2", "--profile", "quick"), marks=pytest.mark.integration)],
     ids=" ".join,
 )  # fmt: skip
 def test_a_reader_that_goes_away_loses_nothing_but_its_text(command: Command, arguments: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ FAULTS = [
 
 
 # A run of four ranks takes some eight seconds, most of it importing torch: `make test` has one fault of each kind.
-OFTEN = {"hang:rank=1", "hang:stage=first", "crash:rank=1,stage=timed", "stop:rank=3,stage=timed", "corrupt:rank=2"}
+OFTEN = {"hang:rank=1", "crash:rank=1,stage=timed", "stop:rank=3,stage=timed", "corrupt:rank=2"}
 CASES = [
     pytest.param(*fault, id=fault[0], marks=[] if fault[0] in OFTEN else [pytest.mark.integration]) for fault in FAULTS
 ]

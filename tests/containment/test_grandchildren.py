@@ -6,6 +6,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.integration
+
 FORKER = """
 import os, signal, time
 import torch.distributed as dist
