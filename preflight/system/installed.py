@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import sys
 
 from preflight import __version__
 from preflight.system.machine import Json
 
+CPU_BUILD = re.compile(r"^cuda\b[^=\n]*=\s*None", re.MULTILINE)  # then no NCCL wheel matters
 NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14")
 
 
@@ -35,7 +37,7 @@ def _torch(package: str) -> Json:
             text = file.read()
     except OSError as error:
         return {"unreadable": f"{path}: {error.strerror}"}
-    return {"location": location, "version_file": text, "nccl_wheels": _nccl_wheels()}
+    return {"location": location, "version_file": text, "nccl_wheels": {} if CPU_BUILD.search(text) else _nccl_wheels()}
 
 
 def _nccl_wheels() -> dict[str, str]:

@@ -31,6 +31,9 @@ def ask_nvml(library_path: str | None = None) -> Json:
     a GPU that NVML counts and does not open. `library_path` is a library to use in place of the system's. Must be
     called from a process with a single thread, since it forks.
     """
+    if library_path is None and not _is_there():  # asked first: pynvml takes longer to load than all other probes
+        name = "NVMLError_LibraryNotFound"
+        return {"error": f"{name}: {MEANINGS[name]}"}
     try:
         import pynvml  # noqa: PLC0415 - a large module that only this needs
     except ImportError as error:
@@ -44,6 +47,14 @@ def ask_nvml(library_path: str | None = None) -> Json:
         nvml.nvmlInit()
 
     return ask_stepwise(lambda asker: read_all(nvml, start, asker), failures_of(nvml), unreadable)
+
+
+def _is_there() -> bool:
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 def failures_of(library: Any) -> tuple[type[Exception], ...]:
