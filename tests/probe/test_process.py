@@ -19,7 +19,7 @@ from preflight.probe.software import probe_software
 from preflight.system.machine import Json, Tree
 from tests.sysroot import answering, build
 
-HOME = {"home": "/root", "working_directory": "/work"}
+HOME = {"home": "/root", "working_directory": "/job"}
 VERSION_FILE = "from typing import Optional\n__version__ = '2.9.1+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\n"
 
 
@@ -97,9 +97,9 @@ def test_the_users_file_comes_before_the_systems_and_its_values_win(tmp_path: Pa
 
 
 def test_a_named_file_replaces_the_users_and_not_the_systems(tmp_path: Path) -> None:
-    files = {"root/.nccl.conf": "A=1", "work/my.conf": "B=2", "etc/nccl.conf": "C=3"}
+    files = {"root/.nccl.conf": "A=1", "job/my.conf": "B=2", "etc/nccl.conf": "C=3"}
     found = _conf(tmp_path, files, NCCL_CONF_FILE="my.conf")
-    assert found == [("/work/my.conf", "B", "2"), ("/etc/nccl.conf", "C", "3")]
+    assert found == [("/job/my.conf", "B", "2"), ("/etc/nccl.conf", "C", "3")]
 
 
 def test_an_empty_name_of_a_file_is_no_name(tmp_path: Path) -> None:
