@@ -121,7 +121,7 @@ def _torch_problem(node: NodeFacts) -> str:
 def _candidates(run: _Run) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
     if run.request.default_only:
         return (DEFAULT_CANDIDATE,), ()
-    if run.path.backend == "nccl":
+    if run.path.dialect == "nccl":
         return nccl_candidates(run.inherited)
     netifs = run.node.netifs if isinstance(run.node.netifs, tuple) else ()
     return gloo_candidates(netifs, run.inherited)
@@ -156,6 +156,7 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         world_size=path.world_size,
         backend=path.backend,
         backend_module=path.backend_module,
+        dialect=path.dialect,
         gpu_uuids=tuple(known(gpu.uuid) for gpu in path.gpus),
         gpu_bdfs=tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in path.gpus),
         inherited=run.inherited,

@@ -47,6 +47,7 @@ class RunSpec:
     world_size: int
     backend: str
     backend_module: str  # imported in the trial child before the group is made; "" for none
+    dialect: str  # whose settings the backend reads and whose log it writes: "nccl" or "gloo"
     gpu_uuids: tuple[str, ...]  # one per local rank; empty on the CPU
     gpu_bdfs: tuple[str, ...]  # of the same GPUs, "" where not known
     inherited: tuple[tuple[str, str], ...]  # variables that trials run without, but for the as-is candidate's
@@ -102,6 +103,7 @@ class Assignment:
     world_size: int
     backend: str
     backend_module: str
+    dialect: str
     set_env: tuple[tuple[str, str], ...]
     unset_env: tuple[str, ...]
     gpu_uuids: tuple[str, ...]

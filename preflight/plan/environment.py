@@ -31,17 +31,17 @@ def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, value) for name, value in environ.items() if _is_tuning(name)))
 
 
-def matters(name: str, backend: str) -> bool:
-    """Tell whether a variable can change what a trial with this backend does."""
-    return name not in DIAGNOSTIC and (backend != "gloo" or name.startswith(READ_BY_GLOO))
+def matters(name: str, dialect: str) -> bool:
+    """Tell whether a variable can change what a trial of this dialect does."""
+    return name not in DIAGNOSTIC and (dialect != "gloo" or name.startswith(READ_BY_GLOO))
 
 
 def trial_environment(
-    candidate: Candidate, inherited: tuple[tuple[str, str], ...], backend: str, debug_file: str
+    candidate: Candidate, inherited: tuple[tuple[str, str], ...], dialect: str, debug_file: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return what a candidate's trial sets, and which inherited variables it removes."""
     kept = dict(inherited) if candidate.name == AS_IS else {}
-    harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if backend == "nccl" else {}
+    harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if dialect == "nccl" else {}
     wanted = {**kept, **harness, **dict(candidate.env)}
     unset = tuple(name for name, _ in inherited if name not in wanted)
     return tuple(sorted(wanted.items())), unset

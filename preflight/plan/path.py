@@ -21,6 +21,7 @@ class Path:
 
     backend: str
     backend_module: str
+    dialect: str  # whose settings the backend reads and whose log it writes: "nccl" or "gloo"
     world_size: int
     gpus: tuple[Gpu, ...]
     wants_gpus: bool
@@ -42,7 +43,7 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
         raise UsageError("--nproc: only for backends that need no GPU; choose GPUs with --gpus, one rank runs on each")
     unseen = "" if has_hardware else why_hardware_unknown(node)
     if unseen:
-        return Path("nccl", module, 0, (), wants_gpus=True, cpu_path=False, blocked=unseen)
+        return Path("nccl", module, "nccl", 0, (), wants_gpus=True, cpu_path=False, blocked=unseen)
     if on_cpu:
         return _without_gpus("gloo", "", None, nproc, cpu_path=True)
     if not has_hardware:
@@ -54,7 +55,7 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
     chosen = () if blocked else chosen
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
-    return Path("nccl", module, len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
+    return Path("nccl", module, "nccl", len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
 
 
 def parse_backend(text: str) -> tuple[str, str]:
@@ -110,4 +111,4 @@ def _without_gpus(name: str, module: str, gpus: str | None, nproc: int | None, *
     world_size = CPU_RANKS if nproc is None else nproc
     if not 1 <= world_size <= MOST_RANKS:
         raise UsageError(f"--nproc {world_size}: give 1 to {MOST_RANKS} ranks")
-    return Path(name, module, world_size, (), wants_gpus=False, cpu_path=cpu_path, blocked="")
+    return Path(name, module, "gloo", world_size, (), wants_gpus=False, cpu_path=cpu_path, blocked="")

@@ -106,7 +106,7 @@ def assign(rank: Rank, step: Step, side: int) -> Assignment:
     candidate = candidate_named(spec, step.candidates[side])
     label = f"{step.index}-{side}" if step.is_duel else f"{step.index}"
     debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
-    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend, debug_file)
+    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.dialect, debug_file)
     limits = spec.limits
     return Assignment(
         label=label,
@@ -115,6 +115,7 @@ def assign(rank: Rank, step: Step, side: int) -> Assignment:
         world_size=spec.world_size,
         backend=spec.backend,
         backend_module=spec.backend_module,
+        dialect=spec.dialect,
         set_env=set_env,
         unset_env=unset_env,
         gpu_uuids=spec.gpu_uuids,

@@ -10,10 +10,10 @@ from preflight.model.nccl_log import read_nccl_log, transport_summary
 from preflight.rank import sockets
 
 
-def transport(backend: str) -> list[str]:
+def transport(dialect: str) -> list[str]:
     """Return it sorted, empty where it can't be told: that must not fail a trial that works."""
     try:
-        return _from_nccl_log(os.environ.get("NCCL_DEBUG_FILE", "")) if backend == "nccl" else sockets.transport()
+        return _from_nccl_log(os.environ.get("NCCL_DEBUG_FILE", "")) if dialect == "nccl" else sockets.transport()
     except (OSError, UnreadableFact):
         return []
 

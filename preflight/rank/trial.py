@@ -71,10 +71,10 @@ def _run(assignment: Assignment, report: Report) -> None:
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
     report({"stage": "first", "world_size": dist.get_world_size()})
     wrong = prove_first(ranks)
-    report({"first_wrong": wrong, "transport": transport(assignment.backend)})
+    report({"first_wrong": wrong, "transport": transport(assignment.dialect)})
     _measure_all(assignment, store, ranks, report)
     # Once more: NCCL connects an algorithm's rings and trees at their first use, which may be a larger size.
-    report({"stage": "verified", "transport": transport(assignment.backend)})
+    report({"stage": "verified", "transport": transport(assignment.dialect)})
     _say_farewell(store, assignment)
     report({"stage": "done"})
 

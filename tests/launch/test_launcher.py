@@ -17,7 +17,7 @@ from preflight.plan.profiles import stage_limits
 from tests.facts import trial
 
 SPEC = RunSpec(
-    run_dir="/run/preflight-x", world_size=2, backend="gloo", backend_module="", gpu_uuids=(), gpu_bdfs=(),
+    run_dir="/run/preflight-x", world_size=2, backend="gloo", backend_module="", dialect="gloo", gpu_uuids=(), gpu_bdfs=(),
     inherited=(), candidates=(), screen_all=False, measures=(), duel_measures=(), duel_turns=2,
     limits=stage_limits("gloo", None), deadline_monotonic_s=1e9,
 )  # fmt: skip

@@ -1,0 +1,76 @@
+"""`preflight probe` and `preflight capture`: the facts of one machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from preflight.cli.options import Gpus, JsonPath, MachineOption, Strict, SysrootOption, TopoOption
+from preflight.cli.output import STDOUT, check_outputs, print_result, style
+from preflight.cli.program import app
+from preflight.cli.running import machine_at
+from preflight.errors import UsageError
+from preflight.system.files import read_input, write_atomically
+from preflight.system.streams import to_stdout
+
+if TYPE_CHECKING:
+    from preflight.survey import Survey
+
+
+@app.command()
+def probe(
+    gpus: Gpus = None,
+    json: JsonPath = None,
+    sysroot: SysrootOption = None,
+    topo: TopoOption = None,
+    machine: MachineOption = None,
+    strict: Strict = False,
+) -> None:
+    """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch."""
+    from preflight.judge.verdict import probe_exit_code  # noqa: PLC0415
+    from preflight.render.console import render_probe_page  # noqa: PLC0415
+    from preflight.render.json_document import render_probe_json  # noqa: PLC0415
+
+    check_outputs(*([json] if json not in (None, STDOUT) else []))
+    seen = _survey(gpus, sysroot, topo, machine)
+    shown = (seen.node, seen.findings, seen.skipped)
+    print_result(
+        json,
+        lambda: render_probe_json(*shown, seen.gpu_set, seen.expected),
+        lambda: render_probe_page(*shown, style(), seen.gpu_set, seen.expected),
+    )
+    raise typer.Exit(probe_exit_code(seen.findings, seen.skipped, strict=strict))
+
+
+@app.command()
+def capture(
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout.")] = STDOUT,
+    sysroot: SysrootOption = None,
+) -> None:
+    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
+
+    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
+    """
+    from preflight import survey  # noqa: PLC0415
+
+    check_outputs(output)
+    text = survey.capture(machine_at(sysroot))
+    if output == STDOUT:
+        to_stdout(text)
+    else:
+        write_atomically(output, text)
+
+
+def _survey(gpus: str | None, sysroot: str | None, topo: str | None, capture_file: str | None) -> Survey:
+    """Return the facts of the one machine that was named, by default of this one."""
+    from preflight import survey  # noqa: PLC0415
+
+    named = [name for name, given in (("sysroot", sysroot), ("topo", topo), ("machine", capture_file)) if given]
+    if len(named) > 1:
+        raise UsageError(f"--{' and --'.join(named)}: one machine at a time")
+    if topo:
+        return survey.survey_topology(read_input(topo), gpus)
+    if capture_file:
+        return survey.survey_capture(read_input(capture_file), gpus)
+    return survey.survey_machine(machine_at(sysroot), gpus)
