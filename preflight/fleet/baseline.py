@@ -1,0 +1,126 @@
+"""Learn from reports of known-good nodes what such a node reaches."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+from preflight.errors import UsageError
+from preflight.model.baseline import (
+    BASELINE_SCHEMA,
+    MOST_REPEATS,
+    ROBUST_SHARE,
+    Baseline,
+    Point,
+    Reference,
+    false_rejections,
+    group_of,
+    spread,
+    t_quantile,
+)
+from preflight.model.gap import Gap
+
+LEAST_NODES = 5  # below it a spread says next to nothing
+DETECTION = 0.95
+MOST_NODES = 100_000
+ONCE = Gap("every node was measured once, so how far repetitions differ is part of how far nodes differ")
+# Qn, the first quartile of all pairwise distances: Rousseeuw and Croux, JASA 88 (1993), with their small-sample factor.
+QN_SCALE = 2.2219
+
+Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
+
+
+def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
+    """Return bounds per collective and size and per group of sizes; UsageError where there are too few nodes."""
+    points = _common_points(measured)
+    if len(measured) < LEAST_NODES or not points:
+        raise UsageError(
+            f"{len(measured)} nodes with {len(points)} measured sizes in common: a baseline needs at least "
+            f"{LEAST_NODES} good nodes that measured the same sizes"
+        )
+    sizes = tuple(_reference(point, measured) for point in points)
+    kinds = sorted({(each.collective, each.group) for each in sizes}, key=lambda kind: (kind[0].value, kind[1]))
+    groups = []
+    for collective, group in kinds:
+        covered = [each for each in sizes if each.collective is collective and each.group == group]
+        logs = {host: [_mean_log(covered, each) for each in each_time] for host, each_time in measured.items()}
+        groups.append(Reference(collective, 0, group, len(logs), _per_node(logs), 1.0, *_spreads(logs)))
+    return Baseline(BASELINE_SCHEMA, hardware, tuple(sorted(measured)), (*groups, *sizes))
+
+
+def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
+    """Return from how many such nodes a baseline finds this loss (0.05) in 95 of 100 nodes that have it."""
+    wanted = -math.log1p(-loss)
+    for nodes in _growing():
+        grown = Reference(
+            reference.collective, reference.size_bytes, reference.group, nodes, reference.repetitions,
+            reference.busbw_gb_s, reference.between_nodes, reference.between_repetitions,
+        )  # fmt: skip
+        margin = t_quantile(1 - false_rejections(references, reference), ROBUST_SHARE * (nodes - 1)) + t_quantile(
+            DETECTION, 1e6
+        )
+        if margin * spread(grown, 1 + MOST_REPEATS) <= wanted:
+            return nodes
+    return Gap("nodes or repetitions differ too much: no number of nodes is enough")
+
+
+def robust_centre(values: Sequence[float]) -> float:
+    """Return the median of all pairwise means (Hodges and Lehmann): as robust as needed, nearly as sure as the mean."""
+    return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[: i + 1])
+
+
+def robust_spread(values: Sequence[float]) -> float:
+    """Return the standard deviation that the bulk of the values suggests; half of them may be anything."""
+    count = len(values)
+    if count < 2:
+        return 0.0
+    distances = sorted(abs(a - b) for i, a in enumerate(values) for b in values[:i])
+    half = count // 2 + 1
+    factor = count / (count + 1.4) if count % 2 else count / (count + 3.8)
+    return QN_SCALE * factor * distances[half * (half - 1) // 2 - 1]
+
+
+def _growing() -> Iterable[int]:
+    nodes = float(LEAST_NODES)
+    while nodes < MOST_NODES:
+        yield round(nodes)
+        nodes *= 1.1
+
+
+def _common_points(measured: Measured) -> list[Point]:
+    seen = [set(each) for each_time in measured.values() for each in each_time]
+    common = set.intersection(*seen) if seen else set()
+    positive = {point for point in common if all(e[point] > 0 for times in measured.values() for e in times)}
+    return sorted(positive, key=lambda point: (point[0].value, point[1]))
+
+
+def _reference(point: Point, measured: Measured) -> Reference:
+    logs = {host: [math.log(each[point]) for each in each_time] for host, each_time in measured.items()}
+    centre = robust_centre([statistics.fmean(each) for each in logs.values()])
+    return Reference(
+        point[0], point[1], group_of(point[1]), len(logs), _per_node(logs), math.exp(centre), *_spreads(logs)
+    )
+
+
+def _mean_log(sizes: Sequence[Reference], repetition: dict[Point, float]) -> float:
+    return statistics.fmean(math.log(repetition[each.collective, each.size_bytes] / each.busbw_gb_s) for each in sizes)
+
+
+def _per_node(logs: dict[str, list[float]]) -> float:
+    return statistics.fmean(len(each) for each in logs.values())
+
+
+def _spreads(logs: dict[str, list[float]]) -> tuple[float, float | Gap]:
+    """Return the spread between nodes and that between repetitions, a Gap where nobody was measured twice."""
+    total = robust_spread([statistics.fmean(each) for each in logs.values()])
+    residuals = [
+        (value - statistics.fmean(each)) * math.sqrt(len(each) / (len(each) - 1))
+        for each in logs.values()
+        if len(each) > 1
+        for value in each
+    ]
+    if not residuals:
+        return total, ONCE
+    within = robust_spread(residuals)
+    return math.sqrt(max(0.0, total**2 - within**2 / _per_node(logs))), within

@@ -1,0 +1,142 @@
+"""What known-good nodes reach, with bounds that say how sure they are.
+
+All arithmetic is on the logarithm of the bus bandwidth: noise is a share of the speed. Two spreads are told apart:
+`between_nodes` (good nodes differ) and `between_repetitions` (the same node measured again differs); averaging
+repetitions shrinks the second only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.model.collective import Collective
+from preflight.model.gap import Gap
+
+BASELINE_SCHEMA = 1
+FALSE_REJECTIONS = 0.006  # of good nodes aimed at, so that 0.01 holds though spreads learnt from 20 nodes are rough
+# How the false rejections are shared: large sizes decide a job, single sizes add what only they show.
+PARTS = {"large": 0.8, "small": 0.1, "single": 0.1}
+SUSPICIOUS = 0.20  # of good nodes that one group of sizes sends into a repetition
+MOST_REPEATS = 3
+LARGE_BYTES = 16 << 20  # from here on bandwidth decides, below it latency has its part
+ROBUST_SHARE = 0.8  # efficiency of the robust spread beside the standard deviation, as degrees of freedom
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What good nodes reach in one collective at one size, or (size_bytes 0) in a group of sizes together."""
+
+    collective: Collective
+    size_bytes: int
+    group: str  # "large" or "small" sizes
+    nodes: int
+    repetitions: float  # per node, on average
+    busbw_gb_s: float  # the median over nodes; of a group 1.0, since it is a mean of shares
+    between_nodes: float  # standard deviation of the logarithm
+    between_repetitions: float | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Learnt bounds for one kind of node."""
+
+    baseline_schema: int
+    hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model
+    hosts: tuple[str, ...]
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A node's measurements beside one reference."""
+
+    reference: Reference
+    measured: tuple[float, ...]  # shares of the reference, one per repetition
+    share: float  # their geometric mean
+    floor: float  # below it the node is rejected
+    is_suspicious: bool  # worth a repetition
+    is_below: bool
+
+
+Point = tuple[Collective, int]
+
+
+def group_of(size_bytes: int) -> str:
+    """Return which sizes behave alike."""
+    return "large" if size_bytes >= LARGE_BYTES else "small"
+
+
+def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
+    """Compare a node's repetitions, each a busbw in GB/s per collective and size, with every reference they cover."""
+    sizes = [each for each in baseline.references if each.size_bytes]
+    judged = []
+    for reference in baseline.references:
+        covered = [each for each in sizes if _belongs(each, reference)]
+        shares = [_share(covered, repetition) for repetition in repetitions]
+        known = [share for share in shares if share is not None]
+        if not known:
+            continue
+        judged.append(_judge(reference, known, false_rejections(baseline.references, reference)))
+    return tuple(judged)
+
+
+def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
+    """Return which share of good nodes this reference alone may reject."""
+    kin = [each for each in references if _kind(each) == _kind(reference)]
+    return FALSE_REJECTIONS * PARTS[_kind(reference)] / len(kin)
+
+
+def floor_share(reference: Reference, measured: int, probability: float) -> float:
+    """Return the share of the reference below which a good node falls with this probability, measured so often."""
+    freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1))
+    return math.exp(-t_quantile(1 - probability, freedom) * spread(reference, measured))
+
+
+def spread(reference: Reference, measured: int) -> float:
+    """Return the standard deviation of a good node's mean over `measured` repetitions about the learnt median."""
+    among = reference.between_nodes**2 * (1 + 1 / reference.nodes)
+    if isinstance(reference.between_repetitions, Gap):
+        return math.sqrt(among)  # the repetitions' part is in it and can't be averaged away
+    within = reference.between_repetitions**2
+    return math.sqrt(among + within * (1 / measured + 1 / (reference.nodes * reference.repetitions)))
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """Return Student's quantile by the Cornish-Fisher series about the normal one (Hill, CACM 13, 1970)."""
+    z = statistics.NormalDist().inv_cdf(probability)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def _kind(reference: Reference) -> str:
+    return "single" if reference.size_bytes else reference.group
+
+
+def _belongs(size: Reference, reference: Reference) -> bool:
+    if reference.size_bytes:
+        return size == reference
+    return size.collective is reference.collective and size.group == reference.group
+
+
+def _share(sizes: Sequence[Reference], repetition: dict[Point, float]) -> float | None:
+    logs = []
+    for size in sizes:
+        busbw = repetition.get((size.collective, size.size_bytes))
+        if busbw is None or busbw <= 0:
+            return None  # a mean over other sizes than the reference's would be another figure
+        logs.append(math.log(busbw / size.busbw_gb_s))
+    return math.exp(statistics.fmean(logs)) if logs else None
+
+
+def _judge(reference: Reference, shares: Sequence[float], probability: float) -> Judged:
+    mean = math.exp(statistics.fmean(math.log(share) for share in shares))
+    floor = floor_share(reference, len(shares), probability)
+    # A single size is noisy, and there are many: only a group's mean asks for a repetition so readily.
+    doubt = SUSPICIOUS if not reference.size_bytes else SUSPICIOUS / 20
+    suspicious = mean < max(floor, floor_share(reference, len(shares), doubt))
+    return Judged(reference, tuple(shares), mean, floor, suspicious, mean < floor)
