@@ -50,6 +50,7 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python scripts/bench_probe.py
 	$(BIN)/python scripts/bench_isolation.py
 	$(BIN)/python scripts/bench_baseline.py
+	$(BIN)/python scripts/bench_fleet.py
 
 clean: ## Remove the venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

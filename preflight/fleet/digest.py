@@ -1,0 +1,189 @@
+"""One report to the little that a fleet is compared by: what it is, what it is set to, how fast it was.
+
+Ten thousand reports are read, so this walks the JSON as it is; a part that is missing or odd is a figure less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.errors import MalformedInput
+from preflight.model.trial import DEFAULT
+from preflight.model.units import size_text
+
+Json = dict[str, Any]
+LINK_ERRORS = ("replay_errors", "recovery_errors", "crc_errors")
+UNREAD = -1.0
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDigest:
+    """One node of one report. `settings` should be equal on equal nodes, `metrics` should be alike."""
+
+    path: str
+    host: str
+    created_at: str
+    verdict: str
+    node_verdict: str  # "" where it was not asked for
+    kind: tuple[tuple[str, str], ...]  # what makes nodes comparable
+    settings: dict[str, str]
+    metrics: dict[str, float]
+    failures: tuple[str, ...]  # FAIL findings: check and subject
+    is_simulated: bool
+
+
+def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
+    """Return a digest per node of a report; MalformedInput where the document is none."""
+    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
+        raise MalformedInput(f"{path}: no report of `preflight check` (it has no `nodes` and `verdict`)")
+    nodes = [node for node in document["nodes"] if isinstance(node, dict)]
+    if not nodes:
+        raise MalformedInput(f"{path}: a report without a node")
+    return tuple(_of_node(path, document, node, alone=len(nodes) == 1) for node in nodes)
+
+
+def _of_node(path: str, report: Json, node: Json, *, alone: bool) -> NodeDigest:
+    gpus = _records(node.get("gpus"))
+    metrics = dict(_gpu_metrics(gpus))
+    if alone:  # of several nodes together nobody's own speed is known
+        metrics.update(_speeds(report))
+    return NodeDigest(
+        path=path,
+        host=str(node.get("host") or path),
+        created_at=str(report.get("created_at") or ""),
+        verdict=str(report.get("verdict")),
+        node_verdict=str(report.get("node_verdict") or ""),
+        kind=tuple(_kind(report, node, gpus)),
+        settings=dict(_settings(node, gpus)),
+        metrics=metrics,
+        failures=tuple(
+            f"{finding.get('check')}: {finding.get('subject')}"
+            for finding in _records(report.get("findings"))
+            if finding.get("severity") == "fail"
+        ),
+        is_simulated=bool(report.get("simulated")),
+    )
+
+
+def _kind(report: Json, node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:
+    names = sorted(str(gpu.get("name")) for gpu in gpus)
+    models = [f"{names.count(name)} x {name}" for name in sorted(set(names))]
+    yield "GPUs", ", ".join(models) or "none"
+    yield "ranks", f"{report.get('world_size')} on {report.get('backend')}, {report.get('profile')}"
+    yield "machine", str(_inside(node, "system").get("architecture"))
+
+
+def _settings(node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:
+    system, software, torch = _inside(node, "system"), _inside(node, "software"), _inside(node, "software", "torch")
+    yield from _said(
+        {
+            "kernel": system.get("kernel"),
+            "CPU model": system.get("cpu_model"),
+            "CPUs": system.get("cpu_count"),
+            "memory GiB": _in(GIB, system.get("memory_total_bytes")),
+            "IOMMU options": system.get("iommu_options"),
+            "driver": _inside(node, "driver").get("version"),
+            "Python": software.get("python"),
+            "torch": torch.get("version"),
+            "NCCL": torch.get("nccl"),
+            "memlock": _inside(node, "limits").get("memlock_bytes"),
+            "/dev/shm MiB": _in(1 << 20, _inside(node, "shm").get("size_bytes")),
+        }
+    )
+    nics, ports = _records(node.get("nics")), _records(node.get("hca_ports"))
+    yield from _said(
+        {
+            "NIC firmware": sorted({str(nic.get("firmware")) for nic in nics}) if nics else None,
+            "HCAs": [str(nic.get("name")) for nic in nics] or None,
+            "HCA ports active": sum(port.get("state") == "ACTIVE" for port in ports) if ports else None,
+            "HCA rates Gbit/s": sorted(str(port.get("rate_gbit_s")) for port in ports) if ports else None,
+            "interfaces": sorted(
+                f"{each.get('name')} {each.get('mtu')}" for each in _records(node.get("netifs")) if each.get("driver")
+            ),
+            "PCIe widths": sorted(str(_inside(gpu, "pcie").get("width")) for gpu in gpus) if gpus else None,
+            "NVLinks active": sorted(_active_links(gpu) for gpu in gpus) if gpus else None,
+            "ECC": sorted({str(gpu.get("ecc_mode")) for gpu in gpus}) if gpus else None,
+            "MIG": sorted({str(gpu.get("mig_mode")) for gpu in gpus}) if gpus else None,
+            "persistence": sorted({str(gpu.get("persistence_mode")) for gpu in gpus}) if gpus else None,
+            "power limit W": sorted({str(gpu.get("power_limit_w")) for gpu in gpus}) if gpus else None,
+            "GPU memory GiB": sorted({_in(GIB, gpu.get("memory_total_bytes")) or "?" for gpu in gpus})
+            if gpus
+            else None,
+        }
+    )
+
+
+def _speeds(report: Json) -> Iterator[tuple[str, float]]:
+    trials = [each for each in _records(report.get("trials")) if each.get("candidate") == DEFAULT]
+    for trial in trials[:1]:
+        for result in _records(trial.get("results")):
+            size, collective = result.get("size_bytes"), result.get("collective")
+            if not isinstance(size, int) or not isinstance(collective, str) or result.get("verified") is not True:
+                continue
+            what = f"{collective} {size_text(size)}"
+            busbw, median = _number(result.get("busbw_gb_s")), _number(result.get("median_us"))
+            if busbw > 0:
+                yield f"{what} busbw GB/s", busbw
+            elif median > 0:
+                yield f"{what} median us", median
+            slowest = max(map(_number, [rank.get("slowdown") for rank in _records(result.get("ranks"))]), default=0.0)
+            if slowest > 0:
+                yield f"{what} slowest rank", slowest
+
+
+def _gpu_metrics(gpus: list[Json]) -> Iterator[tuple[str, float]]:
+    """Yield of each figure the worst GPU's."""
+    found = {
+        "hottest GPU C": [_number(gpu.get("temperature_c")) for gpu in gpus],
+        "ECC corrected count": [_number(_inside(gpu, "ecc").get("aggregate_corrected")) for gpu in gpus],
+        "row remaps count": [_number(_inside(gpu, "row_remap").get("correctable")) for gpu in gpus],
+        "PCIe replays count": [_number(_inside(gpu, "pcie").get("replays")) for gpu in gpus],
+        "NVLink errors count": [_link_errors(gpu) for gpu in gpus if gpu.get("nvlinks")],
+    }
+    for name, values in found.items():
+        worst = max(values, default=UNREAD)
+        if worst >= 0:
+            yield name, worst
+
+
+def _link_errors(gpu: Json) -> float:
+    read = [link.get(key) for link in _records(gpu.get("nvlinks")) for key in LINK_ERRORS]
+    return sum(max(0.0, _number(count)) for count in read if count)  # most are 0, and there are 432 of them
+
+
+def _active_links(gpu: Json) -> str:
+    return str(sum(link.get("is_active") is True for link in _records(gpu.get("nvlinks"))))
+
+
+def _inside(record: Json, *keys: str) -> Json:
+    for key in keys:
+        inner = record.get(key)
+        if not isinstance(inner, dict):
+            return {}
+        record = inner
+    return record
+
+
+def _records(value: object) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _said(facts: dict[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if value is not None:
+            yield name, " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _in(unit_bytes: int, size_bytes: object) -> str | None:
+    size = _number(size_bytes)
+    return f"{size / unit_bytes:.0f}" if size >= 0 else None
+
+
+def _number(value: object) -> float:
+    """Return a finite number, UNREAD for everything else."""
+    if type(value) is float or type(value) is int:  # a bool is an int, but no number; and this runs often
+        return float(value) if -1e300 < value < 1e300 else UNREAD
+    return UNREAD

@@ -1,0 +1,137 @@
+"""The odd ones out among equal nodes: by how far a figure lies from the median, and by settings of their own."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from preflight.fleet.digest import NodeDigest
+from preflight.model.baseline import t_quantile
+from preflight.model.fleet import Drift, Group, Metric, Odd
+
+LEAST_NODES = 5  # among fewer nobody can be called odd
+FALSE_ALARMS = 0.05  # per fleet, over all nodes and metrics, where figures are normal about their median
+LEAST_DEVIATION = 0.03  # of a speed or a time; less is nobody's concern however sure
+LEAST_DEGREES = 5.0
+SURE_NODES = 20  # among fewer the spread itself is a guess, so a deviation must be the larger
+COUNT_SPREAD = 0.5  # of the logarithm of a count; counts of errors have long tails
+MAJORITY = 0.9  # of a group: then another value is drift
+RARE = 0.02
+MAD_SCALE = 1.4826
+MAD_EFFICIENCY = 0.37  # a spread from the median deviation is as sure as a standard deviation of so many nodes
+LEAST_FREEDOM = 4.0
+STEPS = 24
+
+
+def compare_nodes(nodes: Sequence[NodeDigest]) -> tuple[Group, ...]:
+    """Return the groups of equal nodes, largest first, with their outliers worst first."""
+    groups: dict[tuple[tuple[str, str], ...], list[NodeDigest]] = {}
+    for node in nodes:
+        groups.setdefault(node.kind, []).append(node)
+    judgements = sum(len(node.metrics) for node in nodes)
+    found = [_group(kind, members, judgements) for kind, members in groups.items()]
+    return tuple(sorted(found, key=lambda group: (-len(group.hosts), group.kind)))
+
+
+def _group(kind: tuple[tuple[str, str], ...], members: list[NodeDigest], judgements: int) -> Group:
+    members = sorted(members, key=lambda node: node.host)
+    hosts = tuple(node.host for node in members)
+    if len(members) < LEAST_NODES:
+        told = f"{len(members)} nodes are too few to call one odd; {LEAST_NODES} are needed"
+        return Group(kind, hosts, (), (), _drifts(members), told)
+    freedom = max(LEAST_FREEDOM, MAD_EFFICIENCY * (len(members) - 1))
+    limit = t_quantile(1 - FALSE_ALARMS / 2 / max(1, judgements), freedom)
+    names = sorted({name for node in members for name in node.metrics})
+    metrics = [metric for name in names if (metric := _metric(name, members, limit))]
+    drift = _drifts(members)
+    odd = [each for metric in metrics for each in _odd_by(metric, members)]
+    odd += [each for setting in drift for each in _odd_setting(setting, members)]
+    odd.sort(key=lambda each: (-each.times_margin, each.host, each.what))
+    return Group(kind, hosts, tuple(odd), tuple(metrics), drift, "")
+
+
+def _metric(name: str, members: Sequence[NodeDigest], limit: float) -> Metric | None:
+    values = [node.metrics[name] for node in members if name in node.metrics]
+    if len(values) < LEAST_NODES:
+        return None
+    scaled = [_scale(name, value) for value in values]
+    centre = statistics.median(scaled)
+    spread = MAD_SCALE * statistics.median(abs(value - centre) for value in scaled)
+    least = _least_deviation(name) * max(1.0, SURE_NODES / len(values))
+    margin = max(limit * max(spread, _least_spread(name)), least)
+    low, high = (_unscale(name, each) for each in (centre - margin, centre + margin))
+    shown = _histogram(values)
+    return Metric(name, len(values), _unscale(name, centre), min(values), max(values), low, high, shown)
+
+
+def _histogram(values: Sequence[float]) -> tuple[int, ...]:
+    lowest, highest = min(values), max(values)
+    step = (highest - lowest) / STEPS or 1.0
+    counts = Counter(min(STEPS - 1, int((value - lowest) / step)) for value in values)
+    return tuple(counts.get(place, 0) for place in range(STEPS))
+
+
+def _odd_by(metric: Metric, members: Sequence[NodeDigest]) -> list[Odd]:
+    centre = _scale(metric.name, metric.median)
+    margin = _scale(metric.name, metric.high_bound) - centre
+    odd = []
+    for node in members:
+        value = node.metrics.get(metric.name)
+        if value is None:
+            continue
+        distance = _scale(metric.name, value) - centre
+        if abs(distance) > margin and not (distance < 0 and _is_count(metric.name)):
+            usual = f"{metric.median:.4g} (usual: {max(metric.low_bound, 0):.4g} to {metric.high_bound:.4g})"
+            odd.append(Odd(node.host, node.path, metric.name, f"{value:.4g}", usual, abs(distance) / margin))
+    return odd
+
+
+def _is_count(name: str) -> bool:
+    return name.endswith(" count")
+
+
+def _scale(name: str, value: float) -> float:
+    """Speeds and times differ by shares, temperatures by degrees; of a count the order of magnitude tells."""
+    if _is_count(name):
+        return math.log1p(value)
+    return value if name.endswith(" C") else math.log(value)
+
+
+def _unscale(name: str, value: float) -> float:
+    if _is_count(name):
+        return math.expm1(min(value, 700.0))
+    return value if name.endswith(" C") else math.exp(min(value, 700.0))
+
+
+def _least_spread(name: str) -> float:
+    return COUNT_SPREAD if _is_count(name) else 0.0
+
+
+def _least_deviation(name: str) -> float:
+    if _is_count(name):
+        return 0.0
+    return LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION)
+
+
+def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
+    found = []
+    for name in sorted({name for node in members for name in node.settings}):
+        counts = Counter(node.settings.get(name, "could not be read") for node in members)
+        if len(counts) > 1:
+            holders: dict[str, list[str]] = {}
+            for node in members:
+                holders.setdefault(node.settings.get(name, "could not be read"), []).append(node.host)
+            found.append(Drift(name, tuple((value, tuple(holders[value])) for value, _ in counts.most_common())))
+    return tuple(found)
+
+
+def _odd_setting(drift: Drift, members: Sequence[NodeDigest]) -> list[Odd]:
+    """Return the few whose setting differs from what nearly all have; an even mix is drift, but nobody is odd."""
+    usual, holders = drift.values[0]
+    if len(holders) < MAJORITY * len(members):
+        return []
+    paths = {node.host: node.path for node in members}
+    rare = [(value, hosts) for value, hosts in drift.values[1:] if len(hosts) <= max(1, RARE * len(members))]
+    return [Odd(host, paths[host], drift.name, value, usual, 0.0) for value, hosts in rare for host in hosts]

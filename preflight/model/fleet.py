@@ -1,0 +1,91 @@
+"""What many reports say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """Why one node stands out of its group."""
+
+    host: str
+    path: str
+    what: str
+    value: str
+    usual: str
+    times_margin: float  # distance from the median in margins, above 1; 0 for a setting
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How a figure is spread over a group; outside the bounds a node is odd."""
+
+    name: str
+    nodes: int
+    median: float
+    lowest: float
+    highest: float
+    low_bound: float
+    high_bound: float
+    histogram: tuple[int, ...]  # nodes per equal step from lowest to highest
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A setting that is not the same on all nodes of a group: its values, most frequent first, with their hosts."""
+
+    name: str
+    values: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes with equal hardware, and what is odd among them."""
+
+    kind: tuple[tuple[str, str], ...]
+    hosts: tuple[str, ...]
+    odd: tuple[Odd, ...]
+    metrics: tuple[Metric, ...]
+    drift: tuple[Drift, ...]
+    told: str  # why nothing could be judged, "" otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node's own verdict, and why."""
+
+    host: str
+    path: str
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that is no report, and why; or a report that a newer one of the same host replaces."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The overview. `passing` are nodes that are ready (with --accept: accepted) and not odd."""
+
+    reports: int
+    nodes: int
+    passing: tuple[str, ...]
+    failing: tuple[NodeState, ...]  # not ready, or rejected
+    unknown: tuple[NodeState, ...]
+    groups: tuple[Group, ...]
+    unread: tuple[Unread, ...]
+    replaced: tuple[Unread, ...]
+    is_simulated: bool
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 for outliers or failing nodes, 3 where no report could be read, else 0."""
+        if not self.nodes:
+            return 3
+        return 1 if self.failing or any(group.odd for group in self.groups) else 0

@@ -1,0 +1,137 @@
+"""The overview names the odd ones, and nobody for a figure that good nodes have too."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preflight.errors import MalformedInput
+from preflight.fleet.digest import digest
+from preflight.fleet.overview import overview
+from preflight.model.codec import encode
+from preflight.model.fleet import Fleet
+from preflight.render.fleet import failing_hosts, render_fleet, render_host_list
+from preflight.render.text import Style
+from tests.reports import report_of
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=20,
+)
+KEYS = ("nodes", "trials", "findings", "gpus", "results", "ranks", "pcie", "system", "software", "torch", "host")
+PAGE = Style(width=80, colour=False, unicode=True)
+
+
+def report(host: str, chance: random.Random, **changes: Any) -> dict[str, Any]:
+    document: dict[str, Any] = copy.deepcopy(encode(report_of()))
+    document["nodes"][0]["host"] = host
+    for result in document["trials"][0]["results"]:
+        result["busbw_gb_s"] *= 1 + chance.gauss(0, 0.01)
+    return document | changes
+
+
+def fleet_of(count: int, **odd: dict[str, Any]) -> Fleet:
+    chance = random.Random(3)
+    documents = {f"n{i:03d}": report(f"n{i:03d}", chance) for i in range(count)}
+    for host, changes in odd.items():
+        documents[host] |= changes
+    return overview((f"{host}.json", document, "") for host, document in documents.items())
+
+
+def test_equal_nodes_are_all_alike() -> None:
+    seen = fleet_of(50)
+    assert (seen.exit_code, len(seen.passing), failing_hosts(seen)) == (0, 50, ())
+    assert "ALL ALIKE" in render_fleet(seen, PAGE)
+
+
+def test_a_slow_node_is_named_with_its_figure_and_what_is_usual() -> None:
+    slow = report("n007", random.Random(1))
+    for result in slow["trials"][0]["results"]:
+        result["busbw_gb_s"] *= 0.7
+    seen = fleet_of(50, n007=slow)
+    assert {odd.host for group in seen.groups for odd in group.odd} == {"n007"}
+    assert seen.exit_code == 1 and "n007" not in seen.passing
+    page = render_fleet(seen, PAGE)
+    assert "n007: all_reduce" in page and "usual:" in page
+
+
+def test_another_driver_on_one_node_of_fifty_is_odd_and_on_half_of_them_is_drift() -> None:
+    def with_kernel(host: str) -> dict[str, Any]:
+        changed = report(host, random.Random(host))
+        changed["nodes"][0]["system"]["kernel"] = "5.15.0"
+        return changed
+
+    one = fleet_of(50, n007=with_kernel("n007"))
+    assert [(odd.host, odd.what, odd.value) for odd in one.groups[0].odd] == [("n007", "kernel", "5.15.0")]
+    half = fleet_of(50, **{f"n{i:03d}": with_kernel(f"n{i:03d}") for i in range(25)})
+    assert half.groups[0].odd == () and half.groups[0].drift[0].name == "kernel"
+    assert "n[000-024]" in render_fleet(half, PAGE)
+
+
+def test_failing_and_unknown_nodes_are_told_apart() -> None:
+    seen = fleet_of(6, n001={"verdict": "not_ready"}, n002={"verdict": "unknown"}, n003={"node_verdict": "reject"})
+    assert [state.host for state in seen.failing] == ["n001", "n003"]
+    assert [state.host for state in seen.unknown] == ["n002"]
+    assert seen.passing == ("n000", "n004", "n005")
+    assert render_host_list(failing_hosts(seen)) == "# n[001,003]\nn001\nn003\n"
+
+
+def test_too_few_nodes_accuse_nobody() -> None:
+    seen = fleet_of(4)
+    assert "too few" in seen.groups[0].told and seen.groups[0].odd == ()
+
+
+def test_only_the_newest_report_of_a_host_counts() -> None:
+    chance = random.Random(1)
+    old = report("n1", chance, created_at="2026-01-01T00:00:00+00:00", verdict="not_ready")
+    new = report("n1", chance, created_at="2026-02-01T00:00:00+00:00")
+    for order in ((old, new), (new, old)):
+        seen = overview((("old.json" if each is old else "new.json"), each, "") for each in order)
+        assert (seen.nodes, seen.failing, [each.path for each in seen.replaced]) == (1, (), ["old.json"])
+
+
+def test_what_is_no_report_is_listed_and_nothing_read_is_unknown() -> None:
+    seen = overview([("a.json", {"x": 1}, ""), ("b.json", None, "empty")])
+    assert [each.path for each in seen.unread] == ["a.json", "b.json"]
+    assert seen.exit_code == 3
+    assert "NOTHING READ" in render_fleet(seen, PAGE)
+
+
+@given(JSON)
+def test_any_json_is_a_report_or_our_error(document: object) -> None:
+    try:
+        digest("x", document)
+    except MalformedInput as error:
+        assert "x" in str(error)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_report_with_any_part_replaced_never_raises_another_error(data: st.DataObject) -> None:
+    text = json.dumps(report("n1", random.Random(1)))
+    document = json.loads(text)
+    for key in data.draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)):
+        _replace(document, key, data.draw(JSON))
+    try:
+        render_fleet(overview([("x", document, "")] * 6), PAGE)
+    except MalformedInput as error:
+        pytest.fail(f"the overview lists what it can't read: {error}")
+
+
+def _replace(value: object, key: str, new: object) -> None:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == key:
+                value[name] = new
+            else:
+                _replace(inner, key, new)
+    elif isinstance(value, list):
+        for inner in value:
+            _replace(inner, key, new)
