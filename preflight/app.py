@@ -12,12 +12,14 @@ from preflight.errors import Interrupted, PreflightError
 from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
+from preflight.judge.policy import apply_policy
 from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
+from preflight.model.policy import Policy
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
 from preflight.model.trial import Candidate, LeftOut, without_speeds
@@ -56,6 +58,7 @@ class Request:
     strict: bool = False
     accept: bool = False
     keep: bool = False
+    policy: Policy | None = None
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
 
 
@@ -199,8 +202,10 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
-    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
+    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen, request.policy)
     findings, skipped = run_checks(all_checks(), case)
+    if request.policy is not None:
+        findings = apply_policy(findings, request.policy)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))

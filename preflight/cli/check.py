@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from preflight.cli.options import (
     Accept,
     Backend,
@@ -11,6 +13,7 @@ from preflight.cli.options import (
     JsonPath,
     Keep,
     Nproc,
+    PolicyFile,
     ProfileOption,
     ReportOut,
     StageLimit,
@@ -22,6 +25,9 @@ from preflight.cli.output import STDOUT, check_outputs, retire_env, write_and_pr
 from preflight.cli.program import app
 from preflight.cli.running import run
 from preflight.model.run import Profile
+
+if TYPE_CHECKING:
+    from preflight.model.policy import Policy
 
 
 @app.command()
@@ -38,6 +44,7 @@ def check(
     accept: Accept = False,
     stage_limit: StageLimit = None,
     keep: Keep = False,
+    policy: PolicyFile = None,
     sysroot: SysrootOption = None,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
@@ -50,7 +57,8 @@ def check(
     check_seconds("--stage-limit", stage_limit)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
-        strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None,
+        strict=strict, accept=accept, keep=keep,
+        policy=None if policy is None else _policy(policy), is_other_machine=sysroot is not None,
     )  # fmt: skip
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
     try:
@@ -60,3 +68,14 @@ def check(
             retire_env(env_out)
         raise
     write_and_print(checked, json, env_out, report)
+
+
+def _policy(path: str) -> Policy:
+    from datetime import date  # noqa: PLC0415
+
+    from preflight.judge.check import all_checks  # noqa: PLC0415
+    from preflight.judge.policy import parse_policy  # noqa: PLC0415
+    from preflight.system.files import read_input  # noqa: PLC0415
+
+    names = {check.name for check in all_checks()}
+    return parse_policy(read_input(path), path, names, date.today().isoformat())

@@ -33,6 +33,10 @@ Logs = Annotated[
 UnmeasuredEnv = Annotated[
     str | None, typer.Option("--env-out", metavar="PATH", help="Write the env lines, unmeasured.")
 ]
+PolicyFile = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="FILE", help="TOML: what is fatal, warned, waived or expected here."),
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
 TopoOption = Annotated[
     str | None, typer.Option("--topo", metavar="FILE", help="Read a pasted `nvidia-smi topo -m` instead; - is stdin.")

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import functools
-import sys
 from importlib import resources
 
 from preflight.model.codec import decode
 from preflight.model.links import Links
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from preflight.model.toml import read_toml
 
 
 @functools.cache
 def load_links() -> Links:
     """Return the rows; they are part of the program, so a wrong one is a defect and raises."""
     text = (resources.files("preflight") / "data" / "links.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = read_toml(text, "links.toml")
     for row in tables["nvlink"]:
         row.setdefault("compute_capability", "")
     return decode(Links, tables)

@@ -1,0 +1,57 @@
+"""What a site decides for its nodes: how much each check matters, what is waived, what a node must have and reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.collective import Collective
+
+
+class Level(Enum):
+    """How much a check's failures and warnings matter here."""
+
+    FATAL = "fatal"
+    WARN = "warn"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """A problem that is known and accepted until a day (ISO 8601, the last one on which it holds)."""
+
+    check: str
+    subject: str  # part of the finding's subject; "" for any
+    reason: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a node must have; None where the policy does not say."""
+
+    gpu_count: int | None = None
+    gpu_model: str | None = None  # part of the name, whatever its case
+    driver: str | None = None  # "580.95.05" exactly, ">=580.65" at least
+    nic_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least bus bandwidth of the default settings."""
+
+    collective: Collective
+    size_bytes: int
+    busbw_gb_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy file, read on `today` (ISO 8601)."""
+
+    source: str
+    today: str
+    levels: tuple[tuple[str, Level], ...] = ()
+    waivers: tuple[Waiver, ...] = ()
+    expect: Expectation = Expectation()
+    floors: tuple[Floor, ...] = ()

@@ -1,0 +1,22 @@
+"""TOML for every Python that preflight runs on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from preflight.errors import MalformedInput
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_toml(text: str, source: str) -> dict[str, Any]:
+    """Return the tables of a text; MalformedInput names the line that can't be read."""
+    try:
+        tables: dict[str, Any] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise MalformedInput(f"{source}: no TOML: {error}") from None
+    return tables
