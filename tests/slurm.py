@@ -1,4 +1,4 @@
-"""A real Slurm with two nodes on this host: started for a test, always stopped again. Needs root and Debian's slurm-wlm."""
+"""A real Slurm with two nodes on this host, for one test. Needs root and Debian's slurm-wlm and munge."""
 
 from __future__ import annotations
 
