@@ -14,7 +14,7 @@ from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
 from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
-from preflight.launch.run_dir import make_run_dir, remove_run_dir
+from preflight.launch.run_dir import machine_path, make_run_dir, remove_run_dir, write_machine
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
@@ -27,6 +27,7 @@ from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
 from preflight.plan.gpu_set import closed_gpus
 from preflight.plan.path import Path, choose_path
+from preflight.probe.environment import reported_environment
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
@@ -57,6 +58,7 @@ class Request:
     accept: bool = False
     keep: bool = False
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
+    is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +91,23 @@ class _Run:
 
 
 def check(
-    request: Request, machine: Machine, process: Machine, environ: Mapping[str, str], watch: Watcher, started_at: float
-) -> Checked:
+    request: Request, machine: Machine, process: Machine, environ: Mapping[str, str], watch: Watcher, started_at: float,
+    silent: Mapping[str, str] | None = None,
+) -> Checked:  # fmt: skip
     """Probe, try, judge and recommend; `started_at` (monotonic) is when the deadline's clock began.
 
-    `process` is the machine whose Python, environment and limits the ranks will have: the live one. Raises UsageError
-    before anything is started; whatever goes wrong later is in the report.
+    `process` is the machine whose Python, environment and limits are judged: the live one, unless another machine is
+    played. `silent` are the probes that a capture has no answer of. Raises UsageError before anything is started;
+    whatever goes wrong later is in the report.
     """
     probing_since = time.monotonic()
-    node, _ = probe_node(machine, process)
-    path = choose_path(request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node)
+    node, _ = probe_node(machine, process, silent=silent)
+    if request.is_played:  # as if the job were started there with what is set here
+        node = replace(node, environment=reported_environment(environ))
+    path = choose_path(
+        request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node,
+        is_elsewhere=request.is_played,
+    )  # fmt: skip
     run = _Run(request, environ, started_at, node, path, inherited_tuning(environ))
     run.durations_s["probe"] = time.monotonic() - probing_since
     candidates, left_out = _candidates(run)
@@ -132,6 +141,8 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
     since = time.monotonic()
     try:
         run.run_dir = make_run_dir()
+        if run.request.is_played:
+            write_machine(run.run_dir, run.node, tuple(gpu.nvml_index for gpu in run.path.gpus))
         spec = _spec(run, candidates)
         launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
     except Interrupted as error:
@@ -149,16 +160,17 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
 
 def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
     request, path = run.request, run.path
-    sizes = profiles.sizes(request.profile, bool(path.gpus), _free_bytes_per_rank(run))
-    deciding = decision_sizes(sizes, cpu_path=not path.gpus)
+    gpus = () if path.on_cpu else path.gpus
+    sizes = profiles.sizes(request.profile, bool(gpus), _free_bytes_per_rank(run))
+    deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
     return RunSpec(
         run_dir=run.run_dir,
         world_size=path.world_size,
         backend=path.backend,
         backend_module=path.backend_module,
         dialect=path.dialect,
-        gpu_uuids=tuple(known(gpu.uuid) for gpu in path.gpus),
-        gpu_bdfs=tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in path.gpus),
+        gpu_uuids=tuple(known(gpu.uuid) for gpu in gpus),
+        gpu_bdfs=tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in gpus),
         inherited=run.inherited,
         candidates=candidates,
         screen_all=request.profile is not Profile.QUICK,
@@ -167,15 +179,18 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         duel_turns=DUEL_TURNS,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s),
         deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
+        machine_path=machine_path(run.run_dir) if request.is_played else "",
     )
 
 
 def _free_bytes_per_rank(run: _Run) -> int:
     """Return what one rank may use: of the fullest GPU, or its share of the host's memory under the cgroup's limit."""
-    if run.path.gpus:
+    if not run.path.on_cpu:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)
     system = run.node.system
+    if run.request.is_played:  # what is free on that machine is not free here
+        return GIB // run.path.world_size
     limits = (
         (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
     )

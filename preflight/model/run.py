@@ -58,6 +58,7 @@ class RunSpec:
     duel_turns: int  # per side and pair
     limits: StageLimits
     deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
+    machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
 
 
 @dataclass(frozen=True, slots=True)
