@@ -45,6 +45,7 @@ golden: $(STAMP) ## Write the expected outputs anew; read the diff before you co
 bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
 	$(BIN)/python scripts/bench_overhead.py
 	$(BIN)/python scripts/bench_accuracy.py
+	$(BIN)/python scripts/bench_hangs.py
 	$(BIN)/python scripts/bench_decisions.py
 	$(BIN)/python scripts/bench_explain.py
 	$(BIN)/python scripts/bench_probe.py
