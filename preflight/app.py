@@ -20,12 +20,13 @@ from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
-from preflight.model.trial import Candidate, LeftOut, without_speeds
+from preflight.model.trial import without_speeds
 from preflight.plan import profiles
-from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
+from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
 from preflight.plan.gpu_set import closed_gpus
+from preflight.plan.nccl import NcclPlan, plan_nccl
 from preflight.plan.path import Path, choose_path
 from preflight.probe.environment import reported_environment
 from preflight.probe.run import probe_node
@@ -110,11 +111,11 @@ def check(
     )  # fmt: skip
     run = _Run(request, environ, started_at, node, path, inherited_tuning(environ))
     run.durations_s["probe"] = time.monotonic() - probing_since
-    candidates, left_out = _candidates(run)
+    plan = _plan(run)
     run.launched.problem = _torch_problem(node) or path.blocked
     if not run.launched.problem:
-        _launch(run, candidates, watch)
-    report = _report(run, left_out)
+        _launch(run, plan, watch)
+    report = _report(run, plan)
     if run.run_dir and not request.keep and report.exit_code == 0 and run.interrupted is None:
         remove_run_dir(run.run_dir)
         run.run_dir = ""
@@ -127,23 +128,25 @@ def _torch_problem(node: NodeFacts) -> str:
     return f"torch can't be used: {node.software.torch.reason}" if isinstance(node.software.torch, Gap) else ""
 
 
-def _candidates(run: _Run) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+def _plan(run: _Run) -> NcclPlan:
     if run.request.default_only:
-        return (DEFAULT_CANDIDATE,), ()
+        return NcclPlan((DEFAULT_CANDIDATE,), (), ())
     if run.path.dialect == "nccl":
-        return nccl_candidates(run.inherited)
+        gpus = tuple(gpu.nvml_index for gpu in run.path.gpus)
+        return plan_nccl(run.node, gpus, run.inherited, for_speed=run.request.profile is not Profile.QUICK)
     netifs = run.node.netifs if isinstance(run.node.netifs, tuple) else ()
-    return gloo_candidates(netifs, run.inherited)
+    candidates, left_out = gloo_candidates(netifs, run.inherited)
+    return NcclPlan(candidates, (), left_out)
 
 
-def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> None:
-    """Have the ranks try the candidates; a failed launch or a signal is noted, what came before it is kept."""
+def _launch(run: _Run, plan: NcclPlan, watch: Watcher) -> None:
+    """Have the ranks try what was planned; a failed launch or a signal is noted, what came before it is kept."""
     since = time.monotonic()
     try:
         run.run_dir = make_run_dir()
         if run.request.is_played:
             write_machine(run.run_dir, run.node, tuple(gpu.nvml_index for gpu in run.path.gpus))
-        spec = _spec(run, candidates)
+        spec = _spec(run, plan)
         launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
     except Interrupted as error:
         run.interrupted = error
@@ -158,7 +161,7 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
     run.durations_s["trials"] = time.monotonic() - since - run.launched.ready_after_s
 
 
-def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
+def _spec(run: _Run, plan: NcclPlan) -> RunSpec:
     request, path = run.request, run.path
     gpus = () if path.on_cpu else path.gpus
     sizes = profiles.sizes(request.profile, bool(gpus), _free_bytes_per_rank(run))
@@ -172,13 +175,14 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         gpu_uuids=tuple(known(gpu.uuid) for gpu in gpus),
         gpu_bdfs=tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in gpus),
         inherited=run.inherited,
-        candidates=candidates,
+        candidates=plan.candidates,
         screen_all=request.profile is not Profile.QUICK,
         measures=profiles.measures(profiles.EFFORT[request.profile], sizes, request.collectives),
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
         duel_turns=DUEL_TURNS,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s),
         deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
+        settings=plan.settings,
         machine_path=machine_path(run.run_dir) if request.is_played else "",
     )
 
@@ -207,7 +211,7 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
-def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
+def _report(run: _Run, plan: NcclPlan) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
     disturbed = why_disturbed(path.gpus)
@@ -241,7 +245,7 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
         nodes=(run.node,),
         trials=trials,
         comparisons=comparisons,
-        left_out=left_out,
+        left_out=plan.left_out,
         findings=findings,
         skipped_checks=skipped,
         problems=problems,

@@ -67,7 +67,7 @@ class Step:
 
     index: int
     label: str
-    candidates: tuple[str, ...]
+    candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
     by_exec: bool  # start the children by exec: CUDA failed in a forked one
 
     @property
@@ -82,7 +82,7 @@ def _follow(rank: Rank) -> None:
         order = rank.channel.get(f"step/{index}")
         if order["kind"] == "stop":
             return
-        take_step(rank, Step(index, order["label"], tuple(order["candidates"]), order["by_exec"]))
+        take_step(rank, decode(Step, order))
         index += 1
 
 
@@ -103,7 +103,7 @@ def _start(rank: Rank, step: Step, side: int) -> children.Child:
 def assign(rank: Rank, step: Step, side: int) -> Assignment:
     """Return what this rank's child does on one side of a step."""
     spec = rank.spec
-    candidate = candidate_named(spec, step.candidates[side])
+    candidate = step.candidates[side]
     label = f"{step.index}-{side}" if step.is_duel else f"{step.index}"
     debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
     set_env, unset_env = trial_environment(candidate, spec.inherited, spec.dialect, debug_file)
