@@ -66,13 +66,22 @@ def proven_severity(case: Case) -> Severity:
     return Severity.WARN if any(works(trial) for trial in case.trials) else Severity.FAIL
 
 
-def hidden_fault(case: Case) -> Hidden | None:
-    """Return the fault that every cure hides by switching a transport off; None where one cure switches nothing off."""
-    found = [next(_hidden_by(trial), None) for trial in cures(case)]
-    hidden = next(iter(found), None)
-    if hidden is None or None in found:
-        return None
-    return Hidden(SHM.transport, owner_of_run(case), SHM.repair) if hidden is SHM else hidden
+def least_cures(case: Case) -> tuple[TrialResult, ...]:
+    """Return the cures of which no other cure sets only a part: what a search left, not the steps that led to it."""
+    found = [(trial, frozenset(trial.env)) for trial in cures(case)]
+    return tuple(trial for trial, env in found if not any(other < env for _, other in found))
+
+
+def hidden_faults(case: Case) -> tuple[Hidden, ...]:
+    """Return the faults that every least cure hides by switching transports off; none where one switches nothing off.
+
+    A cure may hide several: where P2P hangs and InfiniBand is broken as well, it takes two settings.
+    """
+    found = [tuple(dict.fromkeys(_hidden_by(trial))) for trial in least_cures(case)]
+    if not found or () in found:
+        return ()
+    own = {SHM: Hidden(SHM.transport, owner_of_run(case), SHM.repair)}
+    return tuple(own.get(each, each) for each in found[0])
 
 
 def _hidden_by(trial: TrialResult) -> Iterator[Hidden]:

@@ -12,6 +12,7 @@ from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
+from preflight.render.search import search_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
@@ -38,6 +39,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *problems_section(report.problems, style),
         *findings_section(report.findings, style),
         *trials_section(report, style),
+        *search_section(report, style),
         *comparisons_section(report, style),
         *left_out_section(report, style),
         *_recommendation(report, style, env_path),

@@ -207,7 +207,7 @@ def test_the_interface_that_works_is_found_where_the_most_plausible_one_does_not
     settings = settings_of(2)
     done = searched(parse("hang:unless=NCCL_SOCKET_IFNAME==eth1"), settings)
     assert done.names[:3] == [DEFAULT, CORNER, f"{CORNER}, netif eth1"]
-    assert done.best == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
+    assert done.best == {"NCCL_SOCKET_IFNAME": "=eth1"}
     assert len(done.results) <= 2 + len(settings)
 
 

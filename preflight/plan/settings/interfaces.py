@@ -28,7 +28,9 @@ def interfaces(ground: Ground) -> Iterator[Planned]:
             yield LeftOut(name, reason)
             continue
         told = "another interface that NCCL would take by itself and that leads nowhere"
-        yield Setting(name, netif_candidate(netif).env, told, ("socket",), Scope.ONE_NODE, choice="netif")
+        # NCCL reads its own variable only: what was not tried is not recommended.
+        env = tuple(pair for pair in netif_candidate(netif).env if pair[0].startswith("NCCL_"))
+        yield Setting(name, env, told, ("socket",), Scope.ONE_NODE, choice="netif")
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
