@@ -59,9 +59,19 @@ def l20x4_docker(root: Path) -> Tree:
     return answering(tree, {"interfaces": listed, "shm_statvfs": room, "software": software("2.27.5")})
 
 
-def software(nccl: str) -> Json:
+def a100x4_torch26(root: Path) -> Tree:
+    """Return 4 A100, bridged in pairs, with a NCCL that uses P2P across host bridges on AMD's CPUs (before 2.23)."""
+    old = "__version__ = '2.6.0+cu124'\ncuda: str = '12.4'\n"
+    return answering(fleet.a100x4(root), {"software": software("2.21.5", old)})
+
+
+def software(nccl: str, version_file: str = TORCH) -> Json:
     """Return the answer of a Python with this NCCL."""
-    torch = {"location": "/home/alice/venv/torch", "version_file": TORCH, "nccl_wheels": {"nvidia-nccl-cu12": nccl}}
+    torch = {
+        "location": "/home/alice/venv/torch",
+        "version_file": version_file,
+        "nccl_wheels": {"nvidia-nccl-cu12": nccl},
+    }
     return {"python": "3.11.7", "preflight": "0.1.0", "torch": torch}
 
 
@@ -70,4 +80,8 @@ def answering(tree: Tree, answers: Mapping[str, Json]) -> Tree:
     return Tree(tree.root, {**tree.questions, **{name: Fixed(answer).get for name, answer in answers.items()}})
 
 
-FAULTY: Mapping[str, Callable[[Path], Tree]] = {"l20x10_ens34": l20x10_ens34, "l20x4_docker": l20x4_docker}
+FAULTY: Mapping[str, Callable[[Path], Tree]] = {
+    "l20x10_ens34": l20x10_ens34,
+    "l20x4_docker": l20x4_docker,
+    "a100x4_torch26": a100x4_torch26,
+}

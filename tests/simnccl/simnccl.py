@@ -46,6 +46,8 @@ class SimNccl(ProcessGroup):
         segment = _map_segment()
         for phase in self._sim.start() if self._sim else ("setup",):
             self._misbehave("init", phase)
+            if self._sim and phase == "bootstrap":
+                _meet(store, rank, size)
         if self._sim:
             os.environ.pop("GLOO_SOCKET_IFNAME", None)  # names an interface of the other machine
         self._gloo = ProcessGroupGloo(store, rank, size, timeout)
@@ -128,6 +130,12 @@ class SimNccl(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802  torch's name
         return "simnccl"
+
+
+def _meet(store: dist.Store, rank: int, size: int) -> None:
+    """Wait for all ranks, as the bootstrap does: it exchanges addresses before anything else."""
+    store.set(f"bootstrap/{rank}", "here")
+    store.wait([f"bootstrap/{each}" for each in range(size)])
 
 
 def _map_segment() -> str:
