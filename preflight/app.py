@@ -24,15 +24,17 @@ from preflight.model.trial import without_speeds
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
-from preflight.plan.environment import inherited_tuning
+from preflight.plan.environment import inherited_settings, inherited_tuning
 from preflight.plan.gpu_set import closed_gpus
 from preflight.plan.nccl import NcclPlan, plan_nccl
 from preflight.plan.path import Path, choose_path
 from preflight.probe.environment import reported_environment
 from preflight.probe.run import probe_node
+from preflight.recommend.background import Background
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
 from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.system.links import load_links
 from preflight.system.machine import Machine
 
 # Before the deadline: the conductor ends its step, then the launcher everything, then the report is written.
@@ -211,6 +213,12 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
+def _background(run: _Run, plan: NcclPlan, today: str) -> Background:
+    inherited = inherited_settings(run.inherited, run.path.dialect)
+    chosen = tuple(gpu.nvml_index for gpu in run.path.gpus)
+    return Background(plan.settings, inherited, run.node, chosen, load_links(), today)
+
+
 def _report(run: _Run, plan: NcclPlan) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
@@ -222,7 +230,10 @@ def _report(run: _Run, plan: NcclPlan) -> Report:
     findings, skipped = run_checks(all_checks(), case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
-    advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))
+    created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    background = _background(run, plan, created_at.partition("T")[0])
+    advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus, background=background)
+    advice = _with_gpus(run, advice)
     problems = (launched.problem,) if launched.problem else ()
     decision = decide(
         case, findings, skipped, trials, advice, problems,
@@ -233,7 +244,7 @@ def _report(run: _Run, plan: NcclPlan) -> Report:
     return Report(
         schema_version=SCHEMA_VERSION,
         preflight_version=__version__,
-        created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        created_at=created_at,
         verdict=decision.verdict,
         node_verdict=decision.node_verdict,
         exit_code=run.interrupted.exit_code if run.interrupted else decision.exit_code,
@@ -245,7 +256,7 @@ def _report(run: _Run, plan: NcclPlan) -> Report:
         nodes=(run.node,),
         trials=trials,
         comparisons=comparisons,
-        left_out=plan.left_out,
+        left_out=plan.left_out_of(trials),
         findings=findings,
         skipped_checks=skipped,
         problems=problems,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from preflight.judge.check import Case, RunCheck
 from preflight.judge.symptoms import blame_by_text
 from preflight.judge.wording import first_line, ranks_text
-from preflight.judge.workaround import cures, default_trial, hidden_faults, least_cures
+from preflight.judge.workaround import cures, default_trial, hidden_faults
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import Outcome, RankEnd, TrialResult
 
@@ -22,7 +22,7 @@ def judge(case: Case) -> Iterator[Finding]:
     default = default_trial(case.trials)
     if default is None or default.outcome not in WORDS:
         return
-    working = least_cures(case)
+    working = cures(case)
     yield Finding(
         check=CHECK.name,
         blame=_blame(case, default),
@@ -63,7 +63,7 @@ def _how_it_ended(end: RankEnd) -> str:
 
 def _working(trial: TrialResult) -> Evidence:
     settings = " ".join(f"{name}={value}" for name, value in trial.env)
-    return Evidence("works", f"with {settings}" if settings else trial.candidate, f"trial {trial.candidate}")
+    return Evidence("works", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial")
 
 
 def _blame(case: Case, default: TrialResult) -> Blame:

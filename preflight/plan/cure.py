@@ -126,8 +126,8 @@ def _give_up_one_by_one(
             continue
         result = tried.get(env_of(fewer))
         if result is None:
-            told = "does the rest of the settings that worked do without it? " + _kept(fewer)
-            return Cure(_candidate(f"{prefix}without {setting.name}", fewer, told), on)
+            told = f"is {setting.name} needed? " + _kept(fewer)
+            return Cure(_candidate(f"{prefix}with {setting.gives_up}", fewer, told), on)
         if result.outcome is Outcome.SKIPPED:
             return Cure(None, on)
         if is_sound(result):

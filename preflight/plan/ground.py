@@ -65,6 +65,11 @@ class Ground:
         return "amd" in system.cpu_model.lower() or "epyc" in system.cpu_model.lower()
 
 
+def unless(reason: str, setting: Setting) -> Planned:
+    """Return the setting, or that it is left out where there is a reason."""
+    return LeftOut(setting.name, reason) if reason else setting
+
+
 def ground_of(node: NodeFacts, gpus: tuple[int, ...], inherited: tuple[tuple[str, str], ...]) -> Ground:
     """Return the ground for these GPUs by nvml_index, all of the node's where none are named."""
     listed = node.gpus if isinstance(node.gpus, tuple) else ()

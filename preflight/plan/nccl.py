@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.model.facts import NodeFacts
-from preflight.model.trial import Candidate, LeftOut, Setting
+from preflight.model.trial import DEFAULT, Candidate, LeftOut, Setting, TrialResult
 from preflight.plan.candidates import nccl_candidates
+from preflight.plan.duel import is_sound
 from preflight.plan.ground import ground_of
 from preflight.plan.settings.all import conservative_settings
 from preflight.plan.speed import speed_candidates
@@ -18,7 +20,13 @@ class NcclPlan:
 
     candidates: tuple[Candidate, ...]
     settings: tuple[Setting, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOut, ...]  # of the candidates
+    settings_left_out: tuple[LeftOut, ...] = ()
+
+    def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
+        """Return what was left out of the search that took place: settings only where the default failed."""
+        searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
+        return (*self.left_out, *self.settings_left_out) if searched else self.left_out
 
 
 def plan_nccl(
@@ -29,4 +37,4 @@ def plan_nccl(
     always, unread = nccl_candidates(inherited)
     settings, unfit = conservative_settings(ground)
     fast, slow = speed_candidates(ground) if for_speed else ((), ())
-    return NcclPlan((*always, *fast), settings, (*unread, *slow, *unfit))
+    return NcclPlan((*always, *fast), settings, (*unread, *slow), unfit)

@@ -83,7 +83,12 @@ def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> Verdict:
     end = next(each for each in ends if each.rank == ranks[0])
     outcome = Outcome.CRASH if end.ended in ("signal", "unkillable") or _is_past_init(end) else Outcome.INIT_ERROR
     others = f" (and {len(ranks) - 1} more ranks)" if len(ranks) > 1 else ""
-    return Verdict(outcome, f"rank {end.rank}{others} failed at {end.stage}: {end.detail}", ranks)
+    return Verdict(outcome, f"rank {end.rank}{others} failed at {end.stage}: {_first_line(end.detail)}", ranks)
+
+
+def _first_line(detail: str) -> str:
+    """Return the rank's own words; what follows them is from its NCCL log."""
+    return detail.partition("\n")[0]
 
 
 def _is_past_init(end: RankEnd) -> bool:

@@ -143,7 +143,8 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
         lines += wrap(clean(command), style.width, INDENT * 2, INDENT * 3)
         evidence = _evidence(advice, name)
         if i + 1 == len(settings) or evidence != _evidence(advice, settings[i + 1][1]):
-            lines += wrap(evidence, style.width, INDENT * 3)
+            hanging = INDENT * (4 if len(evidence) > 1 else 3)
+            lines += [line for told in evidence for line in wrap(told, style.width, INDENT * 3, hanging)]
     if advice.one_node_only:
         lines += wrap("Network settings act on one-node jobs only: they were learnt on one node.", style.width, INDENT)
     if settings and ready:
@@ -151,8 +152,8 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
     return lines
 
 
-def _evidence(advice: Advice, name: str) -> str:
-    return clean("; ".join(text for about, text in advice.evidence if about == name))
+def _evidence(advice: Advice, name: str) -> tuple[str, ...]:
+    return tuple(clean(text) for about, text in advice.evidence if about == name)
 
 
 def shell_quote_path(path: str) -> str:

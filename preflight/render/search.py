@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator, Sequence
 
 from preflight.model.report import Report
 from preflight.model.trial import Outcome, TrialResult
@@ -10,14 +11,13 @@ from preflight.plan.cure import CORNER
 from preflight.plan.duel import is_sound
 from preflight.render.text import Style, clean, heading, pairs
 
-WITHOUT = "without "
-AS_IS_WITHOUT = f"as-is {WITHOUT}"
-ALONE = "only "
+GIVEN_UP = re.compile(r"is (.{1,200}?) needed\? ")  # the reason of a trial that does without one setting
+OTHER_STEPS = re.compile(rf"{CORNER}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
     """Tell whether a trial only led to another one; what is recommended is shown beside the default."""
-    return trial.candidate.startswith((CORNER, WITHOUT, AS_IS_WITHOUT, ALONE)) or " for NCCL_" in trial.candidate
+    return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
 def search_section(report: Report, style: Style) -> list[str]:
@@ -29,17 +29,15 @@ def search_section(report: Report, style: Style) -> list[str]:
     return [*heading("Which settings are needed", style), *pairs(items, style.width)]
 
 
-def _corners(steps: Iterable[TrialResult]) -> Iterable[tuple[str, str]]:
+def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     for trial in steps:
         if trial.candidate.startswith(CORNER):
-            chosen = trial.candidate.removeprefix(CORNER).lstrip(", ")
-            what = f"all together, {chosen}" if chosen else "all together"
             names = ", ".join(f"{name}={value}" for name, value in trial.env)
-            yield clean(what), clean(f"{_ending(trial)}, with {names}")
+            yield "all at once", clean(f"{_ending(trial)}: {names}")
 
 
-def _given_up(steps: Iterable[TrialResult]) -> Iterable[tuple[str, str]]:
-    tried = [(_subject(trial), trial) for trial in steps if _subject(trial)]
+def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    tried = [(match[1], trial) for trial in steps if (match := GIVEN_UP.match(trial.reason))]
     spared = [subject for subject, trial in tried if is_sound(trial)]
     if spared:
         each = "it" if len(spared) == 1 else "each of them"
@@ -50,18 +48,10 @@ def _given_up(steps: Iterable[TrialResult]) -> Iterable[tuple[str, str]]:
             yield word, clean(f"{subject}: without it {_ending(trial)}")
 
 
-def _others(steps: Iterable[TrialResult]) -> Iterable[tuple[str, str]]:
+def _others(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     for trial in steps:
-        if not _subject(trial) and not trial.candidate.startswith(CORNER):
+        if not GIVEN_UP.match(trial.reason) and not trial.candidate.startswith(CORNER):
             yield clean(trial.candidate), clean(_ending(trial))
-
-
-def _subject(trial: TrialResult) -> str:
-    """Return the setting that a trial gave up, "" for other trials."""
-    for start in (AS_IS_WITHOUT, WITHOUT):
-        if trial.candidate.startswith(start):
-            return trial.candidate.removeprefix(start)
-    return ""
 
 
 def _ending(trial: TrialResult) -> str:

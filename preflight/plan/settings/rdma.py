@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from preflight.model.facts import Gap, HcaPort
 from preflight.model.hca import PhysState, PortState
 from preflight.model.trial import LeftOut, Scope, Setting
-from preflight.plan.ground import Ground, Planned
+from preflight.plan.ground import Ground, Planned, unless
 from preflight.plan.nccl_version import why_not_known
 
 AUTOMATIC_GID_SINCE = (2, 21)
@@ -18,17 +18,15 @@ def network(ground: Ground) -> Iterator[Planned]:
     """Yield sockets in place of every other network, without the plugins that may bring one, and without RDMA."""
     name, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
     reason = why_not_known(ground.version, (2, 10))
-    told = "a network of NCCL's or of a plugin that is found and does not work"
-    yield (
-        LeftOut(name, reason)
-        if reason
-        else Setting(name, ((name, "Socket"),), told, ("ib", "plugin", "net"), Scope.ONE_NODE)
+    told = "a network that is found and does not work"
+    yield unless(
+        reason, Setting(name, ((name, "Socket"),), "any network", told, ("ib", "plugin", "net"), Scope.ONE_NODE)
     )
     reason = why_not_known(ground.version, (2, 11))
     if _set_to(ground, plugin) == "none":
         reason = "it is set to none already"
     told = "a network plugin (libnccl-net) of another version, or of another site"
-    yield LeftOut(plugin, reason) if reason else Setting(plugin, ((plugin, "none"),), told, ("plugin",), Scope.ONE_NODE)
+    yield unless(reason, Setting(plugin, ((plugin, "none"),), "plugins", told, ("plugin",), Scope.ONE_NODE))
     yield _without_rdma(ground)
 
 
@@ -37,7 +35,7 @@ def _without_rdma(ground: Ground) -> Planned:
     if isinstance(ground.node.hca_ports, tuple) and not ground.node.hca_ports:
         return LeftOut(name, "there is no RDMA adapter")
     told = "InfiniBand or RoCE that is up and can't be used: memlock, device files, GIDs, a fabric without a way"
-    return Setting(name, ((name, "1"),), told, ("ib", "net"), Scope.ONE_NODE)
+    return Setting(name, ((name, "1"),), "IB", told, ("ib", "net"), Scope.ONE_NODE)
 
 
 def ports(ground: Ground) -> Iterator[Planned]:
@@ -57,7 +55,7 @@ def ports(ground: Ground) -> Iterator[Planned]:
     for group in groups:
         listed = ",".join(f"{port.hca}:{port.port}" for port in group)
         told = f"the other RDMA ports: these {len(group)} are alike" if len(group) > 1 else "the other RDMA ports"
-        yield Setting(f"hca {listed}", ((name, f"={listed}"),), told, ("ib",), Scope.ONE_NODE, choice="hca")
+        yield Setting(f"hca {listed}", ((name, f"={listed}"),), "all HCAs", told, ("ib",), Scope.ONE_NODE, choice="hca")
 
 
 def is_usable(port: HcaPort) -> bool:
@@ -102,7 +100,7 @@ def gid(ground: Ground) -> Iterator[Planned]:
         yield LeftOut(name, "the ports share no index of a RoCE v2 GID with an IPv4 address")
         return
     told = "a GID that is not RoCE v2, which NCCL before 2.21 takes by itself"
-    yield Setting(name, ((name, str(index)),), told, ("ib",), Scope.ONE_NODE)
+    yield Setting(name, ((name, str(index)),), "any GID", told, ("ib",), Scope.ONE_NODE)
 
 
 def _v2_index(port: HcaPort) -> int | None:
