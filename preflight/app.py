@@ -216,7 +216,8 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
 def _background(run: _Run, plan: NcclPlan, today: str) -> Background:
     inherited = inherited_settings(run.inherited, run.path.dialect)
     chosen = tuple(gpu.nvml_index for gpu in run.path.gpus)
-    return Background(plan.settings, inherited, run.node, chosen, load_links(), today)
+    links = None if run.path.on_cpu else load_links()  # what the CPU reaches is no share of what GPUs should
+    return Background(plan.settings, inherited, run.node, chosen, links, today)
 
 
 def _report(run: _Run, plan: NcclPlan) -> Report:

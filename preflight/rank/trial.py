@@ -207,7 +207,7 @@ def line_of(error: Exception) -> str:
     told = [line.strip() for line in last.splitlines() if line.strip()] if found else []
     if told and NCCL_ERROR in first.lower():
         what = first.partition(", ")[2].partition(" (run with")[0] or "error"  # `unhandled system error`
-        first = f"NCCL {what}: {told[0]}"
+        return f"NCCL {what}: {told[0]}"[:500]
     return f"{type(error).__name__}: {first}"[:500]
 
 

@@ -52,7 +52,7 @@ def _without(failed: TrialResult | None) -> str:
 def _log_line(failed: TrialResult) -> str:
     for end in failed.ranks:
         for line in end.detail.splitlines():
-            if line.startswith(WARNING):
+            if line.startswith(WARNING) and line.removeprefix(WARNING) not in failed.problem:
                 return f'; rank {end.rank}\'s log: "{line.removeprefix(WARNING)}"'
     return ""
 

@@ -139,16 +139,27 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
     ready = report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
     reason = f"Set nothing: {advice.reason}" if ready and not settings else advice.reason
     lines = heading("Recommendation", style) + wrap(clean(reason[:1].upper() + reason[1:]), style.width, INDENT)
-    for i, (command, name) in enumerate(settings):
-        lines += wrap(clean(command), style.width, INDENT * 2, INDENT * 3)
-        evidence = _evidence(advice, name)
-        if i + 1 == len(settings) or evidence != _evidence(advice, settings[i + 1][1]):
-            hanging = INDENT * (4 if len(evidence) > 1 else 3)
-            lines += [line for told in evidence for line in wrap(told, style.width, INDENT * 3, hanging)]
+    lines += _settings(advice, settings, style)
     if advice.one_node_only:
         lines += wrap("Network settings act on one-node jobs only: they were learnt on one node.", style.width, INDENT)
     if settings and ready:
         lines += wrap(clean(f"source {shell_quote_path(env_path)}"), style.width, f"{INDENT}Next: ", INDENT * 4)
+    return lines
+
+
+def _settings(advice: Advice, settings: list[tuple[str, str]], style: Style) -> list[str]:
+    """Return the commands, each with what is said of it alone; what is said of all alike stands once, below."""
+    each = [_evidence(advice, name) for _, name in settings]
+    shared = [told for told in each[0] if all(told in others for others in each[1:])] if len(each) > 1 else []
+    lines = []
+    for (command, _), evidence in zip(settings, each, strict=True):
+        lines += wrap(clean(command), style.width, INDENT * 2, INDENT * 3)
+        hanging = INDENT * (4 if len(evidence) > 1 else 3)
+        own = [told for told in evidence if told not in shared]
+        lines += [line for told in own for line in wrap(told, style.width, INDENT * 3, hanging)]
+    if any(len(evidence) > len(shared) for evidence in each) and shared:
+        lines += wrap("all of them", style.width, INDENT * 2)
+    lines += [line for told in shared for line in wrap(told, style.width, INDENT * 3, INDENT * 4)]
     return lines
 
 

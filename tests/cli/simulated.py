@@ -29,6 +29,7 @@ TOLD = (
     (re.compile(r"\]:\d{4,5}\b"), "]:45231"),
     (re.compile(r"\b\d[\d.]*( ?%| times)"), r"1\1"),
     (re.compile(r"\bpid \d+"), "pid 4711"),
+    (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
 )
 
 
@@ -75,6 +76,13 @@ SCENARIOS = {
     ),
     "two_faults": Scenario("l20x10_ens34", "0,1", f"{HANGS};{NO_IB}", P2P_OFF | IB_OFF),
     "three_faults": Scenario("l20x10_ens34", "6,7,8,9", f"{HANGS};{NO_IB};{ONLY_ENS34}", P2P_OFF | IB_OFF | ENS34),
+    "only_as_is": Scenario(
+        "l20x10",
+        "0,1",
+        "crash:stage=first,unless=NCCL_ALGO=Ring",
+        {"NCCL_ALGO": "Ring"},
+        inherited={"NCCL_ALGO": "Ring", "NCCL_BUFFSIZE": "1048576"},
+    ),
     "nothing_works": Scenario("l20x10", "0,1", "crash", verdict="not_ready", finding="trial-failed"),
 }
 

@@ -64,7 +64,7 @@ def check_env(scenario: Scenario, ran: Ran) -> None:
     if scenario.code:
         assert not path.exists()
         return
-    assert sourced(path, "sh", scenario.inherited) == dict(scenario.env)
+    assert sourced(path, "sh", scenario.inherited) == {**scenario.inherited, **scenario.env}
     network = {name for name in scenario.env if name in {**IB_OFF, **ENS34}}
     for shell in ("sh", "bash"):
         on_two_nodes = sourced(path, shell, {"SLURM_NNODES": "2"})

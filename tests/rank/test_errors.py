@@ -35,8 +35,7 @@ def test_an_error_of_nccls_own_is_a_cause_even_where_it_says_timed_out(error: Ex
 
 def test_of_an_nccl_error_the_last_words_are_kept_for_they_are_the_cause() -> None:
     assert line_of(nccl(SYSTEM, "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)")) == (
-        "RuntimeError: NCCL unhandled system error: "
-        "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)"
+        "NCCL unhandled system error: Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)"
     )
 
 
