@@ -159,8 +159,8 @@ def _settings(advice: Advice, settings: list[tuple[str, str]], style: Style) -> 
         lines += [line for told in own for line in wrap(told, style.width, INDENT * 3, hanging)]
     if any(len(evidence) > len(shared) for evidence in each) and shared:
         lines += wrap("all of them", style.width, INDENT * 2)
-    lines += [line for told in shared for line in wrap(told, style.width, INDENT * 3, INDENT * 4)]
-    return lines
+    hanging = INDENT * (4 if len(shared) > 1 else 3)
+    return lines + [line for told in shared for line in wrap(told, style.width, INDENT * 3, hanging)]
 
 
 def _evidence(advice: Advice, name: str) -> tuple[str, ...]:
