@@ -29,7 +29,7 @@ def judge(case: Case) -> Iterator[Finding]:
         subject=f"trial {default.candidate}",
         problem=describe(default),
         fix=_fix(case, default),
-        evidence=(*evidence(default), *(_working(trial) for trial in working)),
+        evidence=(*evidence(default), *(Evidence("works", trial.candidate, "its own trial") for trial in working)),
     )
 
 
@@ -49,11 +49,6 @@ def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
         for end in ends[:MOST_RANKS_SHOWN]
     )
     return (Evidence("outcome", trial.outcome.value, source), *shown)
-
-
-def _working(trial: TrialResult) -> Evidence:
-    settings = " ".join(f"{name}={value}" for name, value in trial.env)
-    return Evidence("works", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial")
 
 
 def _blame(case: Case, default: TrialResult) -> Blame:
