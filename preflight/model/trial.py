@@ -32,8 +32,7 @@ class Setting:
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
-    gives_up: str  # what a trial without it has again: "P2P", "all HCAs"
-    protects_from: str  # what can be wrong with what it gives up
+    protects_from: str  # what can be wrong with what it switches off or chooses
     families: tuple[str, ...]  # the faults whose signs make it suspect, in plan/suspects.py's words
     scope: Scope
     choice: str = ""  # settings with the same choice exclude each other: one interface, one set of ports

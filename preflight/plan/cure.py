@@ -127,7 +127,7 @@ def _give_up_one_by_one(
         result = tried.get(env_of(fewer))
         if result is None:
             told = f"is {setting.name} needed? " + _kept(fewer)
-            return Cure(_candidate(f"{prefix}with {setting.gives_up}", fewer, told), on)
+            return Cure(_candidate(f"{prefix}without {setting.name}", fewer, told), on)
         if result.outcome is Outcome.SKIPPED:
             return Cure(None, on)
         if is_sound(result):

@@ -41,7 +41,7 @@ def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> 
     harness = dict(NCCL_TRIAL_ENV) if dialect == "nccl" else {}
     read = [(name, value) for name, value in inherited if matters(name, dialect) and name not in harness]
     told = "what somebody set it for"
-    return tuple(Setting(name, ((name, value),), f"no {name}", told, (), Scope.ANYWHERE) for name, value in read)
+    return tuple(Setting(name, ((name, value),), told, (), Scope.ANYWHERE) for name, value in read)
 
 
 def trial_environment(

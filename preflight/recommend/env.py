@@ -177,8 +177,8 @@ def _settings(seen: _Seen, best: TrialResult, against: str, reason: str, gpus: t
     evidence = [(name, earned) for name, _ in best.env]
     evidence += [(name, f"trial '{best.candidate}' ran without it: {figure(best, seen.cpu_path)}") for name in removed]
     local = best.scope is Scope.ONE_NODE
-    names_set = [name for name, _ in best.env]
-    one_node = [*(names_set if local else _network(names_set)), *_network(removed)]
+    # A cure may hold what is the node's own, such as P2P, and what is the network's.
+    one_node = [name for name, _ in best.env if local or name.startswith(NETWORK)] + list(_network(removed))
     return Advice(
         env=best.env,
         unset=removed,

@@ -209,12 +209,12 @@ def test_when_time_runs_out_the_search_stops_with_what_worked_last(
 def test_broken_pairs_make_p2p_the_last_setting_that_is_given_up() -> None:
     settings = settings_of(0)
     done = searched(parse("hang:unless=NCCL_P2P_DISABLE=1"), settings, Known(broken_pairs=((0, 1),)))
-    again = [name for name in done.names if name.startswith("with ")]
-    assert again[-2:] == ["with P2P", "with cuMem"]
+    again = [name for name in done.names if name.startswith("without ")]
+    assert again[-2:] == ["without NCCL_P2P_DISABLE", "without NCCL_CUMEM_ENABLE"]
 
 
 INHERITED = tuple(
-    Setting(name, ((name, "x"),), name, "", (), Scope.ANYWHERE) for name in ("NCCL_A", "NCCL_B", "NCCL_C", "NCCL_D")
+    Setting(name, ((name, "x"),), "", (), Scope.ANYWHERE) for name in ("NCCL_A", "NCCL_B", "NCCL_C", "NCCL_D")
 )
 AS_IS_CANDIDATE = Candidate(AS_IS, (), "", Scope.ANYWHERE)
 

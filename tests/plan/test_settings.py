@@ -61,7 +61,7 @@ def test_a_setting_is_written_as_nccl_reads_it(name: str, value: str) -> None:
     assert [each for _, each in settings[name].env] == [value]
 
 
-def test_an_interface_is_an_exact_match_for_nccl_and_a_plain_name_for_gloo_and_lo_is_none() -> None:
+def test_an_interface_is_an_exact_match_and_lo_is_none() -> None:
     settings, left_out = planned(gpu_node(netifs=(LO, netif("ens34"))))
     assert settings["netif ens34"].env == (("NCCL_SOCKET_IFNAME", "=ens34"),)
     assert "never recommended" in left_out["netif lo"]
@@ -195,7 +195,7 @@ def test_an_unknown_fact_removes_no_setting_in_silence(unknown: set[str], facts:
                  "NCCL_SOCKET_FAMILY"):  # fmt: skip
         assert name in told
     assert all(left_out.values())
-    assert all(each.env and each.gives_up and each.protects_from for each in settings.values())
+    assert all(each.env and each.protects_from for each in settings.values())
 
 
 @given(st.sampled_from([gpu_node(8, hca_ports=(port(), roce_port("mlx5_1"))), old_gpus(), node()]))

@@ -34,4 +34,4 @@ def files(ground: Ground) -> Iterator[Planned]:
     if len(emptied) < len(named):
         env["NCCL_CONF_FILE"] = NOTHING
     told = f"what {', '.join(sorted({entry.file for entry in named}))} tells every job on this machine"
-    yield Setting(NAME, tuple(sorted(env.items())), NAME, told, ("conf",), Scope.ONE_NODE)
+    yield Setting(NAME, tuple(sorted(env.items())), told, ("conf",), Scope.ONE_NODE)

@@ -22,7 +22,6 @@ def p2p(ground: Ground) -> Iterator[Planned]:
     yield Setting(
         off,
         ((off, "1"),),
-        "P2P",
         "peer copies that hang or arrive wrong: a translating IOMMU, ACS on a bridge, a driver that promises too much",
         ("p2p",),
         Scope.ANYWHERE,
@@ -30,7 +29,7 @@ def p2p(ground: Ground) -> Iterator[Planned]:
     joined = ground.nvlink_pairs()
     if 0 < joined < len(pairs):
         told = "peer copies over PCIe that hang or arrive wrong, while those over NVLink stay"
-        yield Setting(nvl, ((nvl, "NVL"),), "PCIe P2P", told, ("p2p",), Scope.ANYWHERE)
+        yield Setting(nvl, ((nvl, "NVL"),), told, ("p2p",), Scope.ANYWHERE)
     elif pairs and joined == len(pairs):
         yield LeftOut(f"{nvl}=NVL", "NVLink joins all of these GPUs: there is no PCIe peer copy to switch off")
 
@@ -42,7 +41,7 @@ def shm(ground: Ground) -> Iterator[Planned]:
         yield LeftOut(name, "a single GPU shares memory with nobody")
         return
     told = "a /dev/shm that is too small, read-only or not shared between the ranks"
-    yield Setting(name, ((name, "1"),), "SHM", told, ("shm",), Scope.ANYWHERE)
+    yield Setting(name, ((name, "1"),), told, ("shm",), Scope.ANYWHERE)
 
 
 def nvls(ground: Ground) -> Iterator[Planned]:
@@ -53,7 +52,7 @@ def nvls(ground: Ground) -> Iterator[Planned]:
         yield LeftOut(name, reason)
         return
     told = "multicast over the NVSwitch that can't be set up: Fabric Manager, its version, a partition"
-    yield Setting(name, ((name, "0"),), "NVLS", told, ("nvls",), Scope.ANYWHERE)
+    yield Setting(name, ((name, "0"),), told, ("nvls",), Scope.ANYWHERE)
 
 
 def cumem(ground: Ground) -> Iterator[Planned]:
@@ -61,10 +60,10 @@ def cumem(ground: Ground) -> Iterator[Planned]:
     device, host = "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"
     reason = why_not_known(ground.version, (2, 18), on_since=(2, 19))
     told = "cuMem allocations and handles that the driver or the container refuses"
-    yield unless(reason, Setting(device, ((device, "0"),), "cuMem", told, ("cumem", "p2p", "nvls"), Scope.ANYWHERE))
+    yield unless(reason, Setting(device, ((device, "0"),), told, ("cumem", "p2p", "nvls"), Scope.ANYWHERE))
     reason = why_not_known(ground.version, (2, 23), on_since=(2, 24))
     told = "host memory from cuMem that a container without SYS_NICE or NUMA calls does not get"
-    yield unless(reason, Setting(host, ((host, "0"),), "cuMem host", told, ("cumem", "shm"), Scope.ANYWHERE))
+    yield unless(reason, Setting(host, ((host, "0"),), told, ("cumem", "shm"), Scope.ANYWHERE))
 
 
 def mnnvl(ground: Ground) -> Iterator[Planned]:
@@ -74,4 +73,4 @@ def mnnvl(ground: Ground) -> Iterator[Planned]:
     if not reason and not ground.may_be_fabric():
         reason = "these GPUs belong to no NVLink fabric"
     told = "an NVLink fabric of several nodes without a working IMEX daemon"
-    yield unless(reason, Setting(name, ((name, "0"),), "MNNVL", told, ("mnnvl",), Scope.ONE_NODE))
+    yield unless(reason, Setting(name, ((name, "0"),), told, ("mnnvl",), Scope.ONE_NODE))

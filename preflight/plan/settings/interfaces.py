@@ -30,7 +30,7 @@ def interfaces(ground: Ground) -> Iterator[Planned]:
         told = "another interface that NCCL would take by itself and that leads nowhere"
         # NCCL reads its own variable only: what was not tried is not recommended.
         env = tuple(pair for pair in netif_candidate(netif).env if pair[0].startswith("NCCL_"))
-        yield Setting(name, env, "any netif", told, ("socket",), Scope.ONE_NODE, choice="netif")
+        yield Setting(name, env, told, ("socket",), Scope.ONE_NODE, choice="netif")
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
@@ -51,7 +51,7 @@ def family(ground: Ground) -> Iterator[Planned]:
     usable = [netif for netif in ground.node.netifs if not why_unusable(netif)]
     reason = _why_no_choice(usable)
     told = "an IPv6 address that answers nobody"
-    yield unless(reason, Setting(name, ((name, "AF_INET"),), "IPv6", told, ("socket",), Scope.ONE_NODE))
+    yield unless(reason, Setting(name, ((name, "AF_INET"),), told, ("socket",), Scope.ONE_NODE))
 
 
 def _why_no_choice(usable: Sequence[Netif]) -> str:

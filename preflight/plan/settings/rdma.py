@@ -19,14 +19,12 @@ def network(ground: Ground) -> Iterator[Planned]:
     name, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
     reason = why_not_known(ground.version, (2, 10))
     told = "a network that is found and does not work"
-    yield unless(
-        reason, Setting(name, ((name, "Socket"),), "any network", told, ("ib", "plugin", "net"), Scope.ONE_NODE)
-    )
+    yield unless(reason, Setting(name, ((name, "Socket"),), told, ("ib", "plugin", "net"), Scope.ONE_NODE))
     reason = why_not_known(ground.version, (2, 11))
     if _set_to(ground, plugin) == "none":
         reason = "it is set to none already"
     told = "a network plugin (libnccl-net) of another version, or of another site"
-    yield unless(reason, Setting(plugin, ((plugin, "none"),), "plugins", told, ("plugin",), Scope.ONE_NODE))
+    yield unless(reason, Setting(plugin, ((plugin, "none"),), told, ("plugin",), Scope.ONE_NODE))
     yield _without_rdma(ground)
 
 
@@ -35,7 +33,7 @@ def _without_rdma(ground: Ground) -> Planned:
     if isinstance(ground.node.hca_ports, tuple) and not ground.node.hca_ports:
         return LeftOut(name, "there is no RDMA adapter")
     told = "InfiniBand or RoCE that is up and can't be used: memlock, device files, GIDs, a fabric without a way"
-    return Setting(name, ((name, "1"),), "IB", told, ("ib", "net"), Scope.ONE_NODE)
+    return Setting(name, ((name, "1"),), told, ("ib", "net"), Scope.ONE_NODE)
 
 
 def ports(ground: Ground) -> Iterator[Planned]:
@@ -55,7 +53,7 @@ def ports(ground: Ground) -> Iterator[Planned]:
     for group in groups:
         listed = ",".join(f"{port.hca}:{port.port}" for port in group)
         told = f"the other RDMA ports: these {len(group)} are alike" if len(group) > 1 else "the other RDMA ports"
-        yield Setting(f"hca {listed}", ((name, f"={listed}"),), "all HCAs", told, ("ib",), Scope.ONE_NODE, choice="hca")
+        yield Setting(f"hca {listed}", ((name, f"={listed}"),), told, ("ib",), Scope.ONE_NODE, choice="hca")
 
 
 def is_usable(port: HcaPort) -> bool:
@@ -100,7 +98,7 @@ def gid(ground: Ground) -> Iterator[Planned]:
         yield LeftOut(name, "the ports share no index of a RoCE v2 GID with an IPv4 address")
         return
     told = "a GID that is not RoCE v2, which NCCL before 2.21 takes by itself"
-    yield Setting(name, ((name, str(index)),), "any GID", told, ("ib",), Scope.ONE_NODE)
+    yield Setting(name, ((name, str(index)),), told, ("ib",), Scope.ONE_NODE)
 
 
 def _v2_index(port: HcaPort) -> int | None:
