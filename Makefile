@@ -40,11 +40,12 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 golden: $(STAMP) ## Write the expected outputs anew; read the diff before you commit it
-	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render tests/explain/test_pages.py tests/cli/test_machines.py
+	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render tests/explain/test_pages.py tests/cli/test_machines.py tests/cli/test_simulated_machines.py
 
 bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
 	$(BIN)/python scripts/bench_overhead.py
 	$(BIN)/python scripts/bench_accuracy.py
+	$(BIN)/python scripts/bench_hangs.py
 	$(BIN)/python scripts/bench_decisions.py
 	$(BIN)/python scripts/bench_explain.py
 	$(BIN)/python scripts/bench_probe.py

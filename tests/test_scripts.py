@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from preflight.model.collective import Collective
-from scripts import bench_accuracy, bench_overhead
+from scripts import bench_accuracy, bench_hangs, bench_overhead
 from scripts.bench_accuracy import AGAIN, OURS, PLAIN, Point
 from scripts.bench_overhead import Pair
 
@@ -98,3 +99,19 @@ def test_a_benchmark_runs_and_says_what_it_measured(script: str, arguments: tupl
     assert ran.returncode in (0, 1), ran.stderr  # the figures of a busy machine are not this test's business
     assert says in ran.stdout
     assert "Traceback" not in ran.stderr
+
+
+def test_a_check_with_hangs_may_cost_their_limits_the_timed_collectives_and_ten_seconds() -> None:
+    cost = bench_hangs.Cost(total_s=35.0, trials=8, hung=2, stage_limit_s=10.0, timed_s=5.0, launch_s=3.0)
+    assert (cost.allowed_s, cost.separate_s) == (35.0, 49.0)
+    assert bench_hangs.keeps_promise(cost)
+    assert not bench_hangs.keeps_promise(replace(cost, total_s=35.1))
+    assert not bench_hangs.keeps_promise(replace(cost, hung=0, total_s=1.0)), "nothing hung: nothing was shown"
+    page = bench_hangs.describe(cost)
+    for part in ("2 of 8 trials hang", "35.0 s (at most 35.0)", "2 of 10 s", "49.0 s (estimated: 8 x 3.0 s"):
+        assert part in page
+
+
+def test_the_timed_collectives_are_the_repetitions_of_all_trials() -> None:
+    results = [{"repetitions": 10, "median_us": 1000.0}, {"repetitions": 5, "median_us": 2000.0}]
+    assert bench_hangs.timed_s({"trials": [{"results": results}, {"results": []}]}) == pytest.approx(0.02)

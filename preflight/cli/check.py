@@ -14,6 +14,7 @@ from preflight.cli.options import (
     Keep,
     Nproc,
     PolicyFile,
+    PlayedMachine,
     ProfileOption,
     ReportOut,
     StageLimit,
@@ -46,6 +47,7 @@ def check(
     keep: Keep = False,
     policy: PolicyFile = None,
     sysroot: SysrootOption = None,
+    machine: PlayedMachine = None,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
@@ -57,12 +59,12 @@ def check(
     check_seconds("--stage-limit", stage_limit)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
-        strict=strict, accept=accept, keep=keep,
-        policy=None if policy is None else _policy(policy), is_other_machine=sysroot is not None,
+        strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
+        is_played=machine is not None, policy=None if policy is None else _policy(policy),
     )  # fmt: skip
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
     try:
-        checked = run(request, sysroot)
+        checked = run(request, sysroot, machine)
     except Exception as error:
         if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may source what an earlier run found
             retire_env(env_out)

@@ -44,6 +44,10 @@ TopoOption = Annotated[
 MachineOption = Annotated[
     str | None, typer.Option("--machine", metavar="FILE", help="Read what `preflight capture` wrote; - is stdin.")
 ]
+PlayedMachine = Annotated[
+    str | None,
+    typer.Option("--machine", metavar="FILE", help="Have a stand-in --backend play the machine of a capture."),
+]
 SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a recorded /sys and /proc tree instead.")]
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from preflight.judge.check import Case, RunCheck
 from preflight.judge.wording import ranks_text, size_text
-from preflight.judge.workaround import cures, hidden_fault
+from preflight.judge.workaround import P2P, cures, hidden_faults
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
+
+UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code on this machine'
 
 
 def judge(case: Case) -> Iterator[Finding]:
@@ -27,10 +29,10 @@ def judge(case: Case) -> Iterator[Finding]:
 
 def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evidence, ...]) -> Finding:
     severity, blame = _weight(case, trial)
-    hidden = hidden_fault(case)
-    repair = f"; {hidden.repair}" if hidden else ""
+    hidden = hidden_faults(case)
+    repair = "".join(f"; {each.repair}" for each in hidden) + (f"; {UNPROTECTED}" if P2P in hidden else "")
     lead = "`source preflight.env` before the job; it avoids this, and cures nothing" if cures(case) else "start no job"
-    look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.backend == "nccl" else "memtest"
+    look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
     return Finding(
         check=CHECK.name,
         blame=blame,
@@ -45,11 +47,11 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
 
 
 def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
-    base = Blame.GPU if case.backend == "nccl" else Blame.HOST
+    base = Blame.GPU if case.wants_gpus else Blame.HOST
     if trial.candidate != DEFAULT:
         return Severity.INFO, base
-    hidden = hidden_fault(case)
-    return (Severity.WARN if cures(case) else Severity.FAIL), (hidden.blame if hidden else base)
+    hidden = hidden_faults(case)
+    return (Severity.WARN if cures(case) else Severity.FAIL), (hidden[0].blame if hidden else base)
 
 
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:

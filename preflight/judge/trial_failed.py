@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from preflight.judge.check import Case, RunCheck
 from preflight.judge.symptoms import blame_by_text
 from preflight.judge.wording import first_line, ranks_text
-from preflight.judge.workaround import cures, default_trial, hidden_fault
+from preflight.judge.workaround import cures, default_trial, hidden_faults
 from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.trial import Outcome, TrialResult
+from preflight.model.trial import Outcome, RankEnd, TrialResult
 
 WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
 WAITING_OR_FINE = frozenset({"done", "killed"})
-MOST_RANKS_SHOWN = 8
+ONLY_SUFFERED = {"timeout": "waited in vain", "connection": "lost a peer"}
+MOST_ENDINGS_SHOWN = 8
 
 
 def judge(case: Case) -> Iterator[Finding]:
@@ -29,7 +30,7 @@ def judge(case: Case) -> Iterator[Finding]:
         subject=f"trial {default.candidate}",
         problem=describe(default),
         fix=_fix(case, default),
-        evidence=(*evidence(default), *(Evidence("works", trial.candidate, "its own trial") for trial in working)),
+        evidence=(*evidence(default), *(_working(trial) for trial in working)),
     )
 
 
@@ -43,29 +44,43 @@ def describe(trial: TrialResult) -> str:
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
     """Return the outcome, and how each rank that was not merely told to stop ended."""
     source = f"trial {trial.candidate}"
-    ends = [end for end in trial.ranks if end.ended not in WAITING_OR_FINE]
-    shown = tuple(
-        Evidence(f"rank {end.rank}", f"{end.ended} in {end.stage}: {first_line(end.detail) or 'no message'}", source)
-        for end in ends[:MOST_RANKS_SHOWN]
-    )
-    return (Evidence("outcome", trial.outcome.value, source), *shown)
+    alike: dict[str, list[RankEnd]] = {}
+    for end in trial.ranks:
+        if end.ended not in WAITING_OR_FINE:
+            alike.setdefault(_how_it_ended(end), []).append(end)
+    shown = tuple(Evidence(ranks_text(end.rank for end in ends), told, source) for told, ends in alike.items())
+    return (Evidence("outcome", trial.outcome.value, source), *shown[:MOST_ENDINGS_SHOWN])
+
+
+def _how_it_ended(end: RankEnd) -> str:
+    """Return how a rank ended; of one that only waited or lost its peer its own words tell nothing more."""
+    if end.ended in ONLY_SUFFERED:
+        return f"{ONLY_SUFFERED[end.ended]} in {end.stage}"
+    if end.ended == "stuck":
+        return f"stuck in {end.stage}, silent until the stage's limit"
+    return f"{end.ended} in {end.stage}: {first_line(end.detail) or 'no message'}"
+
+
+def _working(trial: TrialResult) -> Evidence:
+    settings = " ".join(f"{name}={value}" for name, value in trial.env)
+    return Evidence("works", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial")
 
 
 def _blame(case: Case, default: TrialResult) -> Blame:
     told = blame_by_text(case, default)
     if told is not None:
         return told
-    hidden = hidden_fault(case)
-    if hidden is not None:
-        return hidden.blame
+    hidden = hidden_faults(case)
+    if hidden:
+        return hidden[0].blame
     # A cure that switches no transport off (an interface's name, a neutralised nccl.conf) shows a sound machine.
     return Blame.CONFIGURATION if cures(case) else Blame.HOST
 
 
 def _fix(case: Case, default: TrialResult) -> str:
-    hidden = hidden_fault(case)
-    if hidden is not None:
-        return f"`source preflight.env` before the job meanwhile; {hidden.repair}"
+    hidden = hidden_faults(case)
+    if hidden:
+        return "`source preflight.env` before the job meanwhile; " + "; ".join(each.repair for each in hidden)
     if cures(case):
         return "`source preflight.env` before the job, and put its lines where the site's settings live"
     who = ranks_text(default.culprits) if default.culprits else "each rank"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from preflight.judge.check import Case
 from preflight.judge.hardware import owner_of_run
 from preflight.model.finding import Blame, Severity
-from preflight.model.trial import DEFAULT, Outcome, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, Outcome, TrialResult
 
 FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR, Outcome.WRONG_DATA})
 
@@ -41,6 +41,7 @@ IB = Hidden(
     Blame.FABRIC,
     "repair InfiniBand/RoCE: `ibstat` (port Active, LinkUp), `ulimit -l` (unlimited), /dev/infiniband in the container",
 )
+FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
 
 
 def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
@@ -54,11 +55,20 @@ def works(trial: TrialResult) -> bool:
 
 
 def cures(case: Case) -> tuple[TrialResult, ...]:
-    """Return the candidates that work where the default does not; none where the default works."""
+    """Return the candidates that work where the default does not and set no more than they need to.
+
+    None where the default works. Of a search that gives settings up one by one only its last steps are left.
+    """
     default = default_trial(case.trials)
     if default is not None and works(default):
         return ()
-    return tuple(trial for trial in case.trials if trial.candidate != DEFAULT and works(trial))
+    working = [trial for trial in case.trials if trial.candidate != DEFAULT and works(trial)]
+    return tuple(trial for trial in working if not any(_set_by(other) < _set_by(trial) for other in working))
+
+
+def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
+    """Return what a trial set; as-is recommends nothing and set what was inherited."""
+    return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
 
 
 def proven_severity(case: Case) -> Severity:
@@ -66,17 +76,21 @@ def proven_severity(case: Case) -> Severity:
     return Severity.WARN if any(works(trial) for trial in case.trials) else Severity.FAIL
 
 
-def hidden_fault(case: Case) -> Hidden | None:
-    """Return the fault that every cure hides by switching a transport off; None where one cure switches nothing off."""
-    found = [next(_hidden_by(trial), None) for trial in cures(case)]
-    hidden = next(iter(found), None)
-    if hidden is None or None in found:
-        return None
-    return Hidden(SHM.transport, owner_of_run(case), SHM.repair) if hidden is SHM else hidden
+def hidden_faults(case: Case) -> tuple[Hidden, ...]:
+    """Return the faults that every cure hides by switching transports off; none where one switches nothing off.
+
+    A cure may hide several: where P2P hangs and InfiniBand is broken as well, it takes two settings.
+    """
+    found = [set(_hidden_by(trial)) for trial in cures(case)]
+    if not found or set() in found:
+        return ()
+    first = min(found, key=lambda faults: min(map(FAULTS.index, faults)))
+    own = {SHM: Hidden(SHM.transport, owner_of_run(case), SHM.repair)}
+    return tuple(own.get(fault, fault) for fault in FAULTS if fault in first)
 
 
 def _hidden_by(trial: TrialResult) -> Iterator[Hidden]:
-    for name, value in trial.env:
+    for name, value in sorted(_set_by(trial)):
         match name, value.lower():
             case ("NCCL_P2P_DISABLE", "1") | ("NCCL_P2P_LEVEL", _):
                 yield P2P

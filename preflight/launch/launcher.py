@@ -113,6 +113,8 @@ def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
     }
     if spec.gpu_uuids:
         own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if spec.machine_path:
+        own["PREFLIGHT_MACHINE"] = spec.machine_path
     return own
 
 

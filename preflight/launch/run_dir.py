@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import tempfile
 
 from preflight.errors import LaunchError
+from preflight.model.codec import encode
+from preflight.model.facts import NodeFacts
 
 FOLDERS = ("control", "logs", "nccl", "stores", "torchrun")
 TORCHRUN_LOG = re.compile(r"[EWIF]\d{4} \d\d:")  # glog's letter, month and day: torchrun on its workers' deaths
@@ -59,6 +62,20 @@ def events_path(run_dir: str) -> str:
 def spec_path(run_dir: str) -> str:
     """Return the file that tells the ranks what to do."""
     return os.path.join(run_dir, "run.json")
+
+
+def machine_path(run_dir: str) -> str:
+    """Return the file with the facts of another machine, where a stand-in backend plays it."""
+    return os.path.join(run_dir, "machine.json")
+
+
+def write_machine(run_dir: str, node: NodeFacts, gpus: tuple[int, ...]) -> None:
+    """Write the facts as reports have them, and the numbers of the GPUs that the ranks stand for."""
+    try:
+        with open(machine_path(run_dir), "w", encoding="utf-8") as file:
+            json.dump({"node": encode(node), "gpus": list(gpus)}, file)
+    except OSError as error:
+        raise LaunchError(f"{machine_path(run_dir)}: could not be written: {error.strerror}") from None
 
 
 def remove_run_dir(run_dir: str) -> None:

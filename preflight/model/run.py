@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.collective import Collective
-from preflight.model.trial import Candidate
+from preflight.model.trial import Candidate, Setting
 
 
 class Profile(Enum):
@@ -58,6 +58,8 @@ class RunSpec:
     duel_turns: int  # per side and pair
     limits: StageLimits
     deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
+    machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
+    settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,25 @@ class Candidate:
     scope: Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One conservative setting: it gives something up and protects from the faults of what it gives up."""
+
+    name: str  # the variable, or `netif eth0`; unique within a run
+    env: tuple[tuple[str, str], ...]
+    protects_from: str  # what can be wrong with what it switches off or chooses
+    families: tuple[str, ...]  # the faults whose signs make it suspect, in plan/suspects.py's words
+    scope: Scope
+    choice: str = ""  # settings with the same choice exclude each other: one interface, one set of ports
+
+
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that was not worth a trial, and why."""
+    """A candidate or a setting that was not worth a trial, and why."""
 
     candidate: str
     reason: str

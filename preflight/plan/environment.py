@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from preflight.model.trial import AS_IS, Candidate
+from preflight.model.trial import AS_IS, Candidate, Scope, Setting
 
 # Part of the machine rather than of somebody's tuning: they stay in every trial.
 KEPT = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_TOPO_FILE", "NCCL_CONF_FILE")
@@ -34,6 +34,14 @@ def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def matters(name: str, dialect: str) -> bool:
     """Tell whether a variable can change what a trial of this dialect does."""
     return name not in DIAGNOSTIC and (dialect != "gloo" or name.startswith(READ_BY_GLOO))
+
+
+def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> tuple[Setting, ...]:
+    """Return the inherited variables that a trial of this dialect reads, one by one; not those that it sets itself."""
+    harness = dict(NCCL_TRIAL_ENV) if dialect == "nccl" else {}
+    read = [(name, value) for name, value in inherited if matters(name, dialect) and name not in harness]
+    told = "what somebody set it for"
+    return tuple(Setting(name, ((name, value),), told, (), Scope.ANYWHERE) for name, value in read)
 
 
 def trial_environment(

@@ -24,16 +24,23 @@ class Path:
     dialect: str  # whose settings the backend reads and whose log it writes: "nccl" or "gloo"
     world_size: int
     gpus: tuple[Gpu, ...]
-    wants_gpus: bool
+    wants_gpus: bool  # the run is about GPUs: those of this machine, or of the one whose facts a stand-in backend has
     cpu_path: bool  # gloo because this machine has no NVIDIA GPU, not because it was asked for
     blocked: str
+    on_cpu: bool = False  # the ranks compute on the CPU, also where they stand for `gpus` of another machine
 
 
-def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visible: str | None, node: NodeFacts) -> Path:
+def choose_path(
+    backend: str | None, gpus: str | None, nproc: int | None, visible: str | None, node: NodeFacts, *,
+    is_elsewhere: bool = False,
+) -> Path:  # fmt: skip
     """Return how to run with `--backend`, `--gpus`, `--nproc` and the inherited CUDA_VISIBLE_DEVICES on this node.
 
+    With `is_elsewhere` the node is another machine: a stand-in backend plays it here, a rank for each chosen GPU.
     UsageError where they don't fit together or name what is not there.
     """
+    if is_elsewhere:
+        return _elsewhere(backend, gpus, nproc, visible, node)
     name, module = parse_backend(backend) if backend is not None else ("", "")
     if name and name != "nccl":
         return _without_gpus(name, module, gpus, nproc, cpu_path=False)
@@ -56,6 +63,25 @@ def choose_path(backend: str | None, gpus: str | None, nproc: int | None, visibl
     if not chosen and not blocked:
         raise UsageError(f"CUDA_VISIBLE_DEVICES={visible or ''} hides every GPU; unset it or name GPUs that are there")
     return Path("nccl", module, "nccl", len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked=blocked)
+
+
+def _elsewhere(backend: str | None, gpus: str | None, nproc: int | None, visible: str | None, node: NodeFacts) -> Path:
+    name, module = parse_backend(backend) if backend is not None else ("", "")
+    if name in ("", "nccl", "gloo"):
+        asked = f"--backend {name}" if name else "no --backend"
+        raise UsageError(
+            f"--machine with {asked}: the facts of another machine can't be tried with a real backend, which would run "
+            "on this one; give a stand-in, such as --backend simnccl@simnccl, or use `preflight probe --machine`"
+        )
+    if nproc is not None:
+        raise UsageError("--nproc with --machine: one rank stands for each GPU; choose GPUs with --gpus")
+    if isinstance(node.gpus, Gap):
+        raise UsageError(f"--machine: its GPUs are not known: {node.gpus.reason}")
+    chosen = choose_gpus(gpus, visible, node.gpus, node) if node.gpus else ()
+    if not chosen:
+        shown = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU of it" if node.gpus else "it has no GPU"
+        raise UsageError(f"--machine: {shown}, so there is nothing that ranks could stand for")
+    return Path(name, module, "nccl", len(chosen), chosen, wants_gpus=True, cpu_path=False, blocked="", on_cpu=True)
 
 
 def parse_backend(text: str) -> tuple[str, str]:
@@ -111,4 +137,4 @@ def _without_gpus(name: str, module: str, gpus: str | None, nproc: int | None, *
     world_size = CPU_RANKS if nproc is None else nproc
     if not 1 <= world_size <= MOST_RANKS:
         raise UsageError(f"--nproc {world_size}: give 1 to {MOST_RANKS} ranks")
-    return Path(name, module, "gloo", world_size, (), wants_gpus=False, cpu_path=cpu_path, blocked="")
+    return Path(name, module, "gloo", world_size, (), wants_gpus=False, cpu_path=cpu_path, blocked="", on_cpu=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from preflight.model.run import Duel, Measure
-from preflight.model.trial import AS_IS, DEFAULT, Candidate, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Setting, TrialResult
+from preflight.plan.cure import find_cure, minimise_inherited
 from preflight.plan.duel import DUEL_PAIRS, finalist, heats, is_sound, screening_gains
+from preflight.plan.suspects import by_suspicion, suspected_families
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Give this candidate its trial."""
+    """Give this candidate its trial; it may have been made on the way."""
 
-    candidate: str
+    candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +43,57 @@ class Known:
     heated: tuple[Duel, ...] = ()  # one pair each
     compared: tuple[Duel, ...] = ()
     unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
+    broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
+    suspects: tuple[str, ...] = ()  # families of settings, or causes, that other evidence made suspect
 
 
-def next_step(candidates: Sequence[Candidate], screen_all: bool, decisions: Sequence[Measure], known: Known) -> Next:
-    """Return the next step: the default, the inherited settings, the others where that is worth it, then comparisons.
+def next_step(
+    candidates: Sequence[Candidate],
+    screen_all: bool,
+    decisions: Sequence[Measure],
+    known: Known,
+    settings: Sequence[Setting] = (),
+    inherited: Sequence[Setting] = (),
+) -> Next:
+    """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
 
-    `screen_all` tries every candidate and compares; else the others are tried only when the default fails. The best
-    of those that passed is measured afresh: the best of several equal ones looks better by chance. After a process that
-    SIGKILL does not end nothing more is tried: every candidate would run on its GPU.
+    The default fails: where the inherited settings work, which of them are needed (`inherited` has them one by one);
+    else the cure among the conservative `settings` (plan/cure.py), and without these every candidate. It works: with
+    `screen_all` every candidate, and comparisons. The best of those that passed is measured afresh: the best of several
+    equal ones looks better by chance. After a process that SIGKILL does not end nothing more is tried: every candidate
+    would run on its GPU.
     """
     if known.unkillable:
         return Stop()
     tried = {result.candidate: result for result in known.results}
-    default_works = DEFAULT in tried and is_sound(tried[DEFAULT])
     for candidate in candidates:
-        always = candidate.name in (DEFAULT, AS_IS)
-        if candidate.name not in tried and (always or screen_all or not default_works):
-            return Try(candidate.name)
-    if not default_works or not screen_all:
+        if candidate.name in (DEFAULT, AS_IS) and candidate.name not in tried:
+            return Try(candidate)
+    default, as_is = tried.get(DEFAULT), tried.get(AS_IS)
+    default_works = default is not None and is_sound(default)
+    if default is not None and not default_works:
+        if as_is is not None and is_sound(as_is):
+            return _try_or_stop(minimise_inherited(inherited, known.results).next)
+        if settings:
+            return _cure(settings, default, known)
+    for candidate in candidates:
+        if candidate.name not in tried and (screen_all or not default_works):
+            return Try(candidate)
+    return _next_comparison(decisions, known, tried) if default_works and screen_all else Stop()
+
+
+def _cure(settings: Sequence[Setting], default: TrialResult, known: Known) -> Next:
+    if default.outcome is Outcome.SKIPPED:
         return Stop()
+    families = suspected_families(default, known.broken_pairs, known.suspects)
+    return _try_or_stop(find_cure(by_suspicion(settings, families), known.results).next)
+
+
+def _try_or_stop(candidate: Candidate | None) -> Next:
+    return Stop() if candidate is None else Try(candidate)
+
+
+def _next_comparison(decisions: Sequence[Measure], known: Known, tried: Mapping[str, TrialResult]) -> Next:
     compared = {duel.candidate for duel in known.compared}
     if AS_IS in tried and is_sound(tried[AS_IS]) and AS_IS not in compared:
         return Compare(AS_IS, DUEL_PAIRS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from preflight.errors import HarnessError
@@ -13,6 +13,7 @@ from preflight.model.codec import encode
 from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.plan import search
+from preflight.plan.environment import inherited_settings
 from preflight.rank.children import Child
 from preflight.rank.duel import duel_turns
 from preflight.rank.outcome import RankAnswer, classify, trial_result
@@ -45,34 +46,41 @@ class Conductor:
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
         while True:
-            step = search.next_step(self._spec.candidates, self._spec.screen_all, self._spec.duel_measures, self._known)
-            match step:
-                case search.Try(candidate=name):
-                    self._try(candidate_named(self._spec, name))
+            match self._next():
+                case search.Try(candidate=candidate):
+                    self._try(candidate)
                 case search.Compare(candidate=name, pairs=pairs):
-                    self._compare(name, pairs)
+                    self._compare(candidate_named(self._spec, name), pairs)
                 case search.Stop():
                     break
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
         self._tell({"event": "done"})
 
-    def _try(self, candidate: Candidate) -> None:
+    def _next(self) -> search.Next:
+        spec = self._spec
+        inherited = inherited_settings(spec.inherited, spec.dialect)
+        return search.next_step(
+            spec.candidates, spec.screen_all, spec.duel_measures, self._known, spec.settings, inherited
+        )
+
+    def _try(self, candidate: Candidate, is_second: bool = False) -> None:
         started_at = time.monotonic()
         skip = self._why_no_time()
         if skip:
             result = _skipped(candidate, skip)
         else:
-            assignment, answers, why = self._take(candidate.name, (candidate.name,))
+            assignment, answers, why = self._take(candidate.name, (candidate,))
             if any(answer[0]["end"]["ended"] == "fork" for answer in answers) and not self._by_exec:
                 self._by_exec = True  # CUDA was touched before the fork, or does not survive it
-                assignment, answers, why = self._take(candidate.name, (candidate.name,))
+                assignment, answers, why = self._take(candidate.name, (candidate,))
             took_s = time.monotonic() - started_at
-            self._longest_s = max(self._longest_s, took_s)
             result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
-            if self._may_be_a_stranger(result) and not self._why_no_time():
+            if not is_second and self._may_be_a_stranger(result) and not self._why_no_time():
                 again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
-                self._try(again)
+                self._try(again, is_second=True)
                 return
+            if result.outcome is Outcome.OK:  # what fails takes its stage's limit, and ends with the deadline
+                self._longest_s = max(self._longest_s, took_s)
             result = self._note_no_effect(result)
             if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
                 self._tell({"event": "simulated"})
@@ -85,8 +93,7 @@ class Conductor:
         Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
         """
         unmet = result.outcome is Outcome.HANG and not result.culprits and not result.results
-        first_attempt = result.reason == candidate_named(self._spec, result.candidate).reason
-        return self._spec.backend == "gloo" and unmet and first_attempt
+        return self._spec.backend == "gloo" and unmet
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:
         """Mark a candidate that chose nothing else than the default: it proves nothing and is never recommended."""
@@ -97,15 +104,18 @@ class Conductor:
         seen = ", ".join(result.transport)
         return replace(result, outcome=Outcome.NO_EFFECT, problem=f"went over {seen}, as the default did")
 
-    def _compare(self, name: str, pairs: int) -> None:
+    def _compare(self, candidate: Candidate, pairs: int) -> None:
         """Measure a candidate against the default; a single pair only chooses who is compared, and is not told."""
+        name, default = candidate.name, candidate_named(self._spec, DEFAULT)
         turns: list[DuelTurn] = []
         problem = ""
         for pair in range(pairs):
             problem = self._why_no_time()
             if problem:
                 break
-            _, answers, why = self._take(f"{name} against the default, pair {pair + 1} of {pairs}", (DEFAULT, name))
+            _, answers, why = self._take(
+                f"{name} against the default, pair {pair + 1} of {pairs}", (default, candidate)
+            )
             sides = [[answer[side] for answer in answers] for side in (0, 1)]
             verdicts = [classify(side, why) for side in sides]
             problem = next((verdict.problem for verdict in verdicts if verdict.outcome is not Outcome.OK), "")
@@ -119,12 +129,12 @@ class Conductor:
             self._known = replace(self._known, compared=(*self._known.compared, duel))
             self._tell({"event": "duel", "duel": encode(duel)})
 
-    def _take(self, label: str, candidates: tuple[str, ...]) -> tuple[Assignment, list[list[RankAnswer]], str]:
+    def _take(self, label: str, candidates: tuple[Candidate, ...]) -> tuple[Assignment, list[list[RankAnswer]], str]:
         """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
         step = Step(self._index, label, candidates, self._by_exec)
         self._index += 1
         channel = self._rank.channel
-        channel.put(f"step/{step.index}", {"kind": "run"} | asdict(step))
+        channel.put(f"step/{step.index}", {"kind": "run"} | encode(step))
         self._tell({"event": "step", "label": label})
         take_step(self._rank, step, self._tell_stage)
         answers = []

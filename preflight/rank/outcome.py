@@ -82,8 +82,12 @@ def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:
 def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> Verdict:
     end = next(each for each in ends if each.rank == ranks[0])
     outcome = Outcome.CRASH if end.ended in ("signal", "unkillable") or _is_past_init(end) else Outcome.INIT_ERROR
-    others = f" (and {len(ranks) - 1} more ranks)" if len(ranks) > 1 else ""
-    return Verdict(outcome, f"rank {end.rank}{others} failed at {end.stage}: {end.detail}", ranks)
+    return Verdict(outcome, f"{_ranks(ranks)} failed at {_said(end.stage)}: {_first_line(end.detail)}", ranks)
+
+
+def _first_line(detail: str) -> str:
+    """Return the rank's own words; what follows them is from its NCCL log."""
+    return detail.partition("\n")[0]
 
 
 def _is_past_init(end: RankEnd) -> bool:
@@ -149,11 +153,18 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 def _where(ends: Sequence[RankEnd]) -> str:
     stages = sorted({end.stage for end in ends})
-    return ", ".join(f"{_ranks(tuple(end.rank for end in ends if end.stage == stage))} at {stage}" for stage in stages)
+    at = {stage: _ranks(tuple(end.rank for end in ends if end.stage == stage)) for stage in stages}
+    return ", ".join(f"{ranks} at {_said(stage)}" for stage, ranks in at.items())
 
 
 def _stage_of(ends: Sequence[RankEnd], rank: int) -> str:
-    return next(end.stage for end in ends if end.rank == rank)
+    return _said(next(end.stage for end in ends if end.rank == rank))
+
+
+def _said(stage: str) -> str:
+    """Return a stage in words: `first` is when NCCL connects and the first data move."""
+    step, _, steps = stage.removeprefix("timed ").partition("/")
+    return "the first collective" if stage == "first" else f"timed step {step} of {steps}" if steps else stage
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.errors import HarnessError
@@ -24,6 +24,7 @@ from preflight.model.trial import Candidate
 from preflight.plan.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
+from preflight.rank.transport import left_behind
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.25  # a child that another rank's death is about to end may still say so itself
@@ -67,7 +68,7 @@ class Step:
 
     index: int
     label: str
-    candidates: tuple[str, ...]
+    candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
     by_exec: bool  # start the children by exec: CUDA failed in a forked one
 
     @property
@@ -82,7 +83,7 @@ def _follow(rank: Rank) -> None:
         order = rank.channel.get(f"step/{index}")
         if order["kind"] == "stop":
             return
-        take_step(rank, Step(index, order["label"], tuple(order["candidates"]), order["by_exec"]))
+        take_step(rank, decode(Step, order))
         index += 1
 
 
@@ -103,7 +104,7 @@ def _start(rank: Rank, step: Step, side: int) -> children.Child:
 def assign(rank: Rank, step: Step, side: int) -> Assignment:
     """Return what this rank's child does on one side of a step."""
     spec = rank.spec
-    candidate = candidate_named(spec, step.candidates[side])
+    candidate = step.candidates[side]
     label = f"{step.index}-{side}" if step.is_duel else f"{step.index}"
     debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
     set_env, unset_env = trial_environment(candidate, spec.inherited, spec.dialect, debug_file)
@@ -173,4 +174,9 @@ def _let_end(running: list[children.Child]) -> None:
 
 def _outcome(child: children.Child) -> dict[str, Any]:
     assert child.end is not None  # kill() ends every child
-    return {"end": encode(child.end), "events": child.events, "started_by": child.started_by}
+    end, events = child.end, child.events
+    if end.ended != "done" and child.assignment.dialect == "nccl":
+        carried, warnings = left_behind(dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", ""), child.pid)
+        end = replace(end, detail="\n".join((end.detail, *warnings)))
+        events = [*events, {"transport": carried}] if carried else events
+    return {"end": encode(end), "events": events, "started_by": child.started_by}

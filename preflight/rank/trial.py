@@ -29,6 +29,11 @@ from preflight.system.processes import die_with_parent
 
 Report = Callable[[dict[str, Any]], None]
 FAREWELL_S = 5.0
+NCCL_ERROR = "nccl error in"  # torch's words for an error that NCCL returned, in lower case
+NCCL_LAST_WORDS = "Last error:"
+LOST_PEER = (
+    "connection reset", "connection closed", "broken pipe", "remote process exited", "ncclremoteerror",
+)  # fmt: skip
 CALLS_BESIDES = 10  # warm-up, verification and filling, in calls of the same size
 TIMEOUT_PER_EXPECTED = 14  # 0.7 of the 20 times the expected time after which the supervisor calls it hung
 
@@ -46,7 +51,7 @@ def main(assignment: Assignment, fd: int) -> None:
         _run(assignment, report)
         code = 0
     except Exception as error:  # noqa: BLE001  whatever a backend raises is this trial's result
-        report({"error": _kind(error), "detail": _one_line(error)})
+        report({"error": kind_of(error), "detail": line_of(error)})
         traceback.print_exc()
     finally:
         # Not sys.exit: tearing down a group whose peers are gone may abort or block.
@@ -179,22 +184,30 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
     store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.timed_timeout_s)))
 
 
-def _kind(error: Exception) -> str:
+def kind_of(error: Exception) -> str:
     """Tell waiting in vain (timeout) and a vanished peer (connection) from an error of this rank's own."""
     text = str(error).lower()
     if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` waited for nobody
         return "error"
     if "cannot re-initialize cuda in forked subprocess" in text:
         return "fork"
-    if any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
+    # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not waiting in vain.
+    if NCCL_ERROR not in text and any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
         return "timeout"
-    if any(sign in text for sign in ("connection reset", "connection closed", "broken pipe", "remote process exited")):
+    if any(sign in text for sign in LOST_PEER):
         return "connection"
     return "error"
 
 
-def _one_line(error: Exception) -> str:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+def line_of(error: Exception) -> str:
+    """Return the first line; of an error of NCCL's also what it says last, which is the cause."""
+    text = str(error).strip()
+    first, _, rest = text.partition("\n")
+    _, found, last = rest.partition(NCCL_LAST_WORDS)
+    told = [line.strip() for line in last.splitlines() if line.strip()] if found else []
+    if told and NCCL_ERROR in first.lower():
+        what = first.partition(", ")[2].partition(" (run with")[0] or "error"  # `unhandled system error`
+        return f"NCCL {what}: {told[0]}"[:500]
     return f"{type(error).__name__}: {first}"[:500]
 
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from preflight.model.advice import Advice
 from preflight.model.facts import EnvVar, Gap
 from preflight.model.trial import AS_IS, DEFAULT, Comparison, Outcome, Scope, TrialResult
-from preflight.model.units import percent_text, rate_text, size_text
+from preflight.model.units import percent_text
+from preflight.plan.cure import env_of
 from preflight.plan.duel import MIN_GAIN, decision_results, is_sound
+from preflight.recommend.background import Background
 from preflight.recommend.compare import loses
+from preflight.recommend.needed import Needed, why_needed
+from preflight.recommend.said import ending, figure, said_of
 
 NO_TIMEOUT = Gap("computed by `preflight timeout`, which this version does not have")
 # What these say holds for the network between this node's own ranks; between nodes it may be another one.
-NETWORK = ("NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_", "TP_SOCKET_")
-ENDINGS = {
-    Outcome.OK: "gave no verified result",
-    Outcome.HANG: "hung",
-    Outcome.CRASH: "crashed",
-    Outcome.WRONG_DATA: "gave wrong data",
-    Outcome.INIT_ERROR: "failed at init",
-    Outcome.NO_EFFECT: "had no effect",
-    Outcome.SKIPPED: "was not tried",
-}
+NETWORK = (
+    "NCCL_MNNVL_",
+    "NCCL_CONF_FILE",
+    "NCCL_SOCKET_",
+    "NCCL_IB_",
+    "NCCL_NET",
+    "NCCL_CROSS_NIC",
+    "GLOO_SOCKET_",
+    "TP_SOCKET_",
+)
+NO_BACKGROUND = Background()
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
@@ -31,12 +36,14 @@ INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME
 class _Seen:
     """What the run has to decide with."""
 
+    trials: tuple[TrialResult, ...]
     default: TrialResult | None
     as_is: TrialResult | None
     candidates: tuple[TrialResult, ...]  # sound ones that may be recommended
     comparisons: dict[str, Comparison]
     inherited: tuple[str, ...]
     cpu_path: bool
+    background: Background
 
 
 def recommend(
@@ -45,58 +52,113 @@ def recommend(
     inherited: Sequence[EnvVar],
     cpu_path: bool,
     gpus: tuple[str, ...] = (),
+    background: Background = NO_BACKGROUND,
 ) -> Advice:
     """Return the settings to source, or none and why.
 
-    The default stays unless a comparison was won against it. Where the default fails, inherited settings that work are
-    left alone; otherwise the sound candidate with the fewest settings is taken, the fastest of equals.
+    The default stays unless a comparison was won against it. Where the default fails, those of the inherited settings
+    are kept that it needs; otherwise the sound candidate with the fewest settings is taken, the fastest of equals.
     """
     seen = _Seen(
+        trials=tuple(trials),
         default=next((trial for trial in trials if trial.candidate == DEFAULT), None),
         as_is=next((trial for trial in trials if trial.candidate == AS_IS), None),
         candidates=tuple(trial for trial in trials if _may_win(trial)),
         comparisons={comparison.candidate: comparison for comparison in comparisons},
         inherited=tuple(variable.name for variable in inherited),
         cpu_path=cpu_path,
+        background=background,
     )
     if seen.default is None:
         return _nothing("no trial ran, so nothing can be recommended", gpus)
     if is_sound(seen.default):
         return _beside_a_working_default(seen, seen.default, gpus)
+    return _beside_a_failing_default(seen, seen.default, gpus)
+
+
+def _beside_a_failing_default(seen: _Seen, default: TrialResult, gpus: tuple[str, ...]) -> Advice:
+    fewest = sorted(seen.candidates, key=lambda trial: (len(trial.env), -_speed(trial, seen.cpu_path), trial.candidate))
     if seen.as_is is not None and is_sound(seen.as_is):
-        return _nothing(f"the inherited settings are needed: without them the default {_ending(seen.default)}", gpus)
-    if not seen.candidates:
-        return _nothing(f"no setting that was tried works: the default {_ending(seen.default)}", gpus)
-    best = min(seen.candidates, key=lambda trial: (len(trial.env), -_speed(trial, cpu_path), trial.candidate))
-    against = f"the default {_ending(seen.default)}"
-    return _settings(seen, best, against, f"trial '{best.candidate}' works, the default does not", gpus)
+        return _inherited_that_are_needed(seen, default, [*fewest, seen.as_is][0], gpus)
+    if not fewest:
+        return _nothing(f"no setting that was tried works: the default {ending(default)}", gpus)
+    best = fewest[0]
+    cure = why_needed(seen.background.settings, best, seen.trials)
+    if not cure:
+        told = f"trial '{best.candidate}' works, the default does not"
+        return _settings(seen, best, f"the default {ending(default)}", told, gpus)
+    advice = _settings(seen, best, "", _cure_reason(cure, best, seen.cpu_path), gpus)
+    said = [line for needed in cure for line in said_of(needed, best, seen.cpu_path, seen.background)]
+    removed = [(name, text) for name, text in advice.evidence if name in advice.unset]
+    local = {name for each in cure if each.setting.scope is Scope.ONE_NODE for name, _ in each.setting.env}
+    one_node = tuple(dict.fromkeys([*(name for name, _ in best.env if name in local), *advice.one_node_only]))
+    return replace(advice, evidence=(*said, *removed), one_node_only=one_node)
+
+
+def _inherited_that_are_needed(seen: _Seen, default: TrialResult, best: TrialResult, gpus: tuple[str, ...]) -> Advice:
+    """Keep what the default needs of the inherited settings; the others stay as they are, they do no harm."""
+    inherited = seen.background.inherited
+    with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
+    cure = why_needed(inherited, with_env, seen.trials)
+    why = f"the inherited settings are needed: without them the default {ending(default)}"
+    unproven = best.candidate == AS_IS and any(each.failed is None for each in cure)
+    if not cure or unproven or _names_loopback(with_env):
+        return _nothing(why, gpus)
+    said = [line for each in cure for line in said_of(each, best, seen.cpu_path, seen.background, inherited=True)]
+    needed = {name for each in cure for name, _ in each.setting.env}
+    others = ", ".join(name for name in seen.inherited if name not in needed)
+    reason = f"{why}{f'; it works without {others}' if others else ''}"
+    open_ones = _open(cure)
+    one_node = tuple(_network(name for name, _ in with_env.env))
+    reason += f"; {open_ones}" if open_ones else ""
+    return Advice(with_env.env, (), tuple(said), one_node, NO_TIMEOUT, NO_TIMEOUT, gpus, reason)
+
+
+def _cure_reason(cure: Sequence[Needed], best: TrialResult, cpu_path: bool) -> str:
+    names = [each.setting.name for each in cure]
+    told = f"the default fails; with {_and(names)} it works: {figure(best, cpu_path)}, verified"
+    open_ones = _open(cure)
+    if open_ones or len(names) == 1:
+        return f"{told}; {open_ones}" if open_ones else told
+    return f"{told}; each of them is needed, since without it and with the others a trial failed"
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _open(cure: Sequence[Needed]) -> str:
+    unproven = [each.setting.name for each in cure if each.failed is None]
+    if not unproven:
+        return ""
+    return f"not yet the fewest: time ran out before it was tried without {', '.join(unproven)} (give more --deadline)"
 
 
 def _beside_a_working_default(seen: _Seen, default: TrialResult, gpus: tuple[str, ...]) -> Advice:
-    figure = _figure(default, seen.cpu_path)
+    speed = figure(default, seen.cpu_path)
     as_is = seen.as_is
     against_as_is = seen.comparisons.get(AS_IS)
     if as_is is not None and is_sound(as_is) and against_as_is is not None and against_as_is.wins:
         gain = percent_text(against_as_is.mean_gain)
-        return _nothing(f"the inherited settings are {gain} faster than the default ({figure}): keep them", gpus)
+        return _nothing(f"the inherited settings are {gain} faster than the default ({speed}): keep them", gpus)
     best = _winner(seen)
     if best is not None:
         won = seen.comparisons[best.candidate]
-        against = f"{_gain(won)} against the default ({figure})"
+        against = f"{_gain(won)} against the default ({speed})"
         reason = f"trial '{best.candidate}' is {percent_text(won.mean_gain)} faster than the default: {_bound(won)}"
         return _settings(seen, best, against, reason, gpus)
     removed = tuple(name for name in default.unset if name in seen.inherited)
     if as_is is None or not removed:
-        return _nothing(f"the default works, and {_nothing_beats(seen)}: {figure}, verified", gpus)
+        return _nothing(f"the default works, and {_nothing_beats(seen)}: {speed}, verified", gpus)
     if not is_sound(as_is) and as_is.outcome is not Outcome.SKIPPED:
-        why = f"with the inherited settings trial '{AS_IS}' {_ending(as_is)}"
-        return _unset(removed, f"{why}; without them the default works: {figure}, verified", gpus)
+        why = f"with the inherited settings trial '{AS_IS}' {ending(as_is)}"
+        return _unset(removed, f"{why}; without them the default works: {speed}, verified", gpus)
     if against_as_is is not None and loses(against_as_is):
         slower = percent_text(against_as_is.mean_gain)
         why = f"the inherited settings cost speed ({slower}, {against_as_is.rounds} rounds)"
-        return _unset(removed, f"{why}; without them the default reaches {figure}, verified", gpus)
+        return _unset(removed, f"{why}; without them the default reaches {speed}, verified", gpus)
     kept = "were not tried" if as_is.outcome is Outcome.SKIPPED else "do no clear harm and stay"
-    why = f"the default works, and {_nothing_beats(seen)}: {figure}, verified"
+    why = f"the default works, and {_nothing_beats(seen)}: {speed}, verified"
     return _nothing(f"{why}; the inherited settings {kept}", gpus)
 
 
@@ -111,11 +173,12 @@ def _settings(seen: _Seen, best: TrialResult, against: str, reason: str, gpus: t
     """Return a candidate's settings, and the removal of what its trial ran without."""
     names = {name for name, _ in best.env}
     removed = tuple(name for name in best.unset if name in seen.inherited and name not in names)
-    earned = f"trial '{best.candidate}': {_figure(best, seen.cpu_path)}, verified; {against}"
+    earned = f"trial '{best.candidate}': {figure(best, seen.cpu_path)}, verified; {against}"
     evidence = [(name, earned) for name, _ in best.env]
-    evidence += [(name, f"trial '{best.candidate}' ran without it: {_figure(best, seen.cpu_path)}") for name in removed]
+    evidence += [(name, f"trial '{best.candidate}' ran without it: {figure(best, seen.cpu_path)}") for name in removed]
     local = best.scope is Scope.ONE_NODE
-    one_node = [name for name, _ in best.env if local] + list(_network(removed))
+    # A cure may hold what is the node's own, such as P2P, and what is the network's.
+    one_node = [name for name, _ in best.env if local or name.startswith(NETWORK)] + list(_network(removed))
     return Advice(
         env=best.env,
         unset=removed,
@@ -158,24 +221,6 @@ def _speed(trial: TrialResult, cpu_path: bool) -> float:
     results = decision_results(trial.results, cpu_path)
     speeds = [each.busbw_gb_s for each in results if not isinstance(each.busbw_gb_s, Gap)]
     return sum(speeds) / len(speeds) if speeds else 0.0
-
-
-def _figure(trial: TrialResult, cpu_path: bool) -> str:
-    """Return the number that stands for a trial: all_reduce at the largest decision size."""
-    results = decision_results(trial.results, cpu_path)
-    if not results:
-        return "no timed collective"
-    largest = max((each for each in results if each.collective is results[0].collective), key=lambda r: r.size_bytes)
-    what = f"{largest.collective.value} {size_text(largest.size_bytes)}"
-    if isinstance(largest.busbw_gb_s, Gap) or isinstance(largest.algbw_gb_s, Gap):
-        return what
-    return f"{what} {rate_text(largest.busbw_gb_s or largest.algbw_gb_s)}"  # one rank alone has no bus bandwidth
-
-
-def _ending(trial: TrialResult) -> str:
-    """Return how a trial failed, as the rest of a sentence."""
-    how = ENDINGS[trial.outcome]
-    return f"{how} ({trial.problem})" if trial.problem else how
 
 
 def _gain(comparison: Comparison) -> str:

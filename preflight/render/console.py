@@ -12,6 +12,7 @@ from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
+from preflight.render.search import search_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
@@ -38,6 +39,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *problems_section(report.problems, style),
         *findings_section(report.findings, style),
         *trials_section(report, style),
+        *search_section(report, style),
         *comparisons_section(report, style),
         *left_out_section(report, style),
         *_recommendation(report, style, env_path),
@@ -137,11 +139,7 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
     ready = report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
     reason = f"Set nothing: {advice.reason}" if ready and not settings else advice.reason
     lines = heading("Recommendation", style) + wrap(clean(reason[:1].upper() + reason[1:]), style.width, INDENT)
-    for i, (command, name) in enumerate(settings):
-        lines += wrap(clean(command), style.width, INDENT * 2, INDENT * 3)
-        evidence = _evidence(advice, name)
-        if i + 1 == len(settings) or evidence != _evidence(advice, settings[i + 1][1]):
-            lines += wrap(evidence, style.width, INDENT * 3)
+    lines += _settings(advice, settings, style)
     if advice.one_node_only:
         lines += wrap("Network settings act on one-node jobs only: they were learnt on one node.", style.width, INDENT)
     if settings and ready:
@@ -149,8 +147,24 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
     return lines
 
 
-def _evidence(advice: Advice, name: str) -> str:
-    return clean("; ".join(text for about, text in advice.evidence if about == name))
+def _settings(advice: Advice, settings: list[tuple[str, str]], style: Style) -> list[str]:
+    """Return the commands, each with what is said of it alone; what is said of all alike stands once, below."""
+    each = [_evidence(advice, name) for _, name in settings]
+    shared = [told for told in each[0] if all(told in others for others in each[1:])] if len(each) > 1 else []
+    lines = []
+    for (command, _), evidence in zip(settings, each, strict=True):
+        lines += wrap(clean(command), style.width, INDENT * 2, INDENT * 3)
+        hanging = INDENT * (4 if len(evidence) > 1 else 3)
+        own = [told for told in evidence if told not in shared]
+        lines += [line for told in own for line in wrap(told, style.width, INDENT * 3, hanging)]
+    if any(len(evidence) > len(shared) for evidence in each) and shared:
+        lines += wrap("all of them", style.width, INDENT * 2)
+    hanging = INDENT * (4 if len(shared) > 1 else 3)
+    return lines + [line for told in shared for line in wrap(told, style.width, INDENT * 3, hanging)]
+
+
+def _evidence(advice: Advice, name: str) -> tuple[str, ...]:
+    return tuple(clean(text) for about, text in advice.evidence if about == name)
 
 
 def shell_quote_path(path: str) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, size_text, three_digits, time_text
-from preflight.plan.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results
+from preflight.plan.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
+from preflight.render.search import is_step
 from preflight.render.text import INDENT, Style, clean, heading, pairs, shorten, table, wrap
 
 SHOWN = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 HEADERS = ("candidate", "outcome", "size", "GB/s", "time", "GB/s", "time", "data")
+RECOMMENDED = "with the .env"  # what a search ended with, as the job will have it
 FIXED_COLUMNS = 65  # what the other columns of the table take at most
 
 
@@ -22,12 +25,20 @@ def trials_section(report: Report, style: Style) -> list[str]:
     if not report.trials:
         return []
     name_width = max(9, style.width - FIXED_COLUMNS)
-    rows = [row for trial in report.trials for row in _rows(trial, report.backend, name_width)]
+    shown = _shown(report)
+    rows = [row for trial in shown for row in _rows(trial, report.backend, name_width)]
     lines = table(HEADERS, rows, style.width, right=(2, 3, 4, 5, 6))
-    lines = [_over_the_headers(lines[0]), *lines, *_failures(report, style)]
-    if any(map(_has_small_sizes_only, report.trials)):
+    lines = [_over_the_headers(lines[0]), *lines, *_failures(shown, style)]
+    if any(map(_has_small_sizes_only, shown)):
         lines += wrap("GB/s is busbw; at these sizes it says little.", style.width, INDENT)
     return [*heading("Trials", style), *lines]
+
+
+def _shown(report: Report) -> tuple[TrialResult, ...]:
+    """Return the trials that stand for themselves, and of a search the one that earned the recommendation."""
+    last = next((t for t in reversed(report.trials) if is_step(t) and is_sound(t) and t.env == report.advice.env), None)
+    chosen = (replace(last, candidate=RECOMMENDED),) if last is not None else ()
+    return (*(trial for trial in report.trials if not is_step(trial)), *chosen)
 
 
 def left_out_section(report: Report, style: Style) -> list[str]:
@@ -65,10 +76,10 @@ def _over_the_headers(headers: str) -> str:
     return line
 
 
-def _failures(report: Report, style: Style) -> list[str]:
+def _failures(trials: Sequence[TrialResult], style: Style) -> list[str]:
     """Return why trials failed, one entry for all that failed alike."""
     failed: dict[str, list[str]] = {}
-    for trial in report.trials:
+    for trial in trials:
         if trial.problem and trial.outcome is not Outcome.OK:
             failed.setdefault(clean(trial.problem), []).append(shorten(clean(trial.candidate), style.width // 3))
     lines = []

@@ -65,6 +65,14 @@ def rtx4090x2(root: Path) -> Tree:
     return _complete(tree, root, RTX4090X2, "AMD Ryzen Threadripper PRO 5975WX 32-Cores", 64, 128)
 
 
+def flat(root: Path, machine: SimMachine, cpu: str, cpus: int, memory_gib: int) -> Tree:
+    """Return GPUs on one root complex, as a container or a virtual machine often shows them."""
+    tree = simulate(machine, root)
+    for i, gpu in enumerate(machine.gpus):
+        _hang(root, bdf(gpu), f"sys/devices/pci0000:00/0000:00:{i + 1:02x}.0")
+    return _complete(tree, root, machine, cpu, cpus, memory_gib)
+
+
 MACHINES: Mapping[str, Callable[[Path], Tree]] = {
     "h100x8": h100x8,
     "l20x10": l20x10,
@@ -132,13 +140,13 @@ def _adapter(
             f"sys/class/infiniband_verbs/uverbs{number}/ibdev": name,
             f"dev/infiniband/uverbs{number}": "",
             f"{place}/net/{netif}/ifindex": str(10 + number),
-            **_netif(netif, 10 + number, type=kind, mtu="4092", speed="200000" if ethernet else "400000"),
+            **netif_files(netif, 10 + number, type=kind, mtu="4092", speed="200000" if ethernet else "400000"),
             f"sys/class/net/{netif}/device": Link(f"../../../{place.removeprefix('sys/')}"),
         },
     )
 
 
-def _netif(name: str, index: int, **files: str) -> Files:
+def netif_files(name: str, index: int, **files: str) -> Files:
     told = {"ifindex": str(index), "iflink": str(index), "type": "1", "flags": "0x1003", "mtu": "1500", "carrier": "1"}
     return {f"sys/class/net/{name}/{key}": value for key, value in (told | {"speed": "25000"} | files).items()}
 
@@ -157,8 +165,8 @@ def _complete(tree: Tree, root: Path, machine: SimMachine, cpu: str, cpus: int, 
             "sys/devices/system/cpu/online": f"0-{cpus - 1}",
             "sys/class/dmi/id/sys_vendor": "Supermicro",
             "sys/class/dmi/id/product_name": "SYS-821GE-TNHR",
-            **_netif("lo", 1, type="772"),
-            **_netif("eno1", 2),
+            **netif_files("lo", 1, type="772"),
+            **netif_files("eno1", 2),
             "sys/class/net/eno1/device/numa_node": "0",
             "sys/class/net/eno1/device/driver": Link("../../../bus/pci/drivers/ixgbe"),
         },

@@ -46,7 +46,7 @@ def test_ranks_that_are_done_with_right_data_are_ok() -> None:
 def test_of_a_hang_the_silent_rank_is_the_cause_and_those_that_raised_waited() -> None:
     verdict = classify(answers(WAITED, STUCK, WAITED, LOST), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, (1,))
-    assert "rank 1 stuck at first" in verdict.problem
+    assert "rank 1 stuck at the first collective" in verdict.problem
     assert "ranks 0, 2, 3 waited" in verdict.problem
 
 
@@ -57,7 +57,7 @@ def test_several_silent_ranks_are_all_named() -> None:
 def test_a_hang_in_which_all_raised_names_nobody() -> None:
     verdict = classify(answers(WAITED, WAITED, LOST), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
-    assert "all ranks waited in vain: ranks 0, 1, 2 at first" in verdict.problem
+    assert "all ranks waited in vain: ranks 0, 1, 2 at the first collective" in verdict.problem
 
 
 def test_a_hang_in_which_nobody_raised_names_nobody() -> None:
@@ -82,7 +82,7 @@ def test_a_stopped_process_is_named_whether_others_raised_or_not() -> None:
 def test_a_signal_beats_the_connections_and_errors_that_came_of_it() -> None:
     verdict = classify(answers(LOST, RAISED, CRASHED, KILLED), "failed")
     assert (verdict.outcome, verdict.culprits) == (Outcome.CRASH, (2,))
-    assert "rank 2 failed at first: died by SIGSEGV" in verdict.problem
+    assert "rank 2 failed at the first collective: died by SIGSEGV" in verdict.problem
 
 
 def test_an_error_beats_those_that_waited_for_it() -> None:
@@ -104,7 +104,7 @@ def test_an_error_on_the_way_to_the_group_is_an_init_error(stage: str) -> None:
 def test_an_error_of_all_ranks_names_all() -> None:
     verdict = classify(answers(RAISED, RAISED, RAISED), "failed")
     assert verdict.culprits == (0, 1, 2)
-    assert "rank 0 (and 2 more ranks) failed at init" in verdict.problem
+    assert "ranks 0, 1, 2 failed at init" in verdict.problem
 
 
 def test_a_process_that_outlives_sigkill_beats_everything() -> None:
@@ -121,7 +121,7 @@ def test_a_crash_outranks_the_hang_as_which_it_was_ended() -> None:
 def test_a_trial_that_the_deadline_cut_off_is_skipped_with_where_it_was() -> None:
     verdict = classify(answers(KILLED, ("killed", "init", "")), "deadline")
     assert (verdict.outcome, verdict.culprits) == (Outcome.SKIPPED, ())
-    assert verdict.problem == "the deadline came while rank 0 at first, rank 1 at init"
+    assert verdict.problem == "the deadline came while rank 0 at the first collective, rank 1 at init"
 
 
 def test_wrong_data_that_was_seen_before_the_deadline_stays_wrong() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from preflight.model.nccl_log import read_nccl_log, transport_summary
+from preflight.rank.transport import left_behind
 
 LOG = """\
 gpu1:{pid}:{pid} [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>
@@ -41,3 +42,13 @@ def test_a_rank_reads_its_own_log_only_and_says_nothing_where_there_is_none(tmp_
         [sys.executable, "-c", CHILD, str(tmp_path), LOG], env=os.environ, capture_output=True, text=True, check=True
     )
     assert ran.stdout.splitlines() == ["|".join(SUMMARY), "[]"]
+
+
+def test_what_a_dead_rank_used_and_its_last_warnings_are_read_from_its_log(tmp_path: Path) -> None:
+    warnings = [f"gpu1:7:9 [0] shm.cc:{i} NCCL WARN Error while creating shared memory segment {i}" for i in range(5)]
+    (tmp_path / "1.gpu1.7.log").write_text(LOG.format(pid=7) + "\n".join(warnings) + "\n")
+    carried, told = left_behind(f"{tmp_path}/1.%h.%p.log", 7)
+    assert carried == SUMMARY
+    assert told == [f"NCCL WARN Error while creating shared memory segment {i}" for i in (2, 3, 4)]
+    assert left_behind(f"{tmp_path}/1.%h.%p.log", 8) == ([], [])
+    assert left_behind("", 7) == ([], [])

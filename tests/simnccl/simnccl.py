@@ -1,12 +1,8 @@
-"""The torch backend `simnccl`: gloo that misbehaves as the environment variable SIMNCCL says.
+"""The torch backend `simnccl`: gloo that misbehaves as the environment variable SIMNCCL says (see rules.py).
 
-    SIMNCCL  = rule [; rule ...]
-    rule     = ACTION[:key=value[,key=value ...]]
-    ACTION   = hang | crash | stop (SIGSTOP to itself) | corrupt (one wrong element) | slow (the call returns later)
-    keys     = rank=R (default: all), stage=init|first|timed, factor=F (slow), last when=VAR=VALUE or unless=VAR=VALUE
-
-`first` is the group's first data collective, `timed` every later one; barriers don't count. The default stage is timed
-for corrupt and slow, init for the others. The value of when/unless runs to the end of the rule; `&` joins conditions.
+On a described machine (PREFLIGHT_MACHINE, set by `preflight check --machine FILE`) it chooses interface, network and
+transports as NCCL would (simmachine.py), writes NCCL's lines to NCCL_DEBUG_FILE (simlog.py), and is as fast or slow as
+the transport; SIMNCCL_VERSION is the version that it plays (default: the machine's own, else 2.27.5).
 """
 
 from __future__ import annotations
@@ -14,90 +10,28 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, ProcessGroupGloo
 
+if "tests.simnccl" not in sys.modules:  # loaded as the module `simnccl`: its siblings lie beside it
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from tests.simnccl.rules import ACTIONS, STAGES, Rule, parse
+from tests.simnccl.simulation import load, phase_of, read_rules
+
+__all__ = ["ACTIONS", "SIMULATED", "STAGES", "Rule", "parse"]
+
 SIMULATED = True
-ACTIONS = ("hang", "crash", "stop", "corrupt", "slow")
-STAGES = ("init", "first", "timed")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One fault: what, on which rank (-1: all), at which stage, how much, and under which environment."""
-
-    action: str
-    rank: int
-    stage: str
-    factor: float
-    when: tuple[tuple[str, str], ...]
-    unless: tuple[tuple[str, str], ...]
-
-    def applies(self, rank: int, stage: str, environ: Any) -> bool:
-        return (
-            self.rank in (-1, rank)
-            and self.stage == stage
-            and all(environ.get(name) == value for name, value in self.when)
-            and not (self.unless and all(environ.get(name) == value for name, value in self.unless))
-        )
-
-
-def parse(text: str) -> tuple[Rule, ...]:
-    """Return the rules of a SIMNCCL value; ValueError says what is wrong."""
-    return tuple(_parse_rule(part.strip()) for part in text.split(";") if part.strip())
-
-
-def _parse_rule(text: str) -> Rule:
-    action, _, rest = text.partition(":")
-    if action not in ACTIONS:
-        raise ValueError(f"SIMNCCL: unknown action {action!r}")
-    keys, when, unless = {}, (), ()
-    while rest:
-        if rest.startswith(("when=", "unless=")):
-            kind, _, condition = rest.partition("=")
-            pairs = tuple(_parse_condition(each) for each in condition.split("&"))
-            when, unless = (pairs, unless) if kind == "when" else (when, pairs)
-            break
-        word, _, rest = rest.partition(",")
-        key, _, value = word.partition("=")
-        if key not in ("rank", "stage", "factor"):
-            raise ValueError(f"SIMNCCL: unknown key {key!r}")
-        keys[key] = value
-    stage = keys.get("stage", "timed" if action in ("corrupt", "slow") else "init")
-    if stage not in STAGES:
-        raise ValueError(f"SIMNCCL: unknown stage {stage!r}")
-    return Rule(action, _rank(keys.get("rank")), stage, _factor(keys.get("factor", "5")), when, unless)
-
-
-def _parse_condition(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not (name and separator):
-        raise ValueError(f"SIMNCCL: {text!r} is no condition VAR=VALUE")
-    return name, value
-
-
-def _rank(text: str | None) -> int:
-    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 6):
-        raise ValueError(f"SIMNCCL: unknown rank {text!r}")
-    return -1 if text is None else int(text)
-
-
-def _factor(text: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = 0.0
-    if not 1 <= factor <= 1e6:
-        raise ValueError(f"SIMNCCL: factor={text!r} is no number from 1 to 1e6")
-    return factor
+MACHINE = "PREFLIGHT_MACHINE"
 
 
 class SimNccl(ProcessGroup):
@@ -106,16 +40,24 @@ class SimNccl(ProcessGroup):
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self._rank = rank
-        self._rules = parse(os.environ.get("SIMNCCL", ""))
+        self._sim = load(os.environ.get(MACHINE, ""), rank, size)
+        self._rules = read_rules(os.environ.get("SIMNCCL", ""), self._sim is not None)
         self._calls = 0
         segment = _map_segment()
-        self._misbehave("init")
+        for phase in self._sim.start() if self._sim else ("setup",):
+            self._misbehave("init", phase)
+            if self._sim and phase == "bootstrap":
+                _meet(store, rank, size)
+        if self._sim:
+            os.environ.pop("GLOO_SOCKET_IFNAME", None)  # names an interface of the other machine
         self._gloo = ProcessGroupGloo(store, rank, size, timeout)
         os.unlink(segment)  # as NCCL does once both sides have it
 
-    def _misbehave(self, stage: str) -> list[Rule]:
+    def _misbehave(self, stage: str, phase: str = "") -> list[Rule]:
         """Do what cannot be undone, and return the rules that change the result of the call."""
-        rules = [rule for rule in self._rules if rule.applies(self._rank, stage, os.environ)]
+        signs = self._sim.signs() if self._sim else None
+        rules = [rule for rule in self._rules if not phase or phase_of(rule) == phase]
+        rules = [rule for rule in rules if rule.applies(self._rank, stage, os.environ, signs)]
         for rule in rules:
             match rule.action:
                 case "hang":
@@ -124,15 +66,24 @@ class SimNccl(ProcessGroup):
                     os.kill(os.getpid(), signal.SIGSEGV)
                 case "stop":
                     os.kill(os.getpid(), signal.SIGSTOP)
+                case "error" if self._sim:
+                    self._sim.fail_by(rule)
+                case "error":
+                    raise RuntimeError("simnccl was told to fail")
         return [rule for rule in rules if rule.action in ("corrupt", "slow")]
 
-    def _data(self, call: Callable[[], Any], output: torch.Tensor) -> Any:
+    def _data(self, call: Callable[[], Any], output: torch.Tensor, collective: str) -> Any:
         stage = "first" if self._calls == 0 else "timed"
         self._calls += 1
+        size_bytes = output.numel() * output.element_size()
+        if self._sim:
+            self._sim.call(collective, size_bytes)
         rules = self._misbehave(stage)
         start = time.perf_counter()
         work = call()
         work.wait()
+        if self._sim:
+            self._sim.take_time(collective, size_bytes)
         took_s = time.perf_counter() - start
         for rule in rules:
             if rule.action == "corrupt":
@@ -142,27 +93,31 @@ class SimNccl(ProcessGroup):
         return work
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo.allreduce(tensors, *_options(opts)), tensors[0])
+        return self._data(lambda: self._gloo.allreduce(tensors, *_options(opts)), tensors[0], "AllReduce")
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo.broadcast(tensors, *_options(opts)), tensors[0])
+        return self._data(lambda: self._gloo.broadcast(tensors, *_options(opts)), tensors[0], "Broadcast")
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo.allgather(outputs, inputs, *_options(opts)), outputs[0][-1])
+        return self._data(lambda: self._gloo.allgather(outputs, inputs, *_options(opts)), outputs[0][-1], "AllGather")
 
     def _allgather_base(self, output: Any, source: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo._allgather_base(output, source, *_options(opts)), output)
+        return self._data(lambda: self._gloo._allgather_base(output, source, *_options(opts)), output, "AllGather")
 
     all_gather_single = _allgather_base
 
     def _reduce_scatter_base(self, output: Any, source: Any, opts: Any = None) -> Any:
-        return self._data(lambda: self._gloo._reduce_scatter_base(output, source, *_options(opts)), output)
+        return self._data(
+            lambda: self._gloo._reduce_scatter_base(output, source, *_options(opts)), output, "ReduceScatter"
+        )
 
     reduce_scatter_single = _reduce_scatter_base
 
     def alltoall_base(self, output: Any, source: Any, output_split: Any, input_split: Any, opts: Any = None) -> Any:
         return self._data(
-            lambda: self._gloo.alltoall_base(output, source, output_split, input_split, *_options(opts)), output
+            lambda: self._gloo.alltoall_base(output, source, output_split, input_split, *_options(opts)),
+            output,
+            "AllToAll",
         )
 
     all_to_all_single = alltoall_base
@@ -175,6 +130,12 @@ class SimNccl(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802  torch's name
         return "simnccl"
+
+
+def _meet(store: dist.Store, rank: int, size: int) -> None:
+    """Wait for all ranks, as the bootstrap does: it exchanges addresses before anything else."""
+    store.set(f"bootstrap/{rank}", "here")
+    store.wait([f"bootstrap/{each}" for each in range(size)])
 
 
 def _map_segment() -> str:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simnccl.simnccl import ACTIONS, STAGES, Rule, parse
+from tests.simnccl.simulation import read_rules
 
 
 def only(text: str) -> Rule:
@@ -62,9 +63,37 @@ def test_a_rule_applies_to_its_rank_and_stage_only() -> None:
     assert not rule.applies(2, "first", {})
 
 
+def test_a_rule_may_go_by_what_the_data_goes_through_so_that_every_setting_that_changes_it_cures() -> None:
+    rule = only("hang:via=P2P")
+    assert (rule.stage, rule.where) == ("first", (("via", "P2P"),))
+    assert rule.applies(0, "first", {}, {"via": frozenset({"P2P/PCI"})})
+    assert not rule.applies(0, "first", {}, {"via": frozenset({"SHM/CUMEM"})})
+    assert not rule.applies(0, "first", {}), "no machine, no transport"
+
+
+def test_an_exclamation_mark_takes_anything_else() -> None:
+    rule = only("hang:netif=!ens34")
+    assert rule.stage == "init"
+    assert rule.applies(0, "init", {}, {"netif": frozenset({"eno1"})})
+    assert not rule.applies(0, "init", {}, {"netif": frozenset({"ens34"})})
+
+
+def test_several_places_must_all_hold() -> None:
+    rule = only("error:net=IB,netif=eno1,rank=1")
+    assert rule.applies(1, "init", {}, {"net": frozenset({"IB"}), "netif": frozenset({"eno1"})})
+    assert not rule.applies(1, "init", {}, {"net": frozenset({"IB"}), "netif": frozenset({"ens34"})})
+
+
+def test_a_rule_that_needs_a_machine_is_refused_without_one() -> None:
+    assert read_rules("hang:via=P2P;crash", has_machine=True)
+    with pytest.raises(ValueError, match="--machine"):
+        read_rules("crash;hang:via=P2P", has_machine=False)
+
+
 @pytest.mark.parametrize(
     "text",
-    ["explode", "hang:colour=red", "hang:rank=one", "slow:factor=much", "hang:stage=last", ":rank=1", "HANG",
+    ["hang:via=PCI", "hang:via=!", "error:net=ib", "hang:netif=", "hang:cumem=2",
+     "explode", "hang:colour=red", "hang:rank=one", "slow:factor=much", "hang:stage=last", ":rank=1", "HANG",
      "hang:when=A", "hang:unless=A=1&B", "hang:when==1", "slow:factor=nan", "slow:factor=-1", "hang:rank=-2"],
 )  # fmt: skip
 def test_what_is_no_rule_is_a_value_error_and_never_a_fault_that_does_not_happen(text: str) -> None:

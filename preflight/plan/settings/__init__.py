@@ -1,0 +1,1 @@
+"""The conservative settings that NCCL has on a node, one file per subject."""

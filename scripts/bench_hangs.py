@@ -1,0 +1,146 @@
+"""Time a standard check in which trials hang, beside what the same trials cost as separate torchrun launches.
+
+4 ranks play the L20 machine of tests/machines, whose P2P hangs: the default hangs, the conservative settings work, and
+on the way back to the fewest the trial with P2P hangs again. The stage limits are those of a backend that isn't NCCL.
+Promised: at most the limits of the trials that hung, the timed collectives, and 10 s for everything else.
+
+The torchrun side is an estimate: one launch with one all_reduce is timed and multiplied, and the same limits and timed
+collectives are added. Exits 1 where the promise is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RANKS = 4
+LAUNCHES = 3
+MOST_BESIDES_S = 10.0
+LIMIT_S = 300.0
+ROOT = Path(__file__).resolve().parent.parent
+MACHINE = ROOT / "tests" / "machines" / "l20x10_ens34.json"
+GPUS = "6,7,8,9"
+FAULT = "hang:via=P2P"
+TUNING = ("NCCL_", "GLOO_", "TORCH_", "PREFLIGHT_", "SIMNCCL", "CUDA_VISIBLE")
+
+BARE = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+ones = torch.ones(2)  # 8 B
+dist.all_reduce(ones)
+assert ones.tolist() == [4.0, 4.0]
+dist.destroy_process_group()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a check with hanging trials cost."""
+
+    total_s: float
+    trials: int
+    hung: int
+    stage_limit_s: float
+    timed_s: float  # inside timed collectives, all trials together
+    launch_s: float  # one torchrun with one all_reduce
+
+    @property
+    def allowed_s(self) -> float:
+        """What the promise allows."""
+        return self.hung * self.stage_limit_s + self.timed_s + MOST_BESIDES_S
+
+    @property
+    def separate_s(self) -> float:
+        """What the same trials cost as launches of their own, estimated."""
+        return self.trials * self.launch_s + self.hung * self.stage_limit_s + self.timed_s
+
+
+def timed_s(report: Mapping[str, Any]) -> float:
+    """Return the seconds inside timed collectives: repetitions times their median, over all trials of a report."""
+    results = [result for trial in report["trials"] for result in trial["results"]]
+    return sum(result["repetitions"] * result["median_us"] for result in results) / 1e6
+
+
+def describe(cost: Cost) -> str:
+    """Return the page."""
+    besides_s = cost.total_s - cost.hung * cost.stage_limit_s - cost.timed_s
+    return (
+        f"hangs: standard check, {RANKS} ranks, simulated machine, {cost.hung} of {cost.trials} trials hang\n"
+        f"  the whole check                 {cost.total_s:7.1f} s (at most {cost.allowed_s:.1f})\n"
+        f"    stage limits of what hung     {cost.hung * cost.stage_limit_s:7.1f} s ({cost.hung} of "
+        f"{cost.stage_limit_s:.0f} s)\n"
+        f"    timed collectives             {cost.timed_s:7.1f} s\n"
+        f"    everything else               {besides_s:7.1f} s (at most {MOST_BESIDES_S:.0f})\n"
+        f"  as separate torchrun launches   {cost.separate_s:7.1f} s (estimated: {cost.trials} x "
+        f"{cost.launch_s:.1f} s, which one launch with\n"
+        f"{'':42}one all_reduce was timed to take, and the same\n"
+        f"{'':42}limits and timed collectives)\n"
+    )
+
+
+def keeps_promise(cost: Cost) -> bool:
+    """Tell whether the check cost no more than what is promised."""
+    return cost.hung > 0 and cost.total_s <= cost.allowed_s
+
+
+def check(folder: str) -> tuple[float, dict[str, Any]]:
+    """Run the check; return its seconds and its report."""
+    argv = [
+        sys.executable, "-m", "preflight", "check", "--machine", str(MACHINE), "--gpus", GPUS,
+        "--backend", "simnccl@simnccl", "--profile", "standard",
+    ]  # fmt: skip
+    took_s = _run_s(argv, folder, {"SIMNCCL": FAULT})
+    with open(os.path.join(folder, "preflight-report.json"), encoding="utf-8") as file:
+        report: dict[str, Any] = json.load(file)
+    return took_s, report
+
+
+def launch_s(folder: str) -> float:
+    """Return the median seconds of a torchrun that makes one group and does one all_reduce."""
+    script = os.path.join(folder, "bare.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(BARE)
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), script]
+    return statistics.median(_run_s(argv, folder, {}) for _ in range(LAUNCHES))
+
+
+def _run_s(argv: list[str], folder: str, own: Mapping[str, str]) -> float:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(TUNING)}
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "simnccl")))
+    environ = {**kept, "OMP_NUM_THREADS": "1", "TMPDIR": folder, "PYTHONPATH": path, **own}
+    start = time.monotonic()
+    ran = subprocess.run(
+        argv, env=environ, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
+        check=False,
+    )  # fmt: skip
+    took_s = time.monotonic() - start
+    if ran.returncode != 0:
+        raise SystemExit(f"{' '.join(argv)} ended with exit code {ran.returncode}:\n{ran.stdout}{ran.stderr}")
+    return took_s
+
+
+def main() -> int:
+    from preflight.plan.profiles import stage_limits  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="preflight-bench-") as folder:
+        bare_s = launch_s(folder)
+        total_s, report = check(folder)
+    hung = sum(trial["outcome"] == "hang" for trial in report["trials"])
+    cost = Cost(total_s, len(report["trials"]), hung, stage_limits("simnccl", None).first_s, timed_s(report), bare_s)
+    sys.stdout.write(describe(cost))
+    return 0 if keeps_promise(cost) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

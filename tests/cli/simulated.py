@@ -1,0 +1,121 @@
+"""Machines that people have trouble with, as `check --machine` meets them: the fault, and the right recommendation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from preflight.model.codec import decode
+from preflight.model.report import Report
+from preflight.render.console import render_check
+from preflight.render.text import Style
+from tests.command import Command, Ran
+
+HERE = Path(__file__).parent.parent
+CAPTURES = HERE / "machines"
+GOLDEN = HERE / "golden" / "machines-tried"
+LIMIT_S = "2"
+# What a clock gave, in the report's numbers and in its sentences; nothing else is replaced.
+MEASURED = frozenset(
+    {"min_us", "median_us", "p95_us", "spread", "algbw_gb_s", "busbw_gb_s", "own_us", "slowdown", "duration_s"}
+)
+TOLD = (
+    (re.compile(r"\b\d[\d.]* GB/s"), "1.00 GB/s"),
+    (re.compile(r"\bsilent for [\d.]+ s"), "silent for 2.0 s"),
+    (re.compile(r"\]:\d{4,5}\b"), "]:45231"),
+    (re.compile(r"\b\d[\d.]*( ?%| times)"), r"1\1"),
+    (re.compile(r"\bpid \d+"), "pid 4711"),
+    (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A machine with faults and the right answer for it."""
+
+    machine: str
+    gpus: str
+    rules: str
+    env: Mapping[str, str] = field(default_factory=dict)  # what must be recommended, no more and no less
+    inherited: Mapping[str, str] = field(default_factory=dict)
+    profile: str = "quick"
+    verdict: str = "ready_with_env"
+    finding: str = ""  # a check that must speak
+
+    @property
+    def code(self) -> int:
+        return 0 if self.verdict.startswith("ready") else 1
+
+
+P2P_OFF, IB_OFF = {"NCCL_P2P_DISABLE": "1"}, {"NCCL_IB_DISABLE": "1"}
+ENS34 = {"NCCL_SOCKET_IFNAME": "=ens34"}
+HANGS, NO_IB, ONLY_ENS34 = "hang:via=P2P", "error:net=IB", "hang:netif=!ens34"
+SCENARIOS = {
+    "healthy": Scenario("l20x10", "0,1", "", verdict="ready"),
+    "healthy_nvswitch": Scenario("h100x8", "0-3", "", verdict="ready"),
+    "healthy_geforce": Scenario("rtx4090x2", "0,1", "", verdict="ready"),
+    "p2p_hangs": Scenario("l20x10_ens34", "0,1", HANGS, P2P_OFF, finding="iommu-translates"),
+    "p2p_corrupts": Scenario("l20x10_ens34", "0,1", "corrupt:via=P2P", P2P_OFF, finding="data-verified"),
+    "p2p_hangs_beside_nvlink": Scenario(
+        "a100x4_torch26", "0-3", "hang:via=P2P/PCI", {"NCCL_P2P_LEVEL": "NVL"}, finding="trial-failed"
+    ),
+    "ib_unusable": Scenario("l20x10_ens34", "0,1", NO_IB, IB_OFF, finding="trial-failed"),
+    "wrong_interface": Scenario("l20x10_ens34", "0,1", ONLY_ENS34, ENS34, finding="trial-failed"),
+    "nvls_broken": Scenario("h100x8", "0-3", "error:via=NVLS", {"NCCL_NVLS_ENABLE": "0"}, finding="trial-failed"),
+    "shm_too_small": Scenario(
+        "l20x4_docker", "0,2", "error:via=SHM/FILE", {"NCCL_SHM_DISABLE": "1"}, finding="shm-too-small"
+    ),
+    "slow_but_right": Scenario("l20x10", "0,1", "slow:factor=4", verdict="ready"),
+    "one_gpu_slow": Scenario("l20x10", "6,7,8,9", "slow:gpu=8,factor=3", verdict="ready", finding="straggler"),
+    "p2p_slower_than_shm": Scenario(
+        "l20x10", "6,7", "slow:via=P2P,factor=12", P2P_OFF, profile="standard", verdict="ready_with_env"
+    ),
+    "two_faults": Scenario("l20x10_ens34", "0,1", f"{HANGS};{NO_IB}", P2P_OFF | IB_OFF),
+    "three_faults": Scenario("l20x10_ens34", "6,7,8,9", f"{HANGS};{NO_IB};{ONLY_ENS34}", P2P_OFF | IB_OFF | ENS34),
+    "only_as_is": Scenario(
+        "l20x10",
+        "0,1",
+        "crash:stage=first,unless=NCCL_ALGO=Ring",
+        {"NCCL_ALGO": "Ring"},
+        inherited={"NCCL_ALGO": "Ring", "NCCL_BUFFSIZE": "1048576"},
+    ),
+    "nothing_works": Scenario("l20x10", "0,1", "crash", verdict="not_ready", finding="trial-failed"),
+}
+
+
+def run(scenario: Scenario, command: Command) -> Ran:
+    """Run `preflight check` on the scenario's machine."""
+    return command.run(
+        "check", "--machine", str(CAPTURES / f"{scenario.machine}.json"), "--backend", "simnccl@simnccl",
+        "--gpus", scenario.gpus, "--profile", scenario.profile, "--stage-limit", LIMIT_S,
+        env={"SIMNCCL": scenario.rules, "COLUMNS": "80", **scenario.inherited}, timeout_s=220,
+    )  # fmt: skip
+
+
+def rendered(report: dict[str, Any]) -> str:
+    """Return the page of a report at 80 columns."""
+    return render_check(decode(Report, report), Style(width=80))
+
+
+def kept_page(report: dict[str, Any]) -> str:
+    """Return the page with every measured number replaced, so that it can be compared with the kept one."""
+    return rendered(_still(json.loads(json.dumps(report))))
+
+
+def _still(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        if key == "durations_s":
+            return dict.fromkeys(value, 1.0)
+        return {name: _still(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_still(each, key) for each in value]
+    if key in MEASURED and isinstance(value, (int, float)):
+        return 1000.0 if key.endswith("_us") else 1.0
+    if isinstance(value, str):
+        for pattern, put in TOLD:
+            value = pattern.sub(put, value)
+    return value

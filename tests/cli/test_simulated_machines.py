@@ -1,0 +1,98 @@
+"""Whole machines with faults, tried: the fewest settings that cure them, and a page that says so at 3 a.m.
+
+The page on stdout is the rendering of the report that was written; what is kept is the same page with only the measured
+numbers replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from preflight.render.text import width_of
+from preflight.survey import capture
+from tests.cli.simulated import CAPTURES, ENS34, GOLDEN, IB_OFF, P2P_OFF, SCENARIOS, Scenario, kept_page, rendered, run
+from tests.command import Command, Ran
+from tests.machines.faulty import FAULTY
+
+WRITING = os.environ.get("PREFLIGHT_GOLDEN") == "write"
+QUICK_RING = ("healthy", "p2p_hangs", "three_faults")
+BULK = [name for name in SCENARIOS if name not in QUICK_RING]
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_the_capture_beside_the_machine_is_what_the_machine_gives(name: str, tmp_path: Path) -> None:
+    text = capture(FAULTY[name](tmp_path))
+    path = CAPTURES / f"{name}.json"
+    if WRITING:
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK_RING, *(pytest.param(name, marks=pytest.mark.integration) for name in BULK)]
+)  # fmt: skip
+@pytest.mark.timeout(240)
+def test_exactly_what_cures_the_machine_is_recommended_and_the_page_says_it(name: str, command: Command) -> None:
+    scenario = SCENARIOS[name]
+    ran = run(scenario, command)
+    assert ran.code == scenario.code, ran.stdout + ran.stderr
+    assert ran.report["simulated"] is True
+    assert ran.report["advice"]["env"] == dict(scenario.env)
+    assert ran.report["verdict"] == scenario.verdict
+    assert not scenario.finding or scenario.finding in [finding["check"] for finding in ran.report["findings"]]
+    compare_pages(name, ran)
+    check_env(scenario, ran)
+
+
+def compare_pages(name: str, ran: Ran) -> None:
+    assert ran.stdout == rendered(ran.report)
+    assert ran.stdout.startswith("SIMULATED: ")
+    assert max(width_of(line) for line in ran.stdout.splitlines()) <= 80
+    page, path = kept_page(ran.report), GOLDEN / f"{name}.txt"
+    if WRITING:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+
+
+def check_env(scenario: Scenario, ran: Ran) -> None:
+    path = ran.cwd / "preflight.env"
+    if scenario.code:
+        assert not path.exists()
+        return
+    assert sourced(path, "sh", scenario.inherited) == {**scenario.inherited, **scenario.env}
+    network = {name for name in scenario.env if name in {**IB_OFF, **ENS34}}
+    for shell in ("sh", "bash"):
+        on_two_nodes = sourced(path, shell, {"SLURM_NNODES": "2"})
+        assert on_two_nodes == {name: value for name, value in scenario.env.items() if name not in network}
+
+
+def sourced(path: Path, shell: str, environ: dict[str, str] | object) -> dict[str, str]:
+    """Return NCCL's variables that a shell has after sourcing the file."""
+    told = dict(environ) if isinstance(environ, dict) else {}
+    ran = subprocess.run(
+        [shell, "-c", f". {path} && env"], env={"PATH": os.environ["PATH"], **told}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    pairs = [line.partition("=") for line in ran.stdout.splitlines()]
+    return {name: value for name, _, value in pairs if name.startswith(("NCCL_", "GLOO_", "TORCH_"))}
+
+
+SEED = {"hang:via=P2P": P2P_OFF, "error:net=IB": IB_OFF, "hang:netif=!ens34": ENS34}
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("faults", range(1, 7), ids=lambda faults: f"{faults:03b}")
+def test_on_the_seeds_machine_fewer_faults_need_fewer_settings(faults: int, command: Command) -> None:
+    acting = [fault for i, fault in enumerate(SEED) if faults >> i & 1]
+    needed: dict[str, str] = {}
+    for fault in acting:
+        needed |= SEED[fault]
+    ran = run(Scenario("l20x10_ens34", "8,9", ";".join(acting), needed), command)
+    assert ran.code == 0, ran.stdout + ran.stderr
+    assert ran.report["advice"]["env"] == needed
