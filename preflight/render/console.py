@@ -14,6 +14,7 @@ from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
+from preflight.render.transport import transport_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *problems_section(report.problems, style),
         *findings_section(report.findings, style),
         *trials_section(report, style),
+        *transport_section(report, style),
         *comparisons_section(report, style),
         *left_out_section(report, style),
         *_recommendation(report, style, env_path),
