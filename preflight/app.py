@@ -230,7 +230,10 @@ def _report(run: _Run, plan: NcclPlan) -> Report:
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
-    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen, request.policy)
+    case = Case(
+        (run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen,
+        links=load_links(), policy=request.policy,
+    )  # fmt: skip
     findings, skipped = run_checks(all_checks(), case)
     if request.policy is not None:
         findings = apply_policy(findings, request.policy)
