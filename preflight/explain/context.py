@@ -21,6 +21,7 @@ ABORTED = "context.aborted"
 TRACEBACK = "context.traceback"
 BARRIER_FRAME = "context.barrier_frame"
 TASK_EXIT = "context.task_exit"
+PAST_STORE = "context.past_store"
 
 PATTERNS: dict[str, str] = {
     SUCCESS: (
@@ -41,6 +42,7 @@ PATTERNS: dict[str, str] = {
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     BARRIER_FRAME: r"(?:, in |#\d{1,3} )barrier\b",
     TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
+    PAST_STORE: r"Completed store-based barrier",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
     TRACEBACK: r"Traceback \(most recent call last\)",
@@ -87,7 +89,8 @@ ECHO_TEXT = re.compile(
     r"Rank \d+ successfully reached"
 )
 EXCEPTION_LINE = re.compile(
-    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt))(?:: (.{0,600})|\s*$)"
+    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|"
+    r"Interrupt))(?:: (.{0,600})|\s*$)"
 )
 
 

@@ -25,8 +25,8 @@ class Phase(str, Enum):
 WORDS: dict[Phase, tuple[str, ...]] = {
     Phase.SAVING: (
         r"[Ss]aving (?:[\w-]{1,20} ){0,5}(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)",
-        r"[Ss]ave (?:model|checkpoint|state) ",
-        r"Retrieving full model state dict",
+        r"[Ss]aved? (?:model|checkpoint|state) ",
+        r"Retrieving (?:full model|optimizer) state dict|state dict took \d",
         r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|"
         r"save_16bit_model|save_fsdp",
         r"full_state_dict|get_model_state_dict|FullStateDictConfig|_zero3_consolidated",
@@ -47,7 +47,8 @@ WORDS: dict[Phase, tuple[str, ...]] = {
         r"Generating \w+ split",
         r"Converting format of dataset",
         r"build_train_valid_test_data",
-        r"> building (?:train|indices|shuffle|sample|doc)",
+        r"> building (?:train|indices|shuffle|sample|doc|dataset index)",
+        r"building (?:the indices on rank|sapmles index)",
         r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)",
         r"[Pp]re-?processing (?:the |train|data[ s]|dataset|\d)",
         r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset",

@@ -26,7 +26,8 @@ CAUSE = Cause(
         Sign(
             "illegal.other",
             r"misaligned address|unspecified launch failure|cudaErrorLaunchFailure|invalid program counter|"
-            r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned",
+            r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned|the launch timed out and was terminated|"
+            r"hardware stack error|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED",
             Authority.OWN_ERROR,
             "a GPU kernel failed",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Remedy
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
 from preflight.explain.nccl_start import COLLECTIVE, COMPLETE, STEPS
@@ -12,6 +14,16 @@ from preflight.model.explanation import Confidence
 ID = "hang_no_error"
 NEAR_END = 40  # lines after NCCL's last one: a log that has more went on
 SOME = 2  # processes: of a single one the log may simply hold no more
+MEETING = 0  # as a step of NCCL's start-up: nobody has met yet
+TOGETHER, FIRST = "the meeting of its processes", "the first collective"
+# What a last line announces, and how far the job had got.
+ANNOUNCED: tuple[tuple[re.Pattern[str], str, int], ...] = (
+    (re.compile(r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK"), TOGETHER, MEETING),
+    (re.compile(r"Init torch distributed begin|> initializing torch distributed"), TOGETHER, MEETING),
+    (re.compile(r"\bInitializing TorchBackend in DeepSpeed|distributed init \(rank \d"), TOGETHER, MEETING),
+    (re.compile(r"vLLM is using nccl=="), FIRST, COMPLETE),
+    (re.compile(r"^[^#\n]{0,40}# {1,4}Rank +\d{1,5} (?:Group|Pid) .{0,120}device +\d"), FIRST, COMPLETE),
+)
 FEW = 4  # collectives; more of them mean that data did flow
 
 
@@ -19,6 +31,8 @@ def judge(seen: Seen) -> Claim | None:
     """Claim a log that ends in NCCL's start-up or in its first collective, without an error and without an end."""
     if seen.failures() or seen.exceptions or seen.successes() or seen.has("context.progress"):
         return None
+    if (waiting := _last_words(seen)) is not None:
+        return waiting
     starts = seen.starts
     if len(starts.steps) < SOME or seen.phase(Phase.TRAINING) is not None:
         return None
@@ -38,6 +52,21 @@ def judge(seen: Seen) -> Claim | None:
         f"none of {len(starts.steps)} processes got any further; a log that was copied too early would look the same"
     )
     return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(step),))
+
+
+def _last_words(seen: Seen) -> Claim | None:
+    """Claim a log whose very last line announces a step that a healthy log goes on from within seconds."""
+    for number, source in enumerate(seen.sources):
+        found = next((step for step in ANNOUNCED if source.tail and step[0].search(source.tail[-1])), None)
+        if found is None:
+            continue
+        _, doing, step = found
+        text = source.tail[-1].strip()[:400]
+        event = Event("hang.last", ID, Authority.SILENCE, number, source.lines, 0, UNKNOWN, UNKNOWN, Moment(), text)
+        verdict = f"The log stops without an error at {doing}, which takes seconds where it works."
+        because = "its last line announces that step; a log that was copied too early would look the same"
+        return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(step),))
+    return None
 
 
 def remedy(_seen: Seen, claim: Claim) -> Remedy:

@@ -114,6 +114,7 @@ CAUSE = Cause(
         ),
         Sign(
             "ib.ucx",
+            r"mlx5: [^\n]{1,80}: got completion with error|The InfiniBand retry count between|"
             r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
             r"Input/output error)",
             Authority.TRANSPORT,

@@ -74,7 +74,8 @@ CAUSE = Cause(
         Sign(
             "peer.actor",
             r"RayActorError|ActorDiedError|The actor died|WorkerCrashedError|worker died or was killed|"
-            r"Engine core (?:initialization failed|proc[^\n]{0,30}died)|Received sigquit from a child process",
+            r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
+            r"Received sigquit from a child process",
             Authority.ECHO,
             "a worker process is gone",
         ),

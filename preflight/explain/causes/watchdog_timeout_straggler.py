@@ -142,7 +142,8 @@ CAUSE = Cause(
         Sign(
             "watchdog.monitored",
             r"Ranks? [\d, ]{1,60}failed to pass monitoredBarrier|monitoredBarrier[^\n]{0,60}timed? ?out|"
-            r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete",
+            r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete|"
+            r"waiting for remainder of ranks for more than",
             Authority.TIMEOUT,
             "a barrier waited in vain",
         ),

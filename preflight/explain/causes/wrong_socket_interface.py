@@ -90,7 +90,8 @@ CAUSE = Cause(
             "interface.none",
             r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
             r"Unable to find address for|ifa != nullptr|[Nn]o interface found|"
-            r"[Uu]nable to resolve hostname to a \(local\) address|"
+            r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
+            r"[Cc]all to bind failed ?: Cannot assign|"
             r"NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)",
             Authority.SETUP,
             "the network interface that was asked for is not there",

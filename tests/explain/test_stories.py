@@ -1,0 +1,97 @@
+"""Short logs of a few lines: which of several failures led to the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain.logs import cause_of_lines, status, watchdog
+
+STEP = "{'loss': 1.2, 'learning_rate': 1e-05, 'epoch': 0.1}"
+CANCELLED = "slurmstepd: error: *** STEP 123.0 ON gpu-1 CANCELLED AT 2025-01-07T05:36:24 ***"
+LOST = "[rank8]: socketProgress: Connection closed by remote peer node-1<44101>"
+ADDED = "INFO:torch.distributed.distributed_c10d:Added key: store_based_barrier_key:1 to store for rank: 0"
+
+
+def test_a_step_that_slurm_cancels_after_a_task_lost_its_peer_was_not_cancelled_by_a_person() -> None:
+    assert (
+        cause_of_lines([LOST, "srun: error: gpu-2: task 1: Exited with exit code 1", CANCELLED]) == "remote_peer_died"
+    )
+    assert cause_of_lines([STEP, CANCELLED]) == "scheduler_cancelled"
+
+
+def test_a_crash_before_the_cancellation_is_the_cause() -> None:
+    assert cause_of_lines(["srun: error: gpu-2: task 1: Segmentation fault", CANCELLED]) == "segfault_worker"
+
+
+def test_a_launcher_that_was_told_to_stop_is_the_cause_only_where_nothing_failed_before() -> None:
+    stop = "Received 15 death signal, shutting down workers"
+    assert cause_of_lines([STEP, stop, "Signal 15 (SIGTERM) received by PID 7"]) == "scheduler_cancelled"
+    assert cause_of_lines(["torch.OutOfMemoryError: CUDA out of memory.", stop]) == "cuda_oom_masked"
+
+
+def test_joining_the_store_is_no_sign_of_a_wait_in_vain() -> None:
+    assert cause_of_lines([ADDED, STEP]) == "healthy"
+    waiting = "Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1"
+    assert cause_of_lines([ADDED, *[waiting] * 4]) == "store_wait_timeout"
+    assert cause_of_lines([ADDED, *[waiting] * 4, STEP]) == "healthy"
+    assert cause_of_lines([ADDED, watchdog(1, seq=122), STEP]) == "watchdog_timeout_straggler"
+
+
+def test_p2p_that_is_not_possible_is_the_cause_only_where_nothing_ever_moved() -> None:
+    refused = "node-1:4411:4420 [0] NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)"
+    assert cause_of_lines([refused, STEP, STEP]) == "healthy"
+    assert (
+        cause_of_lines([refused, STEP, watchdog(0, seq=900), status(0, 900, 901, 899)]) == "watchdog_timeout_straggler"
+    )
+    assert cause_of_lines([refused]) == "p2p_broken"
+
+
+def test_what_ddp_compares_after_a_collective_that_never_ended_is_an_echo() -> None:
+    zero = "DDP expects same model across all ranks, but Rank 0 has 51 params, while rank 1 has inconsistent 0 params."
+    assert cause_of_lines([watchdog(0, seq=9), f"[rank0]: RuntimeError: {zero}"]) == "watchdog_timeout_straggler"
+
+
+def test_a_crash_in_native_code_after_success_is_noise_of_the_end() -> None:
+    crash = "torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 0 (pid: 23)"
+    assert cause_of_lines(["Training completed successfully", crash]) == "teardown_after_success"
+    assert cause_of_lines([STEP, crash]) == "segfault_worker"
+
+
+@pytest.mark.parametrize(
+    "saving",
+    [
+        "  successfully saved checkpoint at iteration     500 to /ckpt",
+        "accelerate.accelerator - Saving current state to /out/checkpoint-500",
+        "fairseq.checkpoint_utils | Preparing to save checkpoint for epoch 1 @ 500 updates",
+        "[torch_checkpoint_engine.py:33:commit] [Torch] Checkpoint global_step5000 is ready now!",
+    ],
+)
+def test_a_wait_that_began_at_a_save_is_a_save_timeout(saving: str) -> None:
+    assert cause_of_lines([STEP, saving, watchdog(1, seq=1202, numel=1)]) == "checkpoint_save_timeout"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "Initializing distributed: GLOBAL_RANK: 1, MEMBER: 2/2",
+        "[2025-01-30 18:11:27 TP1] Init torch distributed begin.",
+        "INFO 12-12 22:21:31 pynccl.py:69] vLLM is using nccl==2.21.5",
+        "#  Rank  3 Group  0 Pid 4711 on node-1 device  3 [0000:5a:00] NVIDIA H800",
+    ],
+)
+def test_a_log_that_ends_in_a_step_of_seconds_hangs(last: str) -> None:
+    assert cause_of_lines(["starting", last]) == "hang_no_error"
+    assert cause_of_lines(["starting", last, "step 1", STEP]) == "healthy"
+
+
+def test_refused_arguments_are_the_programs_own() -> None:
+    lines = ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --local-rank=0", "failed (exitcode: 2)"]
+    assert cause_of_lines(lines) == "not_nccl"
+
+
+def test_an_index_that_rank_0_builds_while_the_store_gives_up_is_preparation_of_data() -> None:
+    lines = [
+        "> WARNING: could not find index map file /data/x.npy, building the indices on rank 0 ...",
+        "RuntimeError: Socket Timeout",
+    ]
+    assert cause_of_lines(lines) == "data_preprocessing_on_rank0_timeout"
