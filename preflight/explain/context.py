@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from preflight.model.nccl_lines import STEP_WORDS, Step
+
 FRAME = "context.frame"
 SUCCESS = "context.success"
 PROGRESS = "context.progress"
@@ -32,13 +34,10 @@ PATTERNS: dict[str, str] = {
     WORLD: r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|--nproc[-_]per[-_]node[= ]\d{1,4}",
     TIMEOUT_OPTION: r"ddp_timeout['\"]?[=: ]{1,3}\d{1,12}|distributed-timeout-minutes[= ]\d{1,8}",
     VISIBLE: r"CUDA_VISIBLE_DEVICES: ?\[|CUDA_VISIBLE_DEVICES ?= ?['\"]?\d",
-    NCCL_STEP: (
-        r"Init START|Init COMPLETE|Bootstrap ?: Using|Connected all (?:rings|trees)|Using network |"
-        r"NET/(?:IB|Socket) ?: Using \[|NVLS multicast support|Channel \d{1,3}/\d{1,3} :|Setting affinity for GPU|"
-        r"via (?:P2P|SHM|NET|direct)[/ ]|Destroy COMPLETE"
-    ),
+    NCCL_STEP: "|".join(words for step, words in STEP_WORDS.items() if step is not Step.COLLECTIVE)
+    + "|Destroy COMPLETE",
     PROGRESS: r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
-    COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
+    COLLECTIVE: STEP_WORDS[Step.COLLECTIVE],
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     BARRIER_FRAME: r"(?:, in |#\d{1,3} )barrier\b",
     TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
