@@ -182,6 +182,7 @@ def trial_spec(run_dir: str, count: int) -> RunSpec:
         world_size=RANKS,
         backend="gloo",
         backend_module="",
+        dialect="gloo",
         gpu_uuids=(),
         gpu_bdfs=(),
         inherited=(),

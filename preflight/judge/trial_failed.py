@@ -41,14 +41,15 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, and how each rank that was not merely told to stop ended."""
+    """Return the outcome, the line that proves its cause, and how each rank that was not merely told to stop ended."""
     source = f"trial {trial.candidate}"
     ends = [end for end in trial.ranks if end.ended not in WAITING_OR_FINE]
     shown = tuple(
         Evidence(f"rank {end.rank}", f"{end.ended} in {end.stage}: {first_line(end.detail) or 'no message'}", source)
         for end in ends[:MOST_RANKS_SHOWN]
     )
-    return (Evidence("outcome", trial.outcome.value, source), *shown)
+    proved = (Evidence(f"cause {each.cause}", each.proof, each.source) for each in trial.causes)
+    return (Evidence("outcome", trial.outcome.value, source), *proved, *shown)
 
 
 def _blame(case: Case, default: TrialResult) -> Blame:

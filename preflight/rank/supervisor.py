@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.errors import HarnessError
@@ -24,6 +24,7 @@ from preflight.model.trial import Candidate
 from preflight.plan.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
+from preflight.rank.transport import last_words
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.25  # a child that another rank's death is about to end may still say so itself
@@ -173,4 +174,8 @@ def _let_end(running: list[children.Child]) -> None:
 
 def _outcome(child: children.Child) -> dict[str, Any]:
     assert child.end is not None  # kill() ends every child
-    return {"end": encode(child.end), "events": child.events, "started_by": child.started_by}
+    end = child.end
+    if not child.is_done:
+        path, log = last_words(dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", ""), child.pid)
+        end = replace(end, log_file=os.path.join("nccl", os.path.basename(path)) if path else "", log=log)
+    return {"end": encode(end), "events": child.events, "started_by": child.started_by}

@@ -71,7 +71,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="the preparation, run alone, takes longer than the timeout",
-    confirm_with="time the preparation alone; preflight check clears the machine",
+    confirm_with="time the preparation alone, then: preflight timeout --params N --preprocess TIME",
     outranks=frozenset(
         {
             "device_mapping_unknown",
