@@ -24,6 +24,7 @@ TRACEBACK = "context.traceback"
 BARRIER_FRAME = "context.barrier_frame"
 TASK_EXIT = "context.task_exit"
 PAST_STORE = "context.past_store"
+DIED = "context.died"
 
 PATTERNS: dict[str, str] = {
     SUCCESS: (
@@ -41,6 +42,9 @@ PATTERNS: dict[str, str] = {
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     BARRIER_FRAME: r"(?:, in |#\d{1,3} )barrier\b",
     TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
+    # Short, so that no sign begins within them: at every place of a line only one pattern counts.
+    DIED: r"ChildFailedError|local_rank: \d{1,6} \(pid|exits with\b|returned non-zero|"
+    r"Primary job +terminated|noticed that process|Sending process \d{1,9} closing",
     PAST_STORE: r"Completed store-based barrier",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",

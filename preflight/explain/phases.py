@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -76,6 +77,7 @@ LAST = compile_last(word for words in WORDS.values() for word in words)
 KINDS = tuple((phase, re.compile("|".join(words))) for phase, words in WORDS.items())
 FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d{1,9})/\1 \[")
 BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
+STEP = re.compile(r"\{'loss': .{1,200}|\biteration +\d{1,9}/|\d{1,9}/\d{1,9}(?= \[)")
 LINE_LIMIT = 600
 LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
 LOOK_BACK_BYTES = 8 << 20
@@ -88,6 +90,11 @@ class PhaseSeen:
     phase: Phase
     text: str
     line: int
+
+
+def steps_of(lines: Iterable[str]) -> frozenset[str]:
+    """Return the different training steps that lines tell of: a bar that is drawn again is the same step."""
+    return frozenset(found[0] for line in lines if (found := STEP.search(line)))
 
 
 def bar_elapsed_s(text: str) -> float | None:

@@ -95,3 +95,45 @@ def test_an_index_that_rank_0_builds_while_the_store_gives_up_is_preparation_of_
         "RuntimeError: Socket Timeout",
     ]
     assert cause_of_lines(lines) == "data_preprocessing_on_rank0_timeout"
+
+
+STEPS = [f"{{'loss': 0.{i}, 'epoch': 0.{i}}}" for i in range(2, 7)]
+CAUGHT = [
+    "Exception in thread Thread-5:",
+    "Traceback (most recent call last):",
+    '  File "/opt/env/upload.py", line 3, in f',
+    "ValueError: cannot upload",
+]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ["ProtocolError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"],
+        ["CUDA out of memory. Reducing batch size to 4 and retrying"],
+        CAUGHT,
+    ],
+    ids=["echo", "memory", "exception"],
+)
+def test_what_training_went_on_after_was_survived(failure: list[str]) -> None:
+    assert cause_of_lines([STEP, *failure, *STEPS]) == "healthy"
+    assert cause_of_lines([STEP, *failure]) != "healthy"
+
+
+def test_what_a_dying_process_had_still_to_print_is_no_sign_that_it_went_on() -> None:
+    died = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of binary"
+    bars = [f" 2%| | 24/1752 [01:0{i}<1:22:56, 2.88s/it]" for i in range(6)]
+    assert cause_of_lines([STEP, *CAUGHT, *STEPS, died]) == "not_nccl"
+    assert cause_of_lines(["RuntimeError: CUDA out of memory.", *bars]) == "cuda_oom_masked"
+
+
+def test_a_killed_process_stays_the_cause_whatever_others_print() -> None:
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0."
+    assert cause_of_lines([STEP, killed, *STEPS]) == "host_oom_killed"
+
+
+def test_refused_connections_that_somebody_got_through_were_a_start() -> None:
+    refused = "node-1:11:12 [0] NCCL INFO Call to connect returned Connection refused, retrying"
+    complete = "node-1:11:12 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1a000 - Init COMPLETE"
+    assert cause_of_lines([refused, complete]) == "healthy"
+    assert cause_of_lines([complete, refused]) == "wrong_socket_interface"

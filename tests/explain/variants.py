@@ -38,6 +38,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "wrong_socket_interface": (
         "node-1:4411:4420 [0] include/socket.h:344 WARN Socket creation failed : Address family not supported by protocol",
         PREFIX + "misc/socket.cc:321 NCCL WARN ncclSocketListen: Call to bind failed: Cannot assign requested address",
+        PREFIX
+        + "socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::1%ib1<17943> failed : Software caused connection abort",
     ),
     "ib_broken": (
         "mlx5: node-1: got completion with error:",
@@ -77,6 +79,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "RuntimeError: CUDA error: invalid device function",
         "RuntimeError: Detected that PyTorch and torchvision were compiled with different CUDA major versions.",
         "The detected CUDA version (11.8) mismatches the version that was used to compile PyTorch (12.1).",
+        "ImportError: libcudnn.so.8: cannot open shared object file: No such file or directory",
+        "OSError: libnccl.so.2: cannot open shared object file: No such file or directory",
         "ImportError: /opt/env/ext_cuda.so: undefined symbol: _ZN3c104impl3cow11cow_deleterEPv",
     ),
     "remote_peer_died": (
@@ -111,4 +115,10 @@ HARMLESS = (
     "Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=4, worker_count=3)",
     "WARNING custom_all_reduce.py:143] Custom allreduce is disabled because your platform lacks GPU P2P capability or P2P test failed.",
     PREFIX + "NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)",
+    PREFIX + "NCCL INFO Failed to initialize NET plugin IB",
+    PREFIX + "NCCL WARN NET/IB : mlx5_0:1 Got async event : GID table change",
+    "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or directory",
+    "W bfc_allocator.cc:242] Allocator (GPU_0_bfc) ran out of memory trying to allocate 0B. The caller indicates that this is not a failure",
+    "Read -1, expected 8192, errno = 1",
+    "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node-1]:29500 (errno: 113 - No route to host).",
 )

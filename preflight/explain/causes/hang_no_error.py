@@ -21,6 +21,7 @@ ANNOUNCED: tuple[tuple[re.Pattern[str], str, Step], ...] = (
     (re.compile(r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK"), TOGETHER, Step.BOOTSTRAP),
     (re.compile(r"Init torch distributed begin|> initializing torch distributed"), TOGETHER, Step.BOOTSTRAP),
     (re.compile(r"\bInitializing TorchBackend in DeepSpeed|distributed init \(rank \d"), TOGETHER, Step.BOOTSTRAP),
+    (re.compile(r"^[^#\n]{0,40}# {1,16}\(B\) {1,16}\(elements\)"), FIRST, Step.COMPLETE),
     (re.compile(r"vLLM is using nccl=="), FIRST, Step.COMPLETE),
     (re.compile(r"^[^#\n]{0,40}# {1,4}Rank +\d{1,5} (?:Group|Pid) .{0,120}device +\d"), FIRST, Step.COMPLETE),
 )

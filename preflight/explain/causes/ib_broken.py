@@ -101,7 +101,7 @@ CAUSE = Cause(
         Sign(
             "ib.async",
             r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
-            r"device fatal|local |GID)|"
+            r"device fatal|local )|"
             r"Got async event[^\n]{0,40}(?:error|fatal|catastrophic)",
             Authority.TRANSPORT,
             "the InfiniBand port reports an error",

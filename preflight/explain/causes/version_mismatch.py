@@ -50,8 +50,9 @@ CAUSE = Cause(
         ),
         Sign(
             "version.lib",
-            r"libnccl\.so\.\d[^\n]{0,40}(?:cannot open|not found)|libcud(?:a|art|"
-            r"nn)\S{0,20}: cannot open shared object",
+            r"(?:[A-Za-z]Error|libraries): lib(?:nccl|cud\w{0,8}|cublas\w{0,4}|"
+            r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|"
+            r"libnccl\.so\.\d{1,3} => not found",
             Authority.SETUP,
             "a library that the program needs is not there",
         ),

@@ -61,6 +61,9 @@ def _by_retries(seen: Seen) -> Claim | None:
     retries = seen.of("interface.retried")
     if not retries or seen.successes() or seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
         return None
+    later = (line for source, _, line in seen.starts.last_line.values() if source == retries[-1].source)
+    if max(later, default=0) > retries[-1].line:
+        return None  # somebody got through
     because = "the log ends in refused connections"
     return Claim(Authority.SILENCE, retries, Confidence.LOW, because, said(UNREACHED, retries))
 
@@ -100,7 +103,8 @@ CAUSE = Cause(
             "interface.connect",
             r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
             r"unreachable|assign)|"
-            r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|route|timed out|unreachable|assign|failed with error)|"
+            r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|"
+            r"assign|failed with error)|"
             r"[Cc]all to connect (?:timeout|failed)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
             Authority.TRANSPORT,
             "a connection to another rank's address could not be made",
