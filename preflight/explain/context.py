@@ -24,6 +24,7 @@ TRACEBACK = "context.traceback"
 BARRIER_FRAME = "context.barrier_frame"
 TASK_EXIT = "context.task_exit"
 PAST_STORE = "context.past_store"
+SYSTEM_ERROR = "context.system_error"
 DIED = "context.died"
 
 PATTERNS: dict[str, str] = {
@@ -45,6 +46,7 @@ PATTERNS: dict[str, str] = {
     # Short, so that no sign begins within them: at every place of a line only one pattern counts.
     DIED: r"ChildFailedError|local_rank: \d{1,6} \(pid|exits with\b|returned non-zero|"
     r"Primary job +terminated|noticed that process|Sending process \d{1,9} closing",
+    SYSTEM_ERROR: r"unhandled system error",
     PAST_STORE: r"Completed store-based barrier",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",

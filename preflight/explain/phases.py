@@ -75,7 +75,7 @@ WORDS: dict[Phase, tuple[str, ...]] = {
 }
 LAST = compile_last(word for words in WORDS.values() for word in words)
 KINDS = tuple((phase, re.compile("|".join(words))) for phase, words in WORDS.items())
-FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d{1,9})/\1 \[")
+FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d[\d.]{0,11}[kKMGT]?)/\1 \[")
 BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
 STEP = re.compile(r"\{'loss': .{1,200}|\biteration +\d{1,9}/|\d{1,9}/\d{1,9}(?= \[)")
 LINE_LIMIT = 600
@@ -106,6 +106,11 @@ def bar_elapsed_s(text: str) -> float | None:
     for part in matches[-1].split(":"):
         seconds = seconds * 60 + int(part)
     return seconds
+
+
+def is_full_bar(text: str) -> bool:
+    """Tell whether a line shows a progress bar at its end."""
+    return FULL_BAR.search(text) is not None
 
 
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseSeen | None:

@@ -137,3 +137,20 @@ def test_refused_connections_that_somebody_got_through_were_a_start() -> None:
     complete = "node-1:11:12 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1a000 - Init COMPLETE"
     assert cause_of_lines([refused, complete]) == "healthy"
     assert cause_of_lines([complete, refused]) == "wrong_socket_interface"
+
+
+def test_preparation_that_was_done_long_before_anybody_gave_up_is_not_what_they_waited_for() -> None:
+    quick = "Running tokenizer on dataset: 100%|####| 1000/1000 [00:03<00:00, 300.1 examples/s]"
+    slow = quick.replace("00:03", "35:03")
+    late = watchdog(1, seq=5, numel=1, timeout_ms=1_800_000)
+    assert cause_of_lines([quick, late]) == "watchdog_timeout_straggler"
+    assert cause_of_lines([slow, late]) == "data_preprocessing_on_rank0_timeout"
+    download = "100%|####| 97.8M/97.8M [00:03<00:00, 30.1MB/s]"
+    assert cause_of_lines([download, "RuntimeError: Socket Timeout"]) == "store_wait_timeout"
+
+
+def test_refused_connections_before_nccl_gave_up_are_the_cause_however_long_the_traceback() -> None:
+    refused = "node-1:11:12 [0] NCCL INFO Call to connect returned Connection refused, retrying"
+    traceback = ["Traceback (most recent call last):", *['  File "train.py", line 1, in main'] * 30]
+    error = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.7.8"
+    assert cause_of_lines([refused, refused, *traceback, error]) == "wrong_socket_interface"

@@ -59,7 +59,10 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
 def _by_retries(seen: Seen) -> Claim | None:
     """Retries are usual while ranks start; they are the cause where the log ends in them."""
     retries = seen.of("interface.retried")
-    if not retries or seen.successes() or seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
+    if not retries or seen.successes():
+        return None
+    given_up = any(event.order > retries[-1].order for event in seen.of("context.system_error"))
+    if not given_up and seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
         return None
     later = (line for source, _, line in seen.starts.last_line.values() if source == retries[-1].source)
     if max(later, default=0) > retries[-1].line:
