@@ -27,6 +27,11 @@ PAST_STORE = "context.past_store"
 SYSTEM_ERROR = "context.system_error"
 DIED = "context.died"
 
+# Names that do not end as exceptions do.
+OTHER_EXCEPTIONS = (
+    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound"
+)
+
 PATTERNS: dict[str, str] = {
     SUCCESS: (
         r"\"status\": \"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
@@ -51,7 +56,7 @@ PATTERNS: dict[str, str] = {
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
     TRACEBACK: r"Traceback \(most recent call last\)",
-    EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
+    EXCEPTION: rf"(?:[A-Za-z](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
     ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|"
     r"exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
     FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
@@ -94,8 +99,8 @@ ECHO_TEXT = re.compile(
     r"Rank \d+ successfully reached"
 )
 EXCEPTION_LINE = re.compile(
-    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|"
-    r"Interrupt))(?:: (.{0,600})|\s*$)"
+    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
+    rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))(?:: (.{{0,600}})|\s*$)"
 )
 
 

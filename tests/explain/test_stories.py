@@ -154,3 +154,20 @@ def test_refused_connections_before_nccl_gave_up_are_the_cause_however_long_the_
     traceback = ["Traceback (most recent call last):", *['  File "train.py", line 1, in main'] * 30]
     error = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.7.8"
     assert cause_of_lines([refused, refused, *traceback, error]) == "wrong_socket_interface"
+
+
+def test_a_collective_that_was_aborted_for_an_error_did_not_time_out() -> None:
+    work = "WorkNCCL(SeqNum=335, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+    aborted = (
+        f"[rank11]:[E1010 ProcessGroupNCCL.cpp:552] [Rank 11] Collective {work} raised the following async exception"
+    )
+    assert cause_of_lines([f"{aborted}: NCCL error: remote process exited", LOST]) == "remote_peer_died"
+    assert cause_of_lines([f"{aborted}: CUDA error: an illegal memory access"]) == "cuda_illegal_address"
+
+
+@pytest.mark.parametrize(
+    "last", ["torch._dynamo.exc.Unsupported: call_function", "StopIteration", "huggingface_hub.errors.EntryNotFound: x"]
+)
+def test_an_exception_need_not_be_called_error(last: str) -> None:
+    raised = ["[rank3]: Traceback (most recent call last):", '[rank3]:   File "train.py", line 10, in <module>']
+    assert cause_of_lines([*raised, f"[rank3]: {last}", watchdog(0, seq=122)]) == "not_nccl"

@@ -27,7 +27,7 @@ CAUSE = Cause(
             "illegal.other",
             r"misaligned address|unspecified launch failure|cudaErrorLaunchFailure|invalid program counter|"
             r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned|the launch timed out and was terminated|"
-            r"hardware stack error|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED",
+            r"hardware stack error|(?:CUBLAS|CUDNN)_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR|INTERNAL_ERROR)",
             Authority.OWN_ERROR,
             "a GPU kernel failed",
         ),
