@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from preflight.model.nccl_lines import STEP_WORDS, Step
+
 FRAME = "context.frame"
 SUCCESS = "context.success"
 PROGRESS = "context.progress"
@@ -21,6 +23,14 @@ ABORTED = "context.aborted"
 TRACEBACK = "context.traceback"
 BARRIER_FRAME = "context.barrier_frame"
 TASK_EXIT = "context.task_exit"
+PAST_STORE = "context.past_store"
+SYSTEM_ERROR = "context.system_error"
+DIED = "context.died"
+
+# Names that do not end as exceptions do.
+OTHER_EXCEPTIONS = (
+    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound"
+)
 
 PATTERNS: dict[str, str] = {
     SUCCESS: (
@@ -31,20 +41,22 @@ PATTERNS: dict[str, str] = {
     WORLD: r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|--nproc[-_]per[-_]node[= ]\d{1,4}",
     TIMEOUT_OPTION: r"ddp_timeout['\"]?[=: ]{1,3}\d{1,12}|distributed-timeout-minutes[= ]\d{1,8}",
     VISIBLE: r"CUDA_VISIBLE_DEVICES: ?\[|CUDA_VISIBLE_DEVICES ?= ?['\"]?\d",
-    NCCL_STEP: (
-        r"Init START|Init COMPLETE|Bootstrap ?: Using|Connected all (?:rings|trees)|Using network |"
-        r"NET/(?:IB|Socket) ?: Using \[|NVLS multicast support|Channel \d{1,3}/\d{1,3} :|Setting affinity for GPU|"
-        r"via (?:P2P|SHM|NET|direct)[/ ]|Destroy COMPLETE"
-    ),
+    NCCL_STEP: "|".join(words for step, words in STEP_WORDS.items() if step is not Step.COLLECTIVE)
+    + "|Destroy COMPLETE",
     PROGRESS: r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
-    COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
+    COLLECTIVE: STEP_WORDS[Step.COLLECTIVE],
     SAVE_FRAME: r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     BARRIER_FRAME: r"(?:, in |#\d{1,3} )barrier\b",
     TASK_EXIT: r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
+    # Short, so that no sign begins within them: at every place of a line only one pattern counts.
+    DIED: r"ChildFailedError|local_rank: \d{1,6} \(pid|exits with\b|returned non-zero|"
+    r"Primary job +terminated|noticed that process|Sending process \d{1,9} closing",
+    SYSTEM_ERROR: r"unhandled system error",
+    PAST_STORE: r"Completed store-based barrier",
     DATA_FRAME: r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
     TRACEBACK: r"Traceback \(most recent call last\)",
-    EXCEPTION: r"[A-Za-z](?:Error|Exception|Interrupt)(?:: |\r?$)",
+    EXCEPTION: rf"(?:[A-Za-z](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
     ABORTED: r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|"
     r"exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
     FRAMEWORK: r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
@@ -87,7 +99,8 @@ ECHO_TEXT = re.compile(
     r"Rank \d+ successfully reached"
 )
 EXCEPTION_LINE = re.compile(
-    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt))(?:: (.{0,600})|\s*$)"
+    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
+    rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))(?:: (.{{0,600}})|\s*$)"
 )
 
 

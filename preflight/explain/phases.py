@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,8 +26,8 @@ class Phase(str, Enum):
 WORDS: dict[Phase, tuple[str, ...]] = {
     Phase.SAVING: (
         r"[Ss]aving (?:[\w-]{1,20} ){0,5}(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)",
-        r"[Ss]ave (?:model|checkpoint|state) ",
-        r"Retrieving full model state dict",
+        r"[Ss]aved? (?:model|checkpoint|state) ",
+        r"Retrieving (?:full model|optimizer) state dict|state dict took \d",
         r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|"
         r"save_16bit_model|save_fsdp",
         r"full_state_dict|get_model_state_dict|FullStateDictConfig|_zero3_consolidated",
@@ -47,7 +48,8 @@ WORDS: dict[Phase, tuple[str, ...]] = {
         r"Generating \w+ split",
         r"Converting format of dataset",
         r"build_train_valid_test_data",
-        r"> building (?:train|indices|shuffle|sample|doc)",
+        r"> building (?:train|indices|shuffle|sample|doc|dataset index)",
+        r"building (?:the indices on rank|sapmles index)",
         r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)",
         r"[Pp]re-?processing (?:the |train|data[ s]|dataset|\d)",
         r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset",
@@ -73,8 +75,9 @@ WORDS: dict[Phase, tuple[str, ...]] = {
 }
 LAST = compile_last(word for words in WORDS.values() for word in words)
 KINDS = tuple((phase, re.compile("|".join(words))) for phase, words in WORDS.items())
-FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d{1,9})/\1 \[")
+FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d[\d.]{0,11}[kKMGT]?)/\1 \[")
 BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
+STEP = re.compile(r"\{'loss': .{1,200}|\biteration +\d{1,9}/|\d{1,9}/\d{1,9}(?= \[)")
 LINE_LIMIT = 600
 LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
 LOOK_BACK_BYTES = 8 << 20
@@ -89,6 +92,11 @@ class PhaseSeen:
     line: int
 
 
+def steps_of(lines: Iterable[str]) -> frozenset[str]:
+    """Return the different training steps that lines tell of: a bar that is drawn again is the same step."""
+    return frozenset(found[0] for line in lines if (found := STEP.search(line)))
+
+
 def bar_elapsed_s(text: str) -> float | None:
     """Return how long the progress bar of a line had run, in seconds; None where the line has no bar."""
     matches = BAR.findall(text)
@@ -98,6 +106,11 @@ def bar_elapsed_s(text: str) -> float | None:
     for part in matches[-1].split(":"):
         seconds = seconds * 60 + int(part)
     return seconds
+
+
+def is_full_bar(text: str) -> bool:
+    """Tell whether a line shows a progress bar at its end."""
+    return FULL_BAR.search(text) is not None
 
 
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseSeen | None:

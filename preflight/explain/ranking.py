@@ -36,6 +36,8 @@ def rank(seen: Seen, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple
     """
     claims = [Ranked(cause, claim) for cause in causes if (claim := cause.judge(seen)) is not None]
     claims = [r for r in claims if not _is_noise_of_the_end(seen, r.claim)]
+    if seen.went_on():
+        claims = [r for r in claims if r.claim.authority <= Authority.KILLED]
     first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
     claims.sort(
         key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id)

@@ -9,12 +9,13 @@ from preflight.explain.context import Raised
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.nccl_start import Starts
-from preflight.explain.phases import Phase, PhaseSeen
+from preflight.explain.phases import Phase, PhaseSeen, steps_of
 from preflight.explain.watchdog import Waits
 
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
+STEPS_AFTER = 3  # of training, after which a failure was survived
 
 
 @dataclass(slots=True)
@@ -98,6 +99,22 @@ class Seen:
                 if phase.phase in wanted:
                     return phase
         return None
+
+    def went_on(self) -> bool:
+        """Tell whether training went on after the last line that tells of a failure: whatever it was, it was survived.
+
+        Only the end of a log is looked at, and only where no launcher tells of a death: what a dying process had still
+        in its buffers can follow its last words.
+        """
+        if self.has("context.died", "context.aborted", "context.task_exit"):
+            return False
+        told = (*self.failures(), *(event for event, _ in self.exceptions))
+        if not told:
+            return False
+        last = max(told, key=lambda event: event.order)
+        tail = self.sources[last.source].tail
+        after = max((i + 1 for i, line in enumerate(tail) if last.match and last.match in line), default=0)
+        return len(steps_of(tail[after:])) >= STEPS_AFTER
 
     def timeout_ms(self) -> int:
         """Return the longest collective timeout that ended the run, in milliseconds; 0 where the log names none."""

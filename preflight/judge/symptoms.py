@@ -45,9 +45,11 @@ def seen_in(trial: TrialResult, texts: Texts) -> tuple[Seen, ...]:
         return ()
     found = []
     for end in trial.ranks:
+        lines = (*end.detail.splitlines(), *(line.text for line in end.log))
+        told = "\n".join(lines).lower()
         for words in texts:
-            if all(word in end.detail.lower() for word in words):
-                line = next((line for line in end.detail.splitlines() if words[-1] in line.lower()), end.detail)
+            if all(word in told for word in words):
+                line = next((line for line in lines if words[-1] in line.lower()), end.detail)
                 found.append(Seen(trial.candidate, end.rank, first_line(line)))
                 break
     return tuple(found)

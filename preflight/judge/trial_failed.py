@@ -42,14 +42,15 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, and how each rank that was not merely told to stop ended."""
+    """Return the outcome, the line that proves its cause, and how each rank that was not merely told to stop ended."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:
         if end.ended not in WAITING_OR_FINE:
             alike.setdefault(_how_it_ended(end), []).append(end)
     shown = tuple(Evidence(ranks_text(end.rank for end in ends), told, source) for told, ends in alike.items())
-    return (Evidence("outcome", trial.outcome.value, source), *shown[:MOST_ENDINGS_SHOWN])
+    proved = (Evidence(f"cause {each.cause}", each.proof, each.source) for each in trial.causes)
+    return (Evidence("outcome", trial.outcome.value, source), *proved, *shown[:MOST_ENDINGS_SHOWN])
 
 
 def _how_it_ended(end: RankEnd) -> str:

@@ -38,7 +38,8 @@ def encode(record: object) -> dict[str, Any]:
 def decode(kind: type[T], value: object) -> T:
     """Return the record of type `kind` that a JSON object describes; MalformedInput names the first wrong path.
 
-    Keys that the record does not know are ignored, so that a newer report still loads.
+    Keys that the record does not know are ignored, so that a newer report still loads; a key whose field has a default
+    may be missing, so that an older one does.
     """
     reasons = _gap_reasons(value)
     return typing.cast(T, _decode(kind, value, "", reasons))
@@ -162,10 +163,17 @@ def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]
         raise _wrong(path, "an object", value)
     if kind is NodeFacts:
         reasons = {_join(path, fact): reason for fact, reason in _gap_reasons(value).items()}
-    missing = [json for _, json, _ in _fields(kind) if json not in value]
+    there = [field for field in _fields(kind) if field[1] in value]
+    missing = [json for name, json, _ in _fields(kind) if json not in value and name not in _optional(kind)]
     if missing:
         raise MalformedInput(f"{path or 'the document'}: the key {missing[0]!r} is missing")
-    return kind(**{name: _decode(hint, value[json], _join(path, json), reasons) for name, json, hint in _fields(kind)})
+    return kind(**{name: _decode(hint, value[json], _join(path, json), reasons) for name, json, hint in there})
+
+
+@functools.cache
+def _optional(kind: type) -> frozenset[str]:
+    """Return the fields that an older document may lack, since they have a default."""
+    return frozenset(f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING)
 
 
 def _decode_scalar(kind: Any, value: object, path: str) -> object:

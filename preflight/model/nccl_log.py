@@ -5,32 +5,13 @@ The one reader of these lines: trials read the transport that was really used wi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 
-VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}(?:\.\d{1,4})?)(?:\+cuda([\d.]{1,8}))?")
-BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[0\])?([^\s:]{1,32}):([^\s<]{1,64})")
-NETWORK = re.compile(r"Using network (\S[\w /.+-]{0,40}?)\s*$")
-SOCKETS = re.compile(r"NET/Socket ?: Using (?=\[)(.{1,2000})")
-INTERFACE = re.compile(r"\[\d{1,3}\]([^\s:\[\]]{1,32}):")
-CARDS = re.compile(r"NET/IB ?: Using (?=\[)(.{1,4000})")
-CARD = re.compile(r"\[\d{1,3}\]([\w+-]{1,64}):(\d{1,3})/(IB|RoCE|SHARP|\w{1,12})")
-OUT_OF_BAND = re.compile(r"OOB ([^\s:]{1,32}):")
-# 2.4: `Ring 00 : 0[1] -> 1[3] via P2P/IPC`; later `Channel 00/0 : 0[1b000] -> 1[1c000] [send] via NET/IB/0/GDRDMA`
-PATH = re.compile(
-    r"(?:Channel|Ring|"
-    r"Tree) \d{1,4}(?:/\d{1,4})? ?: (\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}"
-    r"\])?"
-    r"(?: \[(send|receive)\])? via ([A-Za-z][\w /()\[\].-]{1,80})"
-)
-NVLS = re.compile(r"NVLS multicast support is (not )?available")
-NVLS_TREE = re.compile(r"Connected NVLS tree")
-NO_IB = re.compile(r"NET/IB ?: No device found")
-P2P_OFF = re.compile(r"P2P is disabled between (?:NVLINK )?connected GPUs (\d{1,4}) and (\d{1,4})")
-ALGORITHM = re.compile(r"(?:([A-Z][A-Za-z]{3,20}): )?(\d{1,20}) Bytes -> Algo ([A-Z0-9_]{1,20}) proto ([A-Z0-9]{1,10})")
-READY = re.compile(r"n[Rr]anks (\d{1,7}).{0,200}Init COMPLETE")
+from preflight.model import nccl_lines as lines_of
+
 NUMBERED_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 NUMBERED_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 LIMIT = 65536  # entries of one kind; an INFO log of a thousand ranks has fewer
@@ -54,6 +35,41 @@ class PairPath:
     transport: Transport
     detail: str
     gpu_direct: bool
+
+
+class Way(str, Enum):
+    """What carries the data of two ranks, the least capable first."""
+
+    SOCKET = "NET/Socket"
+    NET = "NET"  # a plug-in's network, such as AWS Libfabric
+    IB = "NET/IB"
+    IB_GDR = "NET/IB/GDRDMA"
+    COLLNET = "COLLNET"
+    SHM = "SHM"
+    P2P = "P2P"
+
+
+@dataclass(frozen=True, slots=True)
+class PairWay:
+    """What carries the data of an unordered pair; the least capable way where channels or directions differ."""
+
+    ranks: tuple[int, int]
+    way: Way
+    is_mixed: bool
+    details: tuple[str, ...]  # as NCCL prints them, sorted
+
+
+@dataclass(frozen=True, slots=True)
+class PairTransports:
+    """What carried the data between all ranks of a communicator, as far as its log tells."""
+
+    pairs: tuple[PairWay, ...]  # by rank
+    has_nvls_tree: bool  # large all-reduces may go through the NVSwitch, whatever the pairs say
+    algorithms: tuple[str, ...]  # "AllReduce RING", sorted; empty unless SUBSYS has TUNING
+
+    def ways(self) -> frozenset[Way]:
+        """Return every way that any pair takes."""
+        return frozenset(pair.way for pair in self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +103,7 @@ class NcclLog:
     out_of_band: tuple[str, ...] = ()
     has_no_ib: bool = False
     paths: tuple[PairPath, ...] = ()
+    collnet: tuple[tuple[int, str], ...] = ()  # ranks that hand their data to a switch, and how
     nvls: tuple[bool, ...] = ()  # what the processes said: available, not available, or both
     has_nvls_tree: bool = False
     p2p_disabled: tuple[tuple[int, int], ...] = ()
@@ -98,7 +115,9 @@ class NcclLog:
         """Return what two trials must differ in before a setting can be said to have changed the transport."""
         pairs = sorted({(p.source_rank, p.target_rank, p.transport.value, p.gpu_direct) for p in self.paths})
         algorithms = sorted({(a.collective, a.algorithm) for a in self.algorithms})
-        return (tuple(pairs), self.networks, self.socket_interfaces, self.cards, tuple(algorithms), self.has_nvls_tree)
+        switched = sorted({rank for rank, _ in self.collnet})
+        rest = (self.networks, self.socket_interfaces, self.cards, tuple(algorithms), self.has_nvls_tree)
+        return (tuple(pairs), tuple(switched), *rest)
 
 
 @dataclass(slots=True)
@@ -110,6 +129,7 @@ class _Builder:
     cards: dict[Card, None] = field(default_factory=dict)
     out_of_band: dict[str, None] = field(default_factory=dict)
     paths: dict[PairPath, None] = field(default_factory=dict)
+    collnet: dict[tuple[int, str], None] = field(default_factory=dict)
     nvls: dict[bool, None] = field(default_factory=dict)
     p2p_disabled: dict[tuple[int, int], None] = field(default_factory=dict)
     algorithms: dict[Algorithm, None] = field(default_factory=dict)
@@ -127,8 +147,8 @@ def read_nccl_log(lines: Iterable[str]) -> NcclLog:
         _read_paths(found, line)
     return NcclLog(
         tuple(found.versions), tuple(found.bootstrap), tuple(found.networks), tuple(found.sockets), tuple(found.cards),
-        tuple(found.out_of_band), found.has_no_ib, tuple(found.paths), tuple(found.nvls), found.has_nvls_tree,
-        tuple(found.p2p_disabled), tuple(found.algorithms), found.ready, found.world_size,
+        tuple(found.out_of_band), found.has_no_ib, tuple(found.paths), tuple(found.collnet), tuple(found.nvls),
+        found.has_nvls_tree, tuple(found.p2p_disabled), tuple(found.algorithms), found.ready, found.world_size,
     )  # fmt: skip
 
 
@@ -138,43 +158,84 @@ def transport_summary(log: NcclLog) -> tuple[str, ...]:
     `0>1 via P2P/CUMEM` for each pair, `network IB`, `netif eth0`, `hca mlx5_0:1`, and `NVLS` where its tree was made.
     """
     found = {f"{path.source_rank}>{path.target_rank} via {path.detail}" for path in log.paths}
+    found |= {f"{rank} via {detail}" for rank, detail in log.collnet}
     found |= {f"network {name}" for name in log.networks}
     found |= {f"netif {name}" for name in (*log.bootstrap, *log.socket_interfaces)}
     found |= {f"hca {card.name}:{card.port}" for card in log.cards}
     return tuple(sorted(found | ({"NVLS"} if log.has_nvls_tree else set())))
 
 
+def pair_transports(log: NcclLog) -> PairTransports:
+    """Return what carries the data of every pair that the log names.
+
+    The log must be of one communicator: others number their ranks from 0 again. NCCL connects rings and trees, so most
+    pairs of a large job have no path of their own. "P2P" says neither NVLink nor PCIe.
+    """
+    found: dict[tuple[int, int], dict[Way, set[str]]] = {}
+    for path in log.paths:
+        ranks = (min(path.source_rank, path.target_rank), max(path.source_rank, path.target_rank))
+        found.setdefault(ranks, {}).setdefault(_way(path.detail), set()).add(path.detail)
+    switched = sorted({rank for rank, _ in log.collnet})
+    for ranks in pairwise(switched):  # ranks that share a switch, each with the next
+        if ranks not in found:
+            found[ranks] = {Way.COLLNET: {detail for rank, detail in log.collnet if rank in ranks}}
+    order = list(Way)
+    pairs = (
+        PairWay(ranks, min(ways, key=order.index), len(ways) > 1, tuple(sorted(set().union(*ways.values()))))
+        for ranks, ways in sorted(found.items())
+    )
+    algorithms = sorted({f"{a.collective} {a.algorithm}".strip() for a in log.algorithms})
+    return PairTransports(tuple(pairs), log.has_nvls_tree, tuple(algorithms))
+
+
+def _way(detail: str) -> Way:
+    match _transport(detail):
+        case Transport.P2P:
+            return Way.P2P
+        case Transport.SHM:
+            return Way.SHM
+        case Transport.COLLNET:
+            return Way.COLLNET
+        case Transport.NET:
+            if detail.startswith("NET/Socket"):
+                return Way.SOCKET
+            # IBext, IBext_v8: NVIDIA's own plug-in for the same cards.
+            is_ib = detail.startswith("NET/IB")
+            return (Way.IB_GDR if "GDRDMA" in detail else Way.IB) if is_ib else Way.NET
+
+
 def _read_start(found: _Builder, line: str) -> None:
-    if match := VERSION.search(line):
+    if match := lines_of.VERSION.search(line):
         _add(found.versions, match[1] + (f"+cuda{match[2]}" if match[2] else ""))
-    if match := BOOTSTRAP.search(line):
+    if match := lines_of.BOOTSTRAP.search(line):
         _add(found.bootstrap, match[1])
-    if match := NETWORK.search(line):
+    if match := lines_of.NETWORK.search(line):
         _add(found.networks, match[1])
-    if match := SOCKETS.search(line):
-        for name in INTERFACE.findall(match[1]):
+    if match := lines_of.SOCKETS.search(line):
+        for name in lines_of.INTERFACE.findall(match[1]):
             _add(found.sockets, name)
-    if match := CARDS.search(line):
-        for name, port, layer in CARD.findall(match[1]):
+    if match := lines_of.CARDS.search(line):
+        for name, port, layer in lines_of.CARD.findall(match[1]):
             _add(found.cards, Card(name, int(port), layer))
-        if out := OUT_OF_BAND.search(match[1]):
+        if out := lines_of.OUT_OF_BAND.search(match[1]):
             _add(found.out_of_band, out[1])
-    found.has_no_ib |= NO_IB.search(line) is not None
-    if match := READY.search(line):
+    found.has_no_ib |= lines_of.NO_IB.search(line) is not None
+    if match := lines_of.READY.search(line):
         found.ready += 1
         found.world_size = max(found.world_size, int(match[1]))
 
 
 def _read_paths(found: _Builder, line: str) -> None:
-    if match := PATH.search(line):
-        detail = match[4].strip()
-        _add(found.paths, PairPath(int(match[1]), int(match[2]), _transport(detail), detail, "GDRDMA" in detail))
-    if match := NVLS.search(line):
+    for source, target, detail in lines_of.PATH.findall(line):
+        _add(found.paths, PairPath(int(source), int(target), _transport(detail), detail, "GDRDMA" in detail))
+    for rank, detail in lines_of.COLLNET.findall(line):
+        _add(found.collnet, (int(rank), detail))
+    if match := lines_of.NVLS.search(line):
         _add(found.nvls, match[1] is None)
-    found.has_nvls_tree |= NVLS_TREE.search(line) is not None
-    if match := P2P_OFF.search(line):
+    found.has_nvls_tree |= lines_of.NVLS_TREE.search(line) is not None
+    if match := lines_of.P2P_OFF.search(line):
         _add(found.p2p_disabled, (int(match[1]), int(match[2])))
-    if match := ALGORITHM.search(line):
+    if match := lines_of.ALGORITHM.search(line):
         algorithm, protocol = _named(NUMBERED_ALGORITHMS, match[3]), _named(NUMBERED_PROTOCOLS, match[4])
         _add(found.algorithms, Algorithm(match[1] or "", int(match[2]), algorithm, protocol))
 

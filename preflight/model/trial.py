@@ -93,6 +93,14 @@ class CollectiveResult:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a log, by its number there."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RankEnd:
     """How one rank's process of a trial ended."""
 
@@ -100,6 +108,18 @@ class RankEnd:
     ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable
     stage: str
     detail: str
+    log_file: str = ""  # the library's own log of this process, below the run's directory; "" where it wrote none
+    log: tuple[LogLine, ...] = ()  # of a rank that failed: its log's warnings, and its end
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCause:
+    """What a failed trial's own logs prove, as `preflight explain` names it."""
+
+    cause: str
+    verdict: str
+    proof: str  # the first line that proves it
+    source: str  # where that line stands: file and number, or the rank that raised it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +142,7 @@ class TrialResult:
     results: tuple[CollectiveResult, ...]
     started_by: str  # fork | exec
     duration_s: float
+    causes: tuple[TrialCause, ...] = ()  # at most one; empty where the logs prove none
 
 
 @dataclass(frozen=True, slots=True)

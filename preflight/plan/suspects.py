@@ -51,5 +51,6 @@ def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setti
 
 
 def _by_words(trial: TrialResult) -> set[str]:
-    text = "\n".join((trial.problem, *(end.detail for end in trial.ranks), *trial.transport)).lower()
+    words = [text for end in trial.ranks for text in (end.detail, *(line.text for line in end.log))]
+    text = "\n".join((trial.problem, *words, *trial.transport)).lower()
     return {family for family, pattern in WORDS if pattern.search(text)}

@@ -24,7 +24,7 @@ from preflight.model.trial import Candidate
 from preflight.plan.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
-from preflight.rank.transport import left_behind
+from preflight.rank.transport import carried, last_words
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.25  # a child that another rank's death is about to end may still say so itself
@@ -175,8 +175,10 @@ def _let_end(running: list[children.Child]) -> None:
 def _outcome(child: children.Child) -> dict[str, Any]:
     assert child.end is not None  # kill() ends every child
     end, events = child.end, child.events
-    if end.ended != "done" and child.assignment.dialect == "nccl":
-        carried, warnings = left_behind(dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", ""), child.pid)
-        end = replace(end, detail="\n".join((end.detail, *warnings)))
-        events = [*events, {"transport": carried}] if carried else events
+    if not child.is_done and child.assignment.dialect == "nccl":
+        pattern = dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
+        path, log = last_words(pattern, child.pid)
+        end = replace(end, log_file=os.path.join("nccl", os.path.basename(path)) if path else "", log=log)
+        transport = carried(pattern, child.pid)
+        events = [*events, {"transport": transport}] if transport else events
     return {"end": encode(end), "events": events, "started_by": child.started_by}

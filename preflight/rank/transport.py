@@ -1,17 +1,21 @@
-"""What carries this rank's data: NCCL says it in its log, gloo writes none and shows it by its sockets."""
+"""What NCCL's own log says: what carries this rank's data, and what it complained of. Gloo writes none."""
 
 from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator
 
 from preflight.errors import UnreadableFact
 from preflight.model.nccl_log import read_nccl_log, transport_summary
+from preflight.model.trial import LogLine
 from preflight.model.units import size_text
-from preflight.rank import sockets
 
-WARNING = "NCCL WARN "
-WARNINGS_KEPT, WARNING_CHARS = 3, 300
+LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
+WARNINGS = 12  # the first ones name the cause, the others follow from them
+LAST = 4
+READ_BYTES = 1 << 20
+TEXT = 300
 
 
 def transport(dialect: str) -> list[str]:
@@ -22,14 +26,45 @@ def transport(dialect: str) -> list[str]:
         return []
 
 
-def left_behind(pattern: str, pid: int) -> tuple[list[str], list[str]]:
-    """Return what carried the data of a rank that did not come to say it, and its last warnings, from its NCCL log."""
+def carried(pattern: str, pid: int) -> list[str]:
+    """Return what carried the data of a process that did not come to say it, from its log."""
     try:
-        lines = _log_lines(pattern, pid)
+        return list(transport_summary(read_nccl_log(_log_lines(pattern, pid))))
     except OSError:
-        return [], []
-    warnings = [line[line.index(WARNING) :].strip() for line in lines if WARNING in line]
-    return list(transport_summary(read_nccl_log(lines))), [line[:WARNING_CHARS] for line in warnings[-WARNINGS_KEPT:]]
+        return []
+
+
+def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
+    """Return the log of an NCCL process by its path, with its first warnings and last lines; "" where it has none.
+
+    Bounded whatever the log's size: it travels to rank 0 and into the report.
+    """
+    try:
+        for path in sorted(_logs(pattern, pid)):
+            return path, tuple(_telling(path))
+    except OSError:
+        pass  # what a log would have told must not keep a failed trial from being reported
+    return "", ()
+
+
+def _telling(path: str) -> Iterator[LogLine]:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        skipped = 0
+        for _ in range(max(0, size - LOG_BYTES) // READ_BYTES):
+            skipped += file.read(READ_BYTES).count(b"\n")
+        lines = [
+            LogLine(skipped + number, line[:TEXT])
+            for number, line in enumerate(file.read().decode("utf-8", "backslashreplace").splitlines(), 1)
+            if line.strip()
+        ]
+    warned = [line for line in lines if " WARN " in line.text][:WARNINGS]
+    yield from sorted({*warned, *lines[-LAST:]}, key=lambda line: line.line)
+
+
+def _logs(pattern: str, pid: int) -> list[str]:
+    """Return the logs of a process; NCCL puts the host's name for %h and the pid for %p."""
+    return glob.glob(glob.escape(pattern).replace("%h", "*").replace("%p", str(pid))) if pattern else []
 
 
 def _from_nccl_log(pattern: str) -> list[str]:
@@ -42,10 +77,8 @@ def _from_nccl_log(pattern: str) -> list[str]:
 
 
 def _log_lines(pattern: str, pid: int) -> list[str]:
-    """Read one process's log; NCCL puts the host's name for %h and the pid for %p."""
-    mine = glob.escape(pattern).replace("%h", "*").replace("%p", str(pid))
     lines: list[str] = []
-    for path in glob.glob(mine):
+    for path in _logs(pattern, pid):
         with open(path, encoding="utf-8", errors="backslashreplace") as file:
             lines += file.readlines()
     return lines

@@ -51,9 +51,10 @@ def _without(failed: TrialResult | None) -> str:
 
 def _log_line(failed: TrialResult) -> str:
     for end in failed.ranks:
-        for line in end.detail.splitlines():
-            if line.startswith(WARNING) and line.removeprefix(WARNING) not in failed.problem:
-                return f'; rank {end.rank}\'s log: "{line.removeprefix(WARNING)}"'
+        for line in end.log:
+            _, is_warning, told = line.text.partition(WARNING)
+            if is_warning and told not in failed.problem:
+                return f'; rank {end.rank}\'s log: "{told}"'
     return ""
 
 

@@ -9,8 +9,9 @@ import pytest
 from preflight.explain.cause import all_causes
 from tests.explain.logs import cause_of, cause_of_lines, explain_bytes
 from tests.explain.messages import BENIGN, MESSAGES
+from tests.explain.variants import HARMLESS, VARIANTS
 
-CASES = [(cause, message) for cause, messages in MESSAGES.items() for message in messages]
+CASES = [(cause, m) for known in (MESSAGES, VARIANTS) for cause, messages in known.items() for m in messages]
 DECORATIONS: dict[str, Callable[[str], str]] = {
     "srun -l": lambda line: f"12: {line}",
     "mpirun": lambda line: f"[1,23]<stderr>:{line}",
@@ -42,7 +43,7 @@ def test_a_prefix_changes_no_cause(where: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("message", BENIGN)
+@pytest.mark.parametrize("message", (*BENIGN, *HARMLESS))
 def test_what_is_seen_in_healthy_runs_is_no_cause(message: str) -> None:
     assert cause_of_lines([message, "{'loss': 1.2}", "step 2"] * 3) == "healthy"
 

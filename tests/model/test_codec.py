@@ -16,7 +16,7 @@ from preflight.model.codec import decode, decode_value, encode, encode_value
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Limit, LimitFacts, NodeFacts
 from preflight.model.report import Report
-from preflight.model.trial import CollectiveResult
+from preflight.model.trial import CollectiveResult, RankEnd
 
 RECORDS = [
     kind
@@ -128,3 +128,11 @@ def test_a_number_too_long_to_print_is_malformed_input() -> None:
 def test_a_newer_reports_unknown_keys_are_ignored() -> None:
     document = encode(LimitFacts(1, 2, 3, Limit.UNLIMITED)) | {"rtprio": 5}
     assert decode(LimitFacts, document).nproc is Limit.UNLIMITED
+
+
+def test_an_older_document_that_lacks_a_field_with_a_default_still_loads() -> None:
+    older = {"rank": 1, "ended": "error", "stage": "init", "detail": "why", "gaps": []}
+    assert decode(RankEnd, older) == RankEnd(1, "error", "init", "why")
+    del older["detail"]
+    with pytest.raises(MalformedInput, match="'detail' is missing"):
+        decode(RankEnd, older)

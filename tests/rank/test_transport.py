@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from preflight.model.nccl_log import read_nccl_log, transport_summary
-from preflight.rank.transport import left_behind
+from preflight.rank.transport import LAST, WARNINGS, last_words
 
 LOG = """\
 gpu1:{pid}:{pid} [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>
@@ -44,11 +44,24 @@ def test_a_rank_reads_its_own_log_only_and_says_nothing_where_there_is_none(tmp_
     assert ran.stdout.splitlines() == ["|".join(SUMMARY), "[]"]
 
 
-def test_what_a_dead_rank_used_and_its_last_warnings_are_read_from_its_log(tmp_path: Path) -> None:
-    warnings = [f"gpu1:7:9 [0] shm.cc:{i} NCCL WARN Error while creating shared memory segment {i}" for i in range(5)]
-    (tmp_path / "1.gpu1.7.log").write_text(LOG.format(pid=7) + "\n".join(warnings) + "\n")
-    carried, told = left_behind(f"{tmp_path}/1.%h.%p.log", 7)
-    assert carried == SUMMARY
-    assert told == [f"NCCL WARN Error while creating shared memory segment {i}" for i in (2, 3, 4)]
-    assert left_behind(f"{tmp_path}/1.%h.%p.log", 8) == ([], [])
-    assert left_behind("", 7) == ([], [])
+def test_the_last_words_of_a_process_are_its_warnings_and_the_end_of_its_log_with_their_numbers(tmp_path: Path) -> None:
+    info = "gpu1:7:7 [0] NCCL INFO Channel\n"
+    (tmp_path / "1.gpu1.7.log").write_text(info * 10 + "gpu1:7:7 [0] a.cc:1 NCCL WARN one\n\n" + info * 50)
+    (tmp_path / "1.gpu1.8.log").write_text("gpu1:8:8 [1] a.cc:1 NCCL WARN two\n")
+    path, lines = last_words(f"{tmp_path}/1.%h.%p.log", 7)
+    assert path == f"{tmp_path}/1.gpu1.7.log"
+    assert [line.line for line in lines] == [11, 59, 60, 61, 62]
+    assert lines[0].text.endswith("NCCL WARN one")
+
+
+def test_last_words_are_bounded_whatever_the_log_holds(tmp_path: Path) -> None:
+    (tmp_path / "1.gpu1.7.log").write_bytes(b"x" * 1000 + b"\xff NCCL WARN \0\n" + b"a NCCL WARN b\n" * 500_000)
+    _, lines = last_words(f"{tmp_path}/1.%h.%p.log", 7)
+    assert len(lines) <= WARNINGS + LAST
+    assert all(len(line.text) <= 300 for line in lines)
+    assert lines[-1].line == 500_001
+
+
+def test_a_process_without_a_log_has_no_last_words(tmp_path: Path) -> None:
+    assert last_words(f"{tmp_path}/1.%h.%p.log", 7) == ("", ())
+    assert last_words("", 7) == ("", ())

@@ -78,7 +78,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="the time that the save takes alone, on one rank and on all",
-    confirm_with="time one save at step 1; preflight check clears the machine",
+    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # what a save takes, and the timeout for it",
     outranks=frozenset(
         {
             "collective_mismatch",

@@ -46,11 +46,17 @@ CAUSE = Cause(
     id=ID,
     promise="All processes must call the same communication in the same order; here they did not.",
     signs=(
+        # "inconsistent 0 params" is what torch's check reads where its own collective never ended: an echo.
         Sign(
             "mismatch.detected",
             r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error|"
             r"CollectiveFingerPrint\(|Shape mismatch in the collective|Collectives? (?:call )?mismatch|"
-            r"mismatched ranks that caused the desync[^\n]{0,40}mismatch",
+            r"mismatched ranks that caused the desync[^\n]{0,40}mismatch|"
+            r"DDP expects same model [^\n]{1,160}inconsistent [1-9]|"
+            r"appears not to match (?:sizes|strides) of the same param|"
+            r"Cannot apply desired operation due to shape mismatches|message truncated : receiving|"
+            r"op\.preamble\.length <= op\.nbytes|[Dd]isagreement error: rank|"
+            r"Mismatched (?:allreduce|allgather|broadcast|alltoall|reducescatter|MPI|data types|reduction)\b",
             Authority.MISMATCH,
             "ranks called different collectives",
         ),

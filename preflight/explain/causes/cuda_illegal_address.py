@@ -26,7 +26,8 @@ CAUSE = Cause(
         Sign(
             "illegal.other",
             r"misaligned address|unspecified launch failure|cudaErrorLaunchFailure|invalid program counter|"
-            r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned",
+            r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned|the launch timed out and was terminated|"
+            r"hardware stack error|(?:CUBLAS|CUDNN)_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR|INTERNAL_ERROR)",
             Authority.OWN_ERROR,
             "a GPU kernel failed",
         ),

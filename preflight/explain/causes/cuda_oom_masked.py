@@ -34,8 +34,11 @@ CAUSE = Cause(
         Sign(
             "gpu_oom.torch",
             r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|HIP out of memory|CUDA error: out of memory|"
-            r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|"
-            r"OOM when allocating tensor|No available memory for the cache blocks",
+            r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
+            r"CUDNN_STATUS_ALLOC_FAILED|"
+            r"CUDA driver error: out of memory|cuda runtime error \(2\) : out of memory|"
+            r"on startup is less than desired GPU memory utilization|OOM when allocating tensor|"
+            r"No available memory for the cache blocks",
             Authority.OWN_ERROR,
             "the GPU had no memory left for this request",
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Remedy
 from preflight.explain.event import Authority, Event
-from preflight.explain.phases import Phase, PhaseSeen, bar_elapsed_s
+from preflight.explain.phases import Phase, PhaseSeen, bar_elapsed_s, is_full_bar
 from preflight.explain.seen import Seen
 from preflight.explain.timeouts import duration, longer_timeout
 from preflight.model.explanation import Confidence
@@ -25,6 +25,8 @@ def judge(seen: Seen) -> Claim | None:
     limits_s = [seen.timeout_ms() / 1000] if seen.timeout_ms() else list(DEFAULTS_S)
     is_just = elapsed_s is not None and any(0.97 <= elapsed_s / limit_s <= 1.03 for limit_s in limits_s)
     is_preparing = phase is not None and phase.phase is Phase.PREPROCESSING
+    if phase is not None and elapsed_s is not None and is_full_bar(phase.text) and elapsed_s < min(limits_s) / 2:
+        is_preparing = False  # it was done long before anybody gave up
     frames = seen.of("context.data_frame")
     if timeouts:
         if not is_just and not is_preparing and (not frames or seen.phase(Phase.SAVING, Phase.TRAINING) is not None):
@@ -71,7 +73,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="the preparation, run alone, takes longer than the timeout",
-    confirm_with="time the preparation alone; preflight check clears the machine",
+    confirm_with="time the preparation alone, then: preflight timeout --params N --preprocess TIME",
     outranks=frozenset(
         {
             "device_mapping_unknown",

@@ -12,7 +12,8 @@ CAUSE = Cause(
         Sign(
             "dataset.loader",
             r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|"
-            r"Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after",
+            r"Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after|"
+            r"Pin memory thread exited unexpectedly",
             Authority.OWN_ERROR,
             "a data-loader worker died",
         ),

@@ -6,6 +6,7 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
+from preflight.explain.phases import Phase
 from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
@@ -28,6 +29,9 @@ def judge(seen: Seen) -> Claim | None:
     others = [event for event in seen.failures() if event.cause != ID]
     if others:
         return _before_a_timeout(seen, events, others)
+    went_on = seen.phase(Phase.TRAINING, Phase.EVALUATING, Phase.SAVING)
+    if went_on is not None and went_on.line > events[-1].line:
+        return None
     source = seen.sources[events[-1].source]
     # Standard error holds little else: what counts is that the job said nothing after it.
     if source.lines - events[-1].line > NEAR_END:

@@ -15,6 +15,13 @@ CAUSE = Cause(
             Authority.SETUP,
             "two ranks of one job use the same GPU",
         ),
+        Sign(
+            "duplicate.exclusive",
+            r"CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy or unavailable|"
+            r"cudaErrorDevicesUnavailable",
+            Authority.SETUP,
+            "a GPU admits one process at a time, and another one holds it",
+        ),
     ),
     judge=by_signs("duplicate_gpu", "Two ranks use the same GPU{host}, which NCCL refuses."),
     remedy=fixed(

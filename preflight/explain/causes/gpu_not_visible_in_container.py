@@ -17,9 +17,17 @@ CAUSE = Cause(
             "a rank on the same host uses a GPU that this process can not see",
         ),
         Sign(
+            "visible.topology",
+            r"NCCL WARN Could not find real path of /sys/class/pci_bus",
+            Authority.SETUP,
+            "the container or virtual machine does not show where the GPU sits on the PCI bus",
+        ),
+        Sign(
             "visible.none",
             r"No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice|"
-            r"could not select device driver|CUDA-capable device\(s\) not found",
+            r"could not select device driver|CUDA-capable device\(s\) not found|"
+            r"Found no NVIDIA driver on your system|"
+            r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to",
             Authority.SETUP,
             "the process sees no GPU at all",
         ),

@@ -63,20 +63,22 @@ CAUSE = Cause(
         ),
         Sign(
             "oom.kernel",
-            r"Out of memory: Kill|Memory cgroup out of memory|invoked oom-killer|OOMKilled|oom_reaper: reaped",
+            r"Out of memory: Kill|Memory cgroup out of memory|invoked oom-killer|OOMKilled|oom_reaper: reaped|"
+            r"low on resource: memory|(?:State ?[=:] ?|exited with status )OUT_OF_ME",
             Authority.KILLED,
             "the kernel ran out of memory and killed a process",
         ),
         Sign(
             "oom.ray",
-            r"ray\.exceptions\.OutOfMemoryError|killed due to (?:the node running low on memory|memory pressure)",
+            r"ray\.exceptions\.OutOfMemoryError|[Kk]illed due to (?:the node running low on memory|memory pressure)",
             Authority.KILLED,
             "Ray killed a worker because the node ran out of memory",
         ),
         Sign(
             "oom.cpu",
             r"DefaultCPUAllocator: (?:can't|not enough memory)|DefaultCPUAllocator[^\n]{0,40}allocate memory|"
-            r"\bMemoryError(?:: |\r?$)|std::bad_alloc|Unable to allocate [\d.]{1,10} [KMGT]iB for an array",
+            r"\[Errno 12\] Cannot allocate memory|\bMemoryError(?:: |\r?$)|std::bad_alloc|"
+            r"Unable to allocate [\d.]{1,10} [KMGT]iB for an array",
             Authority.OWN_ERROR,
             "a process could not get host memory",
         ),
@@ -90,7 +92,8 @@ CAUSE = Cause(
         ),
         Sign(
             "oom.bare",
-            r"(?:^|: |[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$",
+            r"(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|"
+            r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed ",
             Authority.UNEXPLAINED_DEATH,
             "a process was killed from outside",
         ),

@@ -101,7 +101,7 @@ CAUSE = Cause(
         Sign(
             "ib.async",
             r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
-            r"device fatal|local |GID)|"
+            r"device fatal|local )|"
             r"Got async event[^\n]{0,40}(?:error|fatal|catastrophic)",
             Authority.TRANSPORT,
             "the InfiniBand port reports an error",
@@ -114,6 +114,7 @@ CAUSE = Cause(
         ),
         Sign(
             "ib.ucx",
+            r"mlx5: [^\n]{1,80}: got completion with error|The InfiniBand retry count between|"
             r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
             r"Input/output error)",
             Authority.TRANSPORT,

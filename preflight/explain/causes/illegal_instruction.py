@@ -21,7 +21,7 @@ CAUSE = Cause(
             r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|Signals\.SIGILL|exitcode {0,4}: {0,2}-4\b|"
             r"Signal 4 \(SIGILL\)|terminated with signal SIGILL|return code = -4\b|"
             r"[Ee]xit(?:ed with)?(?: exit)? code 132|"
-            r"trap invalid opcode",
+            r"trap invalid opcode|Signal: Illegal instruction|Fatal Python error: Illegal instruction",
             Authority.UNEXPLAINED_DEATH,
             "a process died of an instruction that the processor does not have",
         ),

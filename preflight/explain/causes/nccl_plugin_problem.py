@@ -47,7 +47,7 @@ CAUSE = Cause(
             "plugin.other",
             r"NCCL WARN NET/(?:FasTrak|GPUDirectTCPX|gIB|UCX|Plugin|MSCCLPP)|"
             r"NET/Plugin[^\n]{0,60}(?:incompatible|version mismatch)|"
-            r"[Ff]ailed to initialize (?:any )?NET plugin|ncclNet\w{0,20}init[^\n]{0,20}fail|"
+            r"[Ff]ailed to initialize any NET plugin|ncclNet\w{0,20}init[^\n]{0,20}fail|"
             r"NCCL_NET_PLUGIN[^\n]{0,60}(?:fail|not found)|NET/UCX[^\n]{0,60}(?:fail|error|ERROR)",
             Authority.SETUP,
             "a network plugin of NCCL reports an error",

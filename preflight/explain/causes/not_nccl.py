@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, fixed
+from preflight.explain.cause import Cause, Claim, Sign, fixed
 from preflight.explain.context import Raised
 from preflight.explain.event import Authority, Event
 from preflight.explain.seen import Seen
@@ -16,6 +16,9 @@ def judge(seen: Seen) -> Claim | None:
     last_success = max((event.order for event in seen.successes()), default=-1)
     is_failed = bool(seen.failures())
     raised = [(event, error) for event, error in seen.exceptions if is_failed or event.order > last_success]
+    if not raised and (refused := seen.best(ID)):
+        verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
+        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "its arguments were refused", verdict)
     if not raised:
         return _by_exit(seen)
     event, error = raised[0]
@@ -50,7 +53,14 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
 CAUSE = Cause(
     id=ID,
     promise="The program itself has an error; the communication library only noticed that a process was gone.",
-    signs=(),
+    signs=(
+        Sign(
+            "own.arguments",
+            r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )",
+            Authority.OWN_ERROR,
+            "the program was given arguments that it does not take",
+        ),
+    ),
     judge=judge,
     remedy=fixed(
         "Read the traceback of that rank from its end; the error is in the program, its arguments or its data.",

@@ -11,7 +11,8 @@ CAUSE = Cause(
     signs=(
         Sign(
             "nvlink.802",
-            r"system not yet initialized|[Ee]rror:? \(?802\b|Cuda failure 802",
+            r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|"
+            r"[Ee]rror:? \(?802\b|Cuda failure 802",
             Authority.HARDWARE,
             "CUDA waits for the NVSwitch fabric, which is not set up",
         ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
-from preflight.explain.event import Authority
+from preflight.explain.event import Authority, Event
+from preflight.explain.phases import Phase
 from preflight.explain.seen import Seen
 from preflight.explain.watchdog import Wait, behind, find_mismatch
 from preflight.model.explanation import Confidence
@@ -21,6 +22,8 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 def judge(seen: Seen) -> Claim | None:
     """Claim NCCL's and CUDA's own complaints, else a first collective that everybody entered and nobody finished."""
     events = seen.best(ID)
+    if events and events[0].authority is Authority.SILENCE:
+        return _refused(seen, events)
     if events:
         because = "the log names peer-to-peer access as what failed"
         return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
@@ -30,6 +33,17 @@ def judge(seen: Seen) -> Claim | None:
     because = f"all ranks wait in collective {waits[0].seq}, and none has come any further"
     caught = seen.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
+
+
+def _refused(seen: Seen, events: tuple[Event, ...]) -> Claim | None:
+    """Claim what healthy runs without P2P say as well, only where the job never got past its first collective."""
+    went_on = seen.phase(Phase.TRAINING, Phase.SAVING)
+    is_moving = seen.successes() or seen.has("context.progress") or (went_on and went_on.line > events[0].line)
+    is_later = any(wait.seq > FIRST_NUMBERS or wait.last_completed > FIRST_NUMBERS for wait in seen.waits.all())
+    if is_moving or is_later or seen.exceptions:
+        return None
+    because = "the log tells of no progress, and names direct copies between GPUs as not possible or not safe"
+    return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, said(VERDICT, events))
 
 
 def _all_arrived_at_the_first(seen: Seen, waits: list[Wait]) -> bool:
@@ -75,15 +89,21 @@ CAUSE = Cause(
     signs=(
         Sign(
             "p2p.failed",
-            r"Could not enable P2P between|Missing \"iommu=pt\"|peer access is not supported|cudaErrorPeerAccess|"
+            r"peer access is not supported|cudaErrorPeerAccess|"
             r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|"
             r"transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
-            r"IO_PAGE_FAULT|P2P (?:access|test) (?:failed|check failed)|"
+            r"IO_PAGE_FAULT|P2P access (?:failed|check failed)|"
             r"doesn't support faster communication broadband via P2P|"
             r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|"
             r"mapping of buffer object failed|invalid resource handle)'",
             Authority.SETUP,
             "direct copies between GPUs failed",
+        ),
+        Sign(
+            "p2p.refused",
+            r"Could not enable P2P between|Missing \"iommu=pt\"",
+            Authority.SILENCE,
+            "direct copies between two GPUs are not possible, or not safe, on this machine",
         ),
     ),
     judge=judge,

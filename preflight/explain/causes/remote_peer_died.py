@@ -59,7 +59,7 @@ CAUSE = Cause(
             r"[Cc]onnection closed by (?:remote )?peer|[Cc]onnection reset by (?:remote )?peer|ncclRemoteE|"
             r"remote process ex\w{2,8} (?:prematurely|or)|Socket recv failed|socketProgress[^\n]{0,40}closed|"
             r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|"
-            r"[Bb]roken pipe|EOFError|Read -1|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
+            r"[Bb]roken pipe|EOFError|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
             r"recvBytes failed|"
             r"peer closed|gloo/transport/tcp/pair\.cc",
             Authority.ECHO,
@@ -74,7 +74,8 @@ CAUSE = Cause(
         Sign(
             "peer.actor",
             r"RayActorError|ActorDiedError|The actor died|WorkerCrashedError|worker died or was killed|"
-            r"Engine core (?:initialization failed|proc[^\n]{0,30}died)|Received sigquit from a child process",
+            r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
+            r"Received sigquit from a child process",
             Authority.ECHO,
             "a worker process is gone",
         ),

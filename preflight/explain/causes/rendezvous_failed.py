@@ -65,8 +65,12 @@ CAUSE = Cause(
             r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|"
             r"[Tt]he connection to the C10d store has failed|Name or service not known|Name does not resolve|"
             r"[Cc]an't resolve '|[Cc]ould not resolve host|Temporary failure in name resolution|"
-            r"gai error: \d|getaddrinfo failed|[Ff]ailed to (?:connect to|resolve) (?:the )?(?:master|rendezvous|c10d)|"
-            r"DistNetworkError: (?:The client|Failed to connect)",
+            r"gai error: \d|getaddrinfo failed|[Ff]ailed to (?:connect to|resolve) (?:the )?(?:master|"
+            r"rendezvous|c10d)|"
+            r"DistNetworkError: (?:The client|Failed to connect)|connect\(\) timed out|"
+            r"RuntimeError: Connection (?:refused|timed out)\r?$|"
+            r"ssh: connect to host [^\n]{1,80}(?:refused|timed out|No route)|Host key verification failed|"
+            r"ORTE was unable to reliably start",
             Authority.TRANSPORT,
             "the meeting point of the job did not answer",
         ),

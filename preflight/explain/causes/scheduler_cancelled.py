@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Sign, fixed
-from preflight.explain.event import Authority
+from preflight.explain.event import Authority, Event
 from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
@@ -16,13 +16,27 @@ def judge(seen: Seen) -> Claim | None:
     events = seen.best(ID)
     if not events:
         return None
-    other = [e for e in seen.failures() if e.cause != ID and e.authority < Authority.ECHO and e.order < events[0].order]
+    other = [event for event in seen.failures() if event.order < events[0].order and _is_error(event)]
+    if events[0].authority is Authority.ECHO:
+        because = "the launcher says which signal it got, and no error precedes it"
+        return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", _signal(events)))
     reason = next(
         (why for words, why in REASONS if words in events[0].text), "by its owner, an administrator or the scheduler"
     )
     authority = Authority.ECHO if other else Authority.KILLED
     because = "the scheduler says so, and no error precedes it" if not other else "it came after another error"
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
+
+
+def _is_error(event: Event) -> bool:
+    """Tell whether a line is another failure; a lost connection before the cancellation is one, a plain SIGTERM not."""
+    return event.cause != ID and (event.authority < Authority.ECHO or event.sign == "peer.closed")
+
+
+def _signal(events: tuple[Event, ...]) -> str:
+    if any("HUP" in event.match or event.match.endswith(" 1") or " 1 " in event.match for event in events):
+        return "SIGHUP: its terminal or connection was closed; start it with nohup, tmux or a scheduler"
+    return "SIGTERM, as schedulers, containers and administrators send it"
 
 
 REASONS = (
@@ -39,9 +53,16 @@ CAUSE = Cause(
             "cancelled.slurm",
             r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|to SIGNAL)|ON )|"
             r"CANCELLED AT \S{10,24} \*\*\*|DUE TO PREEMPTION|DUE TO NODE FAILURE|job has been cancel|"
-            r"TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|[Jj]ob (?:was )?(?:cancelled|canceled|preempted)",
+            r"State ?[=:] ?(?:CANCELLED|PREEMPTED)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
+            r"[Jj]ob (?:was )?(?:cancelled|canceled|preempted)",
             Authority.KILLED,
             "the scheduler cancelled the job",
+        ),
+        Sign(
+            "cancelled.signal",
+            r"Received (?:1|15|Signals\.SIG(?:HUP|TERM)) death signal|got signal: (?:1|15)\b",
+            Authority.ECHO,
+            "the launcher was told from outside to stop",
         ),
     ),
     judge=judge,

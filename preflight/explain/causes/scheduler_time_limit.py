@@ -12,7 +12,7 @@ CAUSE = Cause(
     signs=(
         Sign(
             "limit.slurm",
-            r"DUE TO TIME ?LIMIT|reached its time limit|TIME LIMIT \*\*\*",
+            r"DUE TO TIME ?LIMIT|State ?[=:] ?TIMEOUT|reached its time limit|TIME LIMIT \*\*\*",
             Authority.KILLED,
             "the scheduler ended the job at its time limit",
         ),

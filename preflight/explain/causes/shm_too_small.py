@@ -33,7 +33,8 @@ CAUSE = Cause(
     signs=(
         Sign(
             "shm.nccl",
-            r"Error while creating shared memory segment|failed to extend \S{0,60}(?:/dev/shm|nccl-)|"
+            r"Error while (?:creating|attaching to) shared memory segment|failed to extend \S{0,60}(?:/dev/shm|"
+            r"nccl-)|"
             r"[Cc]all to posix_fallocate failed|failed to extend /dev/shm|Error: failed to extend|"
             r"/dev/shm[^\n]{0,80}No space left",
             Authority.SETUP,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
-from preflight.explain.event import Authority
+from preflight.explain.event import Authority, Event
+from preflight.explain.phases import Phase
 from preflight.explain.seen import Seen
 from preflight.explain.timeouts import longer_timeout
 from preflight.model.explanation import Confidence
 
 ID = "store_wait_timeout"
+SOME_WAITS = 3  # a line every ten seconds: less is an ordinary start
+NEAR_END = 10
 VERDICT = (
     "{who}{host} waited at the start-up store for another rank that came late, not at all, or died "
     "before it could write."
@@ -20,8 +23,24 @@ def judge(seen: Seen) -> Claim | None:
     events = seen.best(ID)
     if not events:
         return None
+    if events[0].authority is Authority.SILENCE:
+        return _still_waiting(seen, events)
     because = "the store names the key that nobody wrote, or counts who came"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, said(VERDICT, events))
+
+
+def _still_waiting(seen: Seen, events: tuple[Event, ...]) -> Claim | None:
+    """Every start waits a moment; it is the cause where nobody got past it and the log ends there."""
+    source = seen.sources[events[-1].source]
+    if seen.has("context.past_store") or seen.failures() or seen.exceptions or seen.successes():
+        return None
+    went_on = seen.phase(Phase.TRAINING, Phase.EVALUATING, Phase.SAVING)
+    if went_on is not None and went_on.line > events[0].line:
+        return None
+    if len(events) < SOME_WAITS or source.lines - events[-1].line > NEAR_END:
+        return None
+    because = "the log ends in ranks that wait for others to start"
+    return Claim(Authority.SILENCE, events, Confidence.LOW, because, said(VERDICT, events))
 
 
 def remedy(seen: Seen, _claim: Claim) -> Remedy:
@@ -47,10 +66,16 @@ CAUSE = Cause(
         Sign(
             "store.wait",
             r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
-            r"store based barrier on rank|store_based_barrier_key|DistStoreError|"
+            r"Timed out initializing process group|store based barrier on rank|DistStoreError|"
             r"waitForInput: (?:poll|socket)|Socket Timeout|retrie?(?:iev|ev|ei)\w{1,4} ncclUniqueId",
             Authority.TIMEOUT,
             "a rank waited at the store in vain",
+        ),
+        Sign(
+            "store.waiting",
+            r"Waiting in store based barrier",
+            Authority.SILENCE,
+            "a rank waits at the store for the others to start",
         ),
     ),
     judge=judge,

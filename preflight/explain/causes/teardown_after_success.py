@@ -8,6 +8,7 @@ from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
 ID = "teardown_after_success"
+NATIVE = ("segv.signal", "segv.text", "heartbeat.stuck")
 VERDICT = "The job had reached its end; the errors came afterwards, while its processes stopped at different moments."
 
 
@@ -17,14 +18,15 @@ def judge(seen: Seen) -> Claim | None:
     An error with words of its own is no noise, even after success: another run's success may stand in the same log.
     """
     successes = seen.successes()
-    crashes = seen.of("context.aborted")
+    crashes = seen.of("context.aborted", *NATIVE)
     if not successes or not crashes:
         return None
     done = successes[0].order
     failures = seen.failures()
     if any(event.order < done for event in (*failures, *crashes) if event.authority < Authority.SILENCE):
         return None
-    if any(event.authority < Authority.TIMEOUT and event.authority is not Authority.KILLED for event in failures):
+    own = (event for event in failures if event.authority < Authority.TIMEOUT and event.sign not in NATIVE)
+    if any(event.authority is not Authority.KILLED for event in own):
         return None
     because = f"line {successes[0].line} says that the job had succeeded"
     return Claim(Authority.HARDWARE, failures[:6] or crashes[:6], Confidence.MEDIUM, because, VERDICT)

@@ -13,13 +13,14 @@ CAUSE = Cause(
             "version.driver",
             r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|"
             r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
-            r"unsupported display driver / cuda driver combination|forward compatibility was attempted",
+            r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
+            r"were compiled with different CUDA|mismatches the version that was used to compile",
             Authority.SETUP,
             "the driver does not fit the CUDA that the program was built with",
         ),
         Sign(
             "version.arch",
-            r"named symbol not found|no kernel image is available|"
+            r"named symbol not found|CUDA error: invalid device function|no kernel image is available|"
             r"CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|"
             r"PTX was compiled with an unsupported toolchain|ptxas fatal",
             Authority.SETUP,
@@ -28,7 +29,8 @@ CAUSE = Cause(
         Sign(
             "version.symbol",
             r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
-            r"undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|"
+            r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
+            r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|"
             r"NVJITLINK)\S{0,30} not found",
             Authority.SETUP,
             "a library of another version is found first",
@@ -48,8 +50,9 @@ CAUSE = Cause(
         ),
         Sign(
             "version.lib",
-            r"libnccl\.so\.\d[^\n]{0,40}(?:cannot open|not found)|libcud(?:a|art|"
-            r"nn)\S{0,20}: cannot open shared object",
+            r"(?:[A-Za-z]Error|libraries): lib(?:nccl|cud\w{0,8}|cublas\w{0,4}|"
+            r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|"
+            r"libnccl\.so\.\d{1,3} => not found",
             Authority.SETUP,
             "a library that the program needs is not there",
         ),

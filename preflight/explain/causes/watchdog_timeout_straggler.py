@@ -109,6 +109,12 @@ CAUSE = Cause(
             "a collective did not finish in time",
         ),
         Sign(
+            "watchdog.async",  # torch 2.6 and later; what was raised follows and is read by itself
+            r"Collective WorkNCCL\([^\n]{0,240}raised the following async exception",
+            Authority.ECHO,
+            "a collective was aborted for an error",
+        ),
+        Sign(
             "watchdog.status",
             r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog",
             Authority.TIMEOUT,
@@ -142,7 +148,8 @@ CAUSE = Cause(
         Sign(
             "watchdog.monitored",
             r"Ranks? [\d, ]{1,60}failed to pass monitoredBarrier|monitoredBarrier[^\n]{0,60}timed? ?out|"
-            r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete",
+            r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete|"
+            r"waiting for remainder of ranks for more than",
             Authority.TIMEOUT,
             "a barrier waited in vain",
         ),

@@ -59,8 +59,14 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
 def _by_retries(seen: Seen) -> Claim | None:
     """Retries are usual while ranks start; they are the cause where the log ends in them."""
     retries = seen.of("interface.retried")
-    if not retries or seen.successes() or seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
+    if not retries or seen.successes():
         return None
+    given_up = any(event.order > retries[-1].order for event in seen.of("context.system_error"))
+    if not given_up and seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
+        return None
+    later = (line for source, _, line in seen.starts.last_line.values() if source == retries[-1].source)
+    if max(later, default=0) > retries[-1].line:
+        return None  # somebody got through
     because = "the log ends in refused connections"
     return Claim(Authority.SILENCE, retries, Confidence.LOW, because, said(UNREACHED, retries))
 
@@ -90,7 +96,8 @@ CAUSE = Cause(
             "interface.none",
             r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
             r"Unable to find address for|ifa != nullptr|[Nn]o interface found|"
-            r"[Uu]nable to resolve hostname to a \(local\) address|"
+            r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
+            r"[Cc]all to bind failed ?: Cannot assign|"
             r"NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)",
             Authority.SETUP,
             "the network interface that was asked for is not there",
@@ -99,7 +106,8 @@ CAUSE = Cause(
             "interface.connect",
             r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
             r"unreachable|assign)|"
-            r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|route|timed out|unreachable|assign|failed with error)|"
+            r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|"
+            r"assign|failed with error)|"
             r"[Cc]all to connect (?:timeout|failed)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
             Authority.TRANSPORT,
             "a connection to another rank's address could not be made",

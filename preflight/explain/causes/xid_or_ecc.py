@@ -53,7 +53,8 @@ CAUSE = Cause(
         ),
         Sign(
             "xid.bus",
-            r"fallen off the bus|GPU is lost|Unable to determine the device handle|GPU has been lost",
+            r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\)|fallen off the bus|GPU is lost|"
+            r"Unable to determine the device handle|GPU has been lost",
             Authority.HARDWARE,
             "the GPU vanished from the PCIe bus",
         ),

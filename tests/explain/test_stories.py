@@ -1,0 +1,173 @@
+"""Short logs of a few lines: which of several failures led to the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain.logs import cause_of_lines, status, watchdog
+
+STEP = "{'loss': 1.2, 'learning_rate': 1e-05, 'epoch': 0.1}"
+CANCELLED = "slurmstepd: error: *** STEP 123.0 ON gpu-1 CANCELLED AT 2025-01-07T05:36:24 ***"
+LOST = "[rank8]: socketProgress: Connection closed by remote peer node-1<44101>"
+ADDED = "INFO:torch.distributed.distributed_c10d:Added key: store_based_barrier_key:1 to store for rank: 0"
+
+
+def test_a_step_that_slurm_cancels_after_a_task_lost_its_peer_was_not_cancelled_by_a_person() -> None:
+    assert (
+        cause_of_lines([LOST, "srun: error: gpu-2: task 1: Exited with exit code 1", CANCELLED]) == "remote_peer_died"
+    )
+    assert cause_of_lines([STEP, CANCELLED]) == "scheduler_cancelled"
+
+
+def test_a_crash_before_the_cancellation_is_the_cause() -> None:
+    assert cause_of_lines(["srun: error: gpu-2: task 1: Segmentation fault", CANCELLED]) == "segfault_worker"
+
+
+def test_a_launcher_that_was_told_to_stop_is_the_cause_only_where_nothing_failed_before() -> None:
+    stop = "Received 15 death signal, shutting down workers"
+    assert cause_of_lines([STEP, stop, "Signal 15 (SIGTERM) received by PID 7"]) == "scheduler_cancelled"
+    assert cause_of_lines(["torch.OutOfMemoryError: CUDA out of memory.", stop]) == "cuda_oom_masked"
+
+
+def test_joining_the_store_is_no_sign_of_a_wait_in_vain() -> None:
+    assert cause_of_lines([ADDED, STEP]) == "healthy"
+    waiting = "Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1"
+    assert cause_of_lines([ADDED, *[waiting] * 4]) == "store_wait_timeout"
+    assert cause_of_lines([ADDED, *[waiting] * 4, STEP]) == "healthy"
+    assert cause_of_lines([ADDED, watchdog(1, seq=122), STEP]) == "watchdog_timeout_straggler"
+
+
+def test_p2p_that_is_not_possible_is_the_cause_only_where_nothing_ever_moved() -> None:
+    refused = "node-1:4411:4420 [0] NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)"
+    assert cause_of_lines([refused, STEP, STEP]) == "healthy"
+    assert (
+        cause_of_lines([refused, STEP, watchdog(0, seq=900), status(0, 900, 901, 899)]) == "watchdog_timeout_straggler"
+    )
+    assert cause_of_lines([refused]) == "p2p_broken"
+
+
+def test_what_ddp_compares_after_a_collective_that_never_ended_is_an_echo() -> None:
+    zero = "DDP expects same model across all ranks, but Rank 0 has 51 params, while rank 1 has inconsistent 0 params."
+    assert cause_of_lines([watchdog(0, seq=9), f"[rank0]: RuntimeError: {zero}"]) == "watchdog_timeout_straggler"
+
+
+def test_a_crash_in_native_code_after_success_is_noise_of_the_end() -> None:
+    crash = "torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 0 (pid: 23)"
+    assert cause_of_lines(["Training completed successfully", crash]) == "teardown_after_success"
+    assert cause_of_lines([STEP, crash]) == "segfault_worker"
+
+
+@pytest.mark.parametrize(
+    "saving",
+    [
+        "  successfully saved checkpoint at iteration     500 to /ckpt",
+        "accelerate.accelerator - Saving current state to /out/checkpoint-500",
+        "fairseq.checkpoint_utils | Preparing to save checkpoint for epoch 1 @ 500 updates",
+        "[torch_checkpoint_engine.py:33:commit] [Torch] Checkpoint global_step5000 is ready now!",
+    ],
+)
+def test_a_wait_that_began_at_a_save_is_a_save_timeout(saving: str) -> None:
+    assert cause_of_lines([STEP, saving, watchdog(1, seq=1202, numel=1)]) == "checkpoint_save_timeout"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "Initializing distributed: GLOBAL_RANK: 1, MEMBER: 2/2",
+        "[2025-01-30 18:11:27 TP1] Init torch distributed begin.",
+        "INFO 12-12 22:21:31 pynccl.py:69] vLLM is using nccl==2.21.5",
+        "#  Rank  3 Group  0 Pid 4711 on node-1 device  3 [0000:5a:00] NVIDIA H800",
+    ],
+)
+def test_a_log_that_ends_in_a_step_of_seconds_hangs(last: str) -> None:
+    assert cause_of_lines(["starting", last]) == "hang_no_error"
+    assert cause_of_lines(["starting", last, "step 1", STEP]) == "healthy"
+
+
+def test_refused_arguments_are_the_programs_own() -> None:
+    lines = ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --local-rank=0", "failed (exitcode: 2)"]
+    assert cause_of_lines(lines) == "not_nccl"
+
+
+def test_an_index_that_rank_0_builds_while_the_store_gives_up_is_preparation_of_data() -> None:
+    lines = [
+        "> WARNING: could not find index map file /data/x.npy, building the indices on rank 0 ...",
+        "RuntimeError: Socket Timeout",
+    ]
+    assert cause_of_lines(lines) == "data_preprocessing_on_rank0_timeout"
+
+
+STEPS = [f"{{'loss': 0.{i}, 'epoch': 0.{i}}}" for i in range(2, 7)]
+CAUGHT = [
+    "Exception in thread Thread-5:",
+    "Traceback (most recent call last):",
+    '  File "/opt/env/upload.py", line 3, in f',
+    "ValueError: cannot upload",
+]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ["ProtocolError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"],
+        ["CUDA out of memory. Reducing batch size to 4 and retrying"],
+        CAUGHT,
+    ],
+    ids=["echo", "memory", "exception"],
+)
+def test_what_training_went_on_after_was_survived(failure: list[str]) -> None:
+    assert cause_of_lines([STEP, *failure, *STEPS]) == "healthy"
+    assert cause_of_lines([STEP, *failure]) != "healthy"
+
+
+def test_what_a_dying_process_had_still_to_print_is_no_sign_that_it_went_on() -> None:
+    died = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of binary"
+    bars = [f" 2%| | 24/1752 [01:0{i}<1:22:56, 2.88s/it]" for i in range(6)]
+    assert cause_of_lines([STEP, *CAUGHT, *STEPS, died]) == "not_nccl"
+    assert cause_of_lines(["RuntimeError: CUDA out of memory.", *bars]) == "cuda_oom_masked"
+
+
+def test_a_killed_process_stays_the_cause_whatever_others_print() -> None:
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0."
+    assert cause_of_lines([STEP, killed, *STEPS]) == "host_oom_killed"
+
+
+def test_refused_connections_that_somebody_got_through_were_a_start() -> None:
+    refused = "node-1:11:12 [0] NCCL INFO Call to connect returned Connection refused, retrying"
+    complete = "node-1:11:12 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1a000 - Init COMPLETE"
+    assert cause_of_lines([refused, complete]) == "healthy"
+    assert cause_of_lines([complete, refused]) == "wrong_socket_interface"
+
+
+def test_preparation_that_was_done_long_before_anybody_gave_up_is_not_what_they_waited_for() -> None:
+    quick = "Running tokenizer on dataset: 100%|####| 1000/1000 [00:03<00:00, 300.1 examples/s]"
+    slow = quick.replace("00:03", "35:03")
+    late = watchdog(1, seq=5, numel=1, timeout_ms=1_800_000)
+    assert cause_of_lines([quick, late]) == "watchdog_timeout_straggler"
+    assert cause_of_lines([slow, late]) == "data_preprocessing_on_rank0_timeout"
+    download = "100%|####| 97.8M/97.8M [00:03<00:00, 30.1MB/s]"
+    assert cause_of_lines([download, "RuntimeError: Socket Timeout"]) == "store_wait_timeout"
+
+
+def test_refused_connections_before_nccl_gave_up_are_the_cause_however_long_the_traceback() -> None:
+    refused = "node-1:11:12 [0] NCCL INFO Call to connect returned Connection refused, retrying"
+    traceback = ["Traceback (most recent call last):", *['  File "train.py", line 1, in main'] * 30]
+    error = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.7.8"
+    assert cause_of_lines([refused, refused, *traceback, error]) == "wrong_socket_interface"
+
+
+def test_a_collective_that_was_aborted_for_an_error_did_not_time_out() -> None:
+    work = "WorkNCCL(SeqNum=335, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+    aborted = (
+        f"[rank11]:[E1010 ProcessGroupNCCL.cpp:552] [Rank 11] Collective {work} raised the following async exception"
+    )
+    assert cause_of_lines([f"{aborted}: NCCL error: remote process exited", LOST]) == "remote_peer_died"
+    assert cause_of_lines([f"{aborted}: CUDA error: an illegal memory access"]) == "cuda_illegal_address"
+
+
+@pytest.mark.parametrize(
+    "last", ["torch._dynamo.exc.Unsupported: call_function", "StopIteration", "huggingface_hub.errors.EntryNotFound: x"]
+)
+def test_an_exception_need_not_be_called_error(last: str) -> None:
+    raised = ["[rank3]: Traceback (most recent call last):", '[rank3]:   File "train.py", line 10, in <module>']
+    assert cause_of_lines([*raised, f"[rank3]: {last}", watchdog(0, seq=122)]) == "not_nccl"
