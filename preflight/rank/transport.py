@@ -10,6 +10,7 @@ from preflight.errors import UnreadableFact
 from preflight.model.nccl_log import read_nccl_log, transport_summary
 from preflight.model.trial import LogLine
 from preflight.model.units import size_text
+from preflight.rank import sockets
 
 LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
 WARNINGS = 12  # the first ones name the cause, the others follow from them
