@@ -48,6 +48,7 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python scripts/bench_decisions.py
 	$(BIN)/python scripts/bench_explain.py
 	$(BIN)/python scripts/bench_probe.py
+	$(BIN)/python scripts/bench_storage.py
 
 clean: ## Remove the venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

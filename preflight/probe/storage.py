@@ -36,7 +36,7 @@ class _Run:
     work_until: float
     steps: int
     watch: Watch
-    file_bytes: int = 0
+    file_bytes: int  # at most, then what there is room for
     done_steps: int = 0
     is_direct: bool | Gap = NOTHING
     least_bytes: list[int] = field(default_factory=list)
@@ -78,8 +78,10 @@ class _Run:
         return sum(done_bytes) / max(took_s, 1e-9)
 
 
-def measure_storage(directory: str, writers: int, budget_s: float, watch: Watch = lambda _: None) -> StorageSpeed:
-    """Write and read at most 1 GiB per writer, all together at most a tenth of the free space, within `budget_s`.
+def measure_storage(
+    directory: str, writers: int, budget_s: float, watch: Watch = lambda _: None, most_bytes: int = MOST_FILE_BYTES
+) -> StorageSpeed:
+    """Write and read a file per writer within `budget_s`, all together at most a tenth of the free space.
 
     The files have no names, so that they are gone with the processes, whatever ends them. A symbolic link to a
     directory is followed. `watch` is told the share that is done, 0 to 1. What can't be measured (no room, no
@@ -90,7 +92,7 @@ def measure_storage(directory: str, writers: int, budget_s: float, watch: Watch 
         raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")
     start = time.monotonic()
     budget_s = max(LEAST_BUDGET_S, budget_s)
-    run = _Run(start + budget_s, start + UNTIL_SHARE * budget_s, 4 if writers > 1 else 2, watch)
+    run = _Run(start + budget_s, start + UNTIL_SHARE * budget_s, 4 if writers > 1 else 2, watch, most_bytes)
     try:
         with start_writers(directory, writers) as crew:
             return _measure(directory, crew, run, start)
@@ -100,7 +102,8 @@ def measure_storage(directory: str, writers: int, budget_s: float, watch: Watch 
 
 def _measure(directory: str, crew: list[Writer], run: _Run, start: float) -> StorageSpeed:
     run.watch(0.0)
-    path, run.file_bytes = _room(directory, crew, run)
+    path, room_bytes = _room(directory, crew, run)
+    run.file_bytes = min(run.file_bytes, room_bytes)
     write_one = run.do(WRITE, crew[:1], 1)
     read_one = run.skip(write_one) if isinstance(write_one, Gap) else run.do(READ, crew[:1], 1)
     if len(crew) == 1:
