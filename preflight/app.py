@@ -18,9 +18,10 @@ from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
+from preflight.model.job import Job
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
-from preflight.model.trial import Candidate, LeftOut, without_speeds
+from preflight.model.trial import Candidate, LeftOut, Outcome, TrialResult, without_speeds
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
@@ -31,6 +32,10 @@ from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
 from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.recommend.timeout import safe_timeout
+from preflight.recommend.timeout_env import with_timeouts
+from preflight.recommend.timings import nccl_settings, timings
+from preflight.system.installed import installed_versions
 from preflight.system.machine import Machine
 
 # Before the deadline: the conductor ends its step, then the launcher everything, then the report is written.
@@ -192,6 +197,18 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
+def _with_timeouts(run: _Run, trials: tuple[TrialResult, ...], advice: Advice) -> Advice:
+    """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
+    if not any(trial.outcome is Outcome.OK for trial in trials):
+        return advice
+    measured = timings(trials, run.path.world_size, None, nccl_settings(run.node))
+    torch = known(run.node.software).torch
+    versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
+    versions |= installed_versions(("deepspeed",))
+    safe = safe_timeout(Job(world_size=run.path.world_size), measured, versions=versions)
+    return with_timeouts(advice, safe, versions, run.path.dialect)
+
+
 def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
@@ -204,6 +221,7 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))
+    advice = _with_timeouts(run, trials, advice)
     problems = (launched.problem,) if launched.problem else ()
     decision = decide(
         case, findings, skipped, trials, advice, problems,

@@ -12,7 +12,7 @@ from preflight.model.units import percent_text, rate_text, size_text
 from preflight.plan.duel import MIN_GAIN, decision_results, is_sound
 from preflight.recommend.compare import loses
 
-NO_TIMEOUT = Gap("computed by `preflight timeout`, which this version does not have")
+NO_TIMEOUT = Gap("no safe timeout was computed")  # until with_timeouts() puts one in
 # What these say holds for the network between this node's own ranks; between nodes it may be another one.
 NETWORK = ("NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_", "TP_SOCKET_")
 ENDINGS = {

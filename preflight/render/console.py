@@ -142,11 +142,20 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
         evidence = _evidence(advice, name)
         if i + 1 == len(settings) or evidence != _evidence(advice, settings[i + 1][1]):
             lines += wrap(evidence, style.width, INDENT * 3)
+    lines += _safe_timeout(advice, style)
     if advice.one_node_only:
         lines += wrap("Network settings act on one-node jobs only: they were learnt on one node.", style.width, INDENT)
     if settings and ready:
         lines += wrap(clean(f"source {shell_quote_path(env_path)}"), style.width, f"{INDENT}Next: ", INDENT * 4)
     return lines
+
+
+def _safe_timeout(advice: Advice, style: Style) -> list[str]:
+    if isinstance(advice.pg_timeout_s, Gap) or isinstance(advice.init_timeout_s, Gap):
+        return []
+    told = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start: {advice.timeout_reason}"
+    more = "`preflight timeout --report` knows the job too: its size, its saves, its storage."
+    return wrap(clean(f"{told}. {more}"), style.width, f"{INDENT}Safe timeout: ", INDENT * 2)
 
 
 def _evidence(advice: Advice, name: str) -> str:
