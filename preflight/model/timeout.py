@@ -78,6 +78,7 @@ class SafeTimeout:
     cap_s: int
     sum_s: float  # of the group's timeout, before rounding, floor and cap
     longest_pause_s: float  # for which one rank works while the others wait, as it is, without a factor
+    longest_source: Source | Gap
     dominated_by: str
     is_enough: bool  # False where even the cap is shorter than the longest pause
     checkpoint_bytes: int | Gap

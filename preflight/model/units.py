@@ -56,3 +56,11 @@ def seconds_text(value_s: float) -> str:
     if value_s >= 9.95:
         return f"{value_s:,.0f} s"
     return f"{value_s:.1f} s" if value_s >= 0.95 or value_s == 0 else f"{value_s:.1g} s"
+
+
+def count_text(count: int) -> str:
+    """Return a number of parameters: `7.00 B`, `500 M`, `47.0 B`."""
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if count >= 0.9995 * scale:
+            return f"{three_digits(count / scale)} {unit}"
+    return str(count)

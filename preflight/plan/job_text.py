@@ -15,7 +15,7 @@ EXPERTS = re.compile(r"(\d{1,4})x" + NUMBER + r"([KMBT])", re.ASCII | re.IGNOREC
 DURATION = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}m(?:in)?)?(?:{NUMBER}s)?", re.ASCII | re.IGNORECASE)
 SECONDS = re.compile(NUMBER, re.ASCII)
 SHARE = re.compile(NUMBER + "%", re.ASCII)
-WHOLE = re.compile(r"\d{1,7}", re.ASCII)
+WHOLE = re.compile(r"\d{1,9}", re.ASCII)
 FEWEST, MOST = 1000, 10**14  # parameters
 LONGEST_S = 7 * 86400
 SHOWN = 40  # characters of what was typed
@@ -68,11 +68,11 @@ def parse_lora_share(text: str, option: str = "--lora") -> float:
     return float(share)
 
 
-def parse_world_size(text: str, option: str = "--world-size") -> int:
-    """Parse how many ranks the job has."""
+def parse_count(text: str, option: str, most: int) -> int:
+    """Parse a whole number from 1 to `most`: ranks, tokens, sequences."""
     found = WHOLE.fullmatch(text.strip())
-    if not found or not 0 < int(found[0]) <= 10**6:
-        raise _wrong(option, text, "give the number of ranks, 1 to 1000000")
+    if not found or not 0 < int(found[0]) <= most:
+        raise _wrong(option, text, f"give a whole number from 1 to {most}")
     return int(found[0])
 
 

@@ -30,6 +30,7 @@ START_S = 120.0  # assumed: imports, opening the data, a node that starts later
 ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
 ASSUMED_ALGBW_BYTES_PER_S = 1e9
 NO_PARAMS = Gap("--params was not given")
+NO_PAUSE = Gap("nothing is known in which one rank works while the others wait")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ def safe_timeout(
         cap_s=CAP_S,
         sum_s=total_s,
         longest_pause_s=longest_s,
+        longest_source=sums.longest.source if sums.longest else NO_PAUSE,
         dominated_by=largest.name if total_s > floor_s else "the floor",
         is_enough=longest_s <= pg_s,
         checkpoint_bytes=NO_PARAMS if job.params is None else checkpoint_bytes(job, job.params),

@@ -22,14 +22,15 @@ NOT_TO_RAISE = (
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     """Return the answer as one sentence."""
     needs = f"the longest pause that is known is {_longest(found)}"
+    if not found.is_enough and found.longest_source is Source.ASSUMED:
+        return f"maybe none is enough: {needs}, longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
     if not found.is_enough:
         return (
             f"no timeout that makes sense is enough: {needs}, longer than the cap of {found.cap_s:,} s; "
             "move that work out of the other ranks' way"
         )
     if current_s is not None and found.pg_timeout_s <= current_s:
-        term = _longest_term(found)
-        is_guess = term is not None and term.source is Source.ASSUMED
+        is_guess = found.longest_source is Source.ASSUMED
         guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""
         return (
             f"a longer timeout is useless: the job has {current_s:,.0f} s already, and nothing that is known needs "

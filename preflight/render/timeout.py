@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from preflight.model.fit import Fit
 from preflight.model.gap import Gap
+from preflight.model.job import Job
 from preflight.model.timeout import FrameworkLine, Part, SafeTimeout, Source, Term
-from preflight.model.units import decimal_text, seconds_text
+from preflight.model.units import count_text, decimal_text, seconds_text
+from preflight.render.fit import fit_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, table, width_of, wrap
 
 TITLES = {Part.TRAINING: "The sum for collectives", Part.INIT: "The sum for the start"}
@@ -15,10 +18,20 @@ NOT_TO_RAISE = "Do not raise it for"
 
 
 def render_timeout(
-    safe: SafeTimeout, not_to_raise: Sequence[str], style: Style, more: Sequence[str] = (), gaps: Sequence[str] = ()
+    safe: SafeTimeout,
+    job: Job,
+    typed: str,
+    not_to_raise: Sequence[str],
+    style: Style,
+    more: Sequence[str] = (),
+    gaps: Sequence[str] = (),
 ) -> str:
-    """Return the page of `preflight timeout`; `more` are lines of further sections, `gaps` what was not measured."""
-    lines = [*_answer(safe, style), *_sums(safe, style)]
+    """Return the page of `preflight timeout`.
+
+    `typed` is the model's size as the user wrote it, `more` are lines of further sections, `gaps` say what was not
+    measured.
+    """
+    lines = [*_answer(safe, style), *_job(job, typed, style), *_sums(safe, style)]
     lines += _items("What would make it smaller", safe.smaller, style)
     lines += _items("To know", safe.notes, style)
     lines += _items(NOT_TO_RAISE, not_to_raise, style)
@@ -28,9 +41,33 @@ def render_timeout(
     return finish(lines, style)
 
 
+def fit_lines(fit: Fit | Gap | None, style: Style) -> list[str]:
+    """Return the section "Will it fit", or why there is none."""
+    if isinstance(fit, Gap):
+        return [*heading("Will it fit", style), *wrap(clean(f"unknown: {fit.reason}"), style.width, INDENT)]
+    return [] if fit is None else fit_section(fit, style)
+
+
+def _job(job: Job, typed: str, style: Style) -> list[str]:
+    """Return what the job was taken to be."""
+    if job.params is None:
+        return []
+    total, active = count_text(job.params.total), count_text(job.params.active)
+    size = f"{total} parameters"
+    if job.params.active < job.params.total:
+        size += f", {active} of them active"
+    elif "x" in typed.lower():
+        size += f" at most ({typed}: every expert as a whole model), how many are active is not said"
+    trained = "" if job.lora_share is None else f", {100 * job.lora_share:g} % trained"
+    rest = f"{job.dtype.value}, {job.optimizer.value}, {job.strategy.value}, {job.save.value} save"
+    ranks = f"{job.world_size} rank{'s' * (job.world_size > 1)}"
+    return wrap(clean(f"For {size}{trained}; {rest}; {ranks}"), style.width, INDENT)
+
+
 def _answer(safe: SafeTimeout, style: Style) -> list[str]:
-    word = "SAFE TIMEOUT" if safe.is_enough else "NO SAFE TIMEOUT"
-    colour = "green" if safe.is_enough else "red"
+    word, colour = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
+    if not safe.is_enough and safe.longest_source is Source.ASSUMED:
+        word, colour = "UNKNOWN TIMEOUT", "yellow"
     text = f"{safe.pg_timeout_s} s for collectives, {safe.init_timeout_s} s for the start"
     first, *others = wrap(text, style.width, word + INDENT, INDENT)
     verdict = safe.verdict[:1].upper() + safe.verdict[1:]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from preflight.cli.timeout import STORAGE_BUDGET_S
-from tests.cli.test_startup import IMPORT_TIMES, imported
+from tests.cli.test_startup import IMPORT_TIMES, imported, median_s
 from tests.cli.test_usage import check_usage_error
 from tests.command import Command, Ran
 
@@ -25,6 +26,10 @@ WRONG = [
     ("timeout --current 0", "--current 0"),
     ("timeout --world-size \u0663", "--world-size"),
     ("timeout --world-size 0", "--world-size 0"),
+    ("timeout --seq-len 4096", "--config"),
+    ("timeout --seq-len x --config /dev/null", "--seq-len x"),
+    ("timeout --seq-len 1 --config /dev/null", "/dev/null"),
+    ("timeout --micro-batch 0 --seq-len 1 --config /dev/null", "--micro-batch 0"),
     ("timeout --lora 0.5", "--lora 0.5"),
     ("timeout --save everything", "--save"),
     ("timeout --strategy zero9", "--strategy"),
@@ -43,8 +48,6 @@ def test_nonsense_is_exit_2_with_one_line(command: Command, line: str, named: st
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Run it once on a real directory."""
-    import sys  # noqa: PLC0415
-
     command = Command(sys.executable, tmp_path_factory.mktemp("timeout"))
     (command.cwd / "ckpt").mkdir()
     return command.run("timeout", "--params", "1.5B", "--save", "full", "--checkpoint-dir", "ckpt", "--json", "-")
@@ -63,8 +66,17 @@ def test_a_real_directory_is_measured_and_the_document_holds_the_sum(real: Ran) 
     assert list((real.cwd / "ckpt").iterdir()) == []
 
 
-def test_it_takes_less_than_2_s_beside_the_measuring_budget(real: Ran) -> None:
-    assert real.took_s < STORAGE_BUDGET_S + 2.0
+@pytest.mark.integration
+def test_it_takes_less_than_2_s_beside_the_measuring(command: Command) -> None:
+    """Other load on the machine only ever adds time, so the best of a few runs decides, or its ratio to a bare start."""
+    beside_s, bare_s = float("inf"), 1.0
+    for _ in range(3):
+        bare_s = median_s(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
+        ran = command.run("timeout", "--params", "1.5B", "--checkpoint-dir", ".", "--json", "-")
+        beside_s = min(beside_s, ran.took_s - ran.document["storage"]["took_s"])
+        if beside_s < 2.0:
+            break
+    assert beside_s < 2.0 or beside_s / bare_s < 60
 
 
 def test_without_a_word_about_the_job_it_says_what_can_be_said(command: Command) -> None:
@@ -104,6 +116,13 @@ def test_a_job_that_no_timeout_can_save_is_exit_1(command: Command) -> None:
     assert ran.stdout.startswith("NO SAFE TIMEOUT")
 
 
+def test_a_pause_that_is_only_assumed_to_be_too_long_is_unknown_and_not_refused(command: Command) -> None:
+    ran = command.run("timeout", "--params", "70B")
+    assert ran.code == 3
+    assert ran.stdout.startswith("UNKNOWN TIMEOUT")
+    assert "--checkpoint-dir measures it" in " ".join(ran.stdout.split())
+
+
 def test_the_timeout_that_a_job_died_at_is_called_useless(command: Command) -> None:
     ran = command.run("timeout", "--params", "1.5B", "--current", "1800")
     assert ran.code == 0
@@ -126,3 +145,18 @@ def test_the_document_also_goes_to_a_file_beside_the_page(command: Command) -> N
     ran = command.run("timeout", "--json", "t.json")
     assert ran.stdout.startswith("SAFE TIMEOUT")
     assert json.loads(Path(ran.cwd / "t.json").read_text())["pg_timeout_s"] == 600
+
+
+def test_what_a_mixture_by_experts_weighs_at_most_is_said_and_never_refused_for_memory(command: Command) -> None:
+    ran = command.run("timeout", "--params", "8x7B", "--json", "-")
+    assert ran.document["job"]["params"] == {"total": 56 * 10**9, "active": 56 * 10**9}
+    assert ran.document["fit"] is None
+    assert [gap for gap in ran.document["gaps"] if gap["fact"] == "fit" and "47B/13B" in gap["reason"]]
+
+
+def test_with_the_size_of_the_model_it_says_whether_it_can_fit(command: Command) -> None:
+    config = command.tmp_path / "config.json"
+    config.write_text('{"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32000}')
+    ran = command.run("timeout", "--params", "7B", "--seq-len", "4096", "--config", str(config))
+    assert "\nWill it fit\n" in ran.stdout
+    assert "1 x 4096 tokens" in ran.stdout

@@ -12,10 +12,10 @@ from preflight.errors import UsageError
 from preflight.model.job import ParamCount
 from preflight.plan.job_text import (
     is_upper_bound,
+    parse_count,
     parse_duration_s,
     parse_lora_share,
     parse_params,
-    parse_world_size,
 )
 
 NOTHING = [
@@ -37,7 +37,8 @@ NOTHING = [
     "-7B",
 ]
 PARSERS: list[Callable[[str], object]] = [
-    parse_params, parse_lora_share, parse_world_size, lambda text: parse_duration_s(text, "--eval"),
+    parse_params, parse_lora_share, lambda text: parse_count(text, "--seq-len", 10**6),
+    lambda text: parse_duration_s(text, "--eval"),
 ]  # fmt: skip
 ALMOST = st.text(st.sampled_from("0123456789.xXkKmMbBtThHsS%/-+eE \u00b2\u0663"), max_size=12)
 

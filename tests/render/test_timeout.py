@@ -7,18 +7,22 @@ import json
 
 import pytest
 
+from preflight.model.fit import Room
+from preflight.model.gap import Gap
 from preflight.model.job import Job, ParamCount, Save, Strategy
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import SafeTimeout
+from preflight.plan.memory import will_it_fit
 from preflight.recommend.timeout import safe_timeout
 from preflight.recommend.timeout_words import NOT_TO_RAISE, unmeasured
 from preflight.recommend.timings import timings
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import Style, width_of
-from preflight.render.timeout import render_timeout
+from preflight.render.timeout import fit_lines, render_timeout
 from tests.recommend.test_timeout import FAST, NOTHING
 
 JOB = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=64, eval_s=600.0)
+FIT = will_it_fit(JOB, Room(8, 80 << 30, "free on GPU 0", 64 << 30, "MemAvailable"))
 SAFE = {
     "nothing": safe_timeout(Job(), NOTHING),
     "all": safe_timeout(JOB, FAST, 1800),
@@ -29,7 +33,8 @@ SAFE = {
 
 
 def page(safe: SafeTimeout, width: int = 80, unicode: bool = True) -> str:
-    return render_timeout(safe, NOT_TO_RAISE, Style(width, unicode=unicode), gaps=unmeasured(NOTHING))
+    style = Style(width, unicode=unicode)
+    return render_timeout(safe, JOB, "7B", NOT_TO_RAISE, style, fit_lines(FIT, style), unmeasured(NOTHING))
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
@@ -79,3 +84,21 @@ def test_a_document_without_a_job_or_storage_is_one_too() -> None:
 def test_saving_sharded_is_told_as_such() -> None:
     job = dataclasses.replace(JOB, save=Save.SHARDED)
     assert "all ranks together write it at 4.00 GB/s" in " ".join(page(safe_timeout(job, FAST), 120).split())
+
+
+def test_a_mixture_of_experts_is_told_with_all_and_active_or_as_an_upper_bound() -> None:
+    experts = dataclasses.replace(JOB, params=ParamCount(47 * 10**9, 13 * 10**9))
+    told = render_timeout(SAFE["all"], experts, "47B/13B", (), Style(120))
+    assert "For 47.0 B parameters, 13.0 B of them active; bf16, adamw, fsdp, full save; 64 ranks" in told
+    experts = dataclasses.replace(JOB, params=ParamCount(56 * 10**9, 56 * 10**9))
+    assert "at most (8x7B: every expert as a whole model)" in render_timeout(
+        SAFE["all"], experts, "8x7B", (), Style(120)
+    )
+
+
+def test_whether_it_fits_is_a_section_of_the_page_and_a_key_of_the_document() -> None:
+    assert "\nWill it fit\n" in page(SAFE["all"])
+    document = json.loads(render_timeout_json(SAFE["all"], JOB, FAST, None, FIT))
+    assert document["fit"]["verdict"] == FIT.verdict.value
+    document = json.loads(render_timeout_json(SAFE["all"], JOB, FAST, None, Gap("8x7B")))
+    assert (document["fit"], document["gaps"][-1]["fact"]) == (None, "fit")
