@@ -68,7 +68,7 @@ def test_a_real_directory_is_measured_and_the_document_holds_the_sum(real: Ran) 
 
 @pytest.mark.integration
 def test_it_takes_less_than_2_s_beside_the_measuring(command: Command) -> None:
-    """Other load on the machine only ever adds time, so the best of a few runs decides, or its ratio to a bare start."""
+    """Other load only ever adds time, so the best of a few runs decides, or its ratio to a bare start of Python."""
     beside_s, bare_s = float("inf"), 1.0
     for _ in range(3):
         bare_s = median_s(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
