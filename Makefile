@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-integration lint type fmt golden bench clean
+.PHONY: help check test test-integration frameworks lint type fmt golden bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -m integration
 
+frameworks: $(STAMP) ## Install the frameworks whose timeouts the slow tests try for real
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,frameworks]'
+
 lint: $(STAMP) ## Check style and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,7 +43,7 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 golden: $(STAMP) ## Write the expected outputs anew; read the diff before you commit it
-	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render tests/explain/test_pages.py tests/cli/test_machines.py tests/cli/test_simulated_machines.py
+	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render tests/explain/test_pages.py tests/cli/test_machines.py tests/cli/test_simulated_machines.py tests/test_readme.py
 
 bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
 	$(BIN)/python scripts/bench_overhead.py
@@ -52,6 +55,7 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python scripts/bench_isolation.py
 	$(BIN)/python scripts/bench_baseline.py
 	$(BIN)/python scripts/bench_fleet.py
+	$(BIN)/python scripts/bench_storage.py
 
 clean: ## Remove the venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

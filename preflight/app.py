@@ -19,10 +19,11 @@ from preflight.launch.run_dir import machine_path, make_run_dir, remove_run_dir,
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
+from preflight.model.job import Job
 from preflight.model.policy import Policy
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
-from preflight.model.trial import without_speeds
+from preflight.model.trial import Outcome, TrialResult, without_speeds
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
@@ -36,6 +37,10 @@ from preflight.recommend.background import Background
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
 from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.recommend.timeout import safe_timeout
+from preflight.recommend.timeout_env import with_timeouts
+from preflight.recommend.timings import nccl_settings, timings
+from preflight.system.installed import installed_versions
 from preflight.system.links import load_links
 from preflight.system.machine import Machine
 
@@ -223,6 +228,18 @@ def _background(run: _Run, plan: NcclPlan, today: str) -> Background:
     return Background(plan.settings, inherited, run.node, chosen, links, today)
 
 
+def _with_timeouts(run: _Run, trials: tuple[TrialResult, ...], advice: Advice) -> Advice:
+    """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
+    if not any(trial.outcome is Outcome.OK for trial in trials):
+        return advice
+    measured = timings(trials, run.path.world_size, None, nccl_settings(run.node))
+    torch = known(run.node.software).torch
+    versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
+    versions |= installed_versions(("deepspeed",))
+    safe = safe_timeout(Job(world_size=run.path.world_size), measured, versions=versions)
+    return with_timeouts(advice, safe, versions, run.path.dialect)
+
+
 def _report(run: _Run, plan: NcclPlan) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
@@ -242,7 +259,7 @@ def _report(run: _Run, plan: NcclPlan) -> Report:
     created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     background = _background(run, plan, created_at.partition("T")[0])
     advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus, background=background)
-    advice = _with_gpus(run, advice)
+    advice = _with_timeouts(run, trials, _with_gpus(run, advice))
     problems = (launched.problem,) if launched.problem else ()
     decision = decide(
         case, findings, skipped, trials, advice, problems,

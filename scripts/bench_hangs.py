@@ -69,7 +69,7 @@ class Cost:
 def timed_s(report: Mapping[str, Any]) -> float:
     """Return the seconds inside timed collectives: repetitions times their median, over all trials of a report."""
     results = [result for trial in report["trials"] for result in trial["results"]]
-    return sum(result["repetitions"] * result["median_us"] for result in results) / 1e6
+    return float(sum(result["repetitions"] * result["median_us"] for result in results) / 1e6)
 
 
 def describe(cost: Cost) -> str:

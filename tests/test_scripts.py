@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from preflight.model.collective import Collective
-from scripts import bench_accuracy, bench_hangs, bench_overhead
+from scripts import bench_accuracy, bench_hangs, bench_overhead, bench_storage
 from scripts.bench_accuracy import AGAIN, OURS, PLAIN, Point
 from scripts.bench_overhead import Pair
 
@@ -81,6 +83,42 @@ def test_every_side_has_every_place_equally_often_and_follows_each_other_equally
         assert [sum(order[place] == side for order in orders) for place in range(3)] == [2, 2, 2]
     follows = [(order[i], order[i + 1]) for order in orders for i in (0, 1)]
     assert {pair: follows.count(pair) for pair in follows} == {(a, b): 2 for a in range(3) for b in range(3) if a != b}
+
+
+def storage_pairs(*ratios: float, fio: tuple[float, ...] = ()) -> list[bench_storage.Pair]:
+    """Return pairs in which the probe wrote as fast as fio, and read `ratios` times as fast."""
+    theirs = fio or (1e9,) * len(ratios)
+    return [
+        bench_storage.Pair(bench_storage.Speed(each, each * ratio), bench_storage.Speed(each, each))
+        for ratio, each in zip(ratios, theirs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("ratio", "kept"), [(0.71, True), (1.29, True), (0.69, False), (1.31, False)])
+def test_storage_is_within_30_percent_of_fio_by_the_median_pair(ratio: float, kept: bool) -> None:
+    assert bench_storage.keeps_promise(storage_pairs(0.1, ratio, 9.0)) is kept
+
+
+def test_a_disk_on_which_fio_differs_from_itself_is_called_noisy() -> None:
+    assert not bench_storage.is_noisy(storage_pairs(1, 1, 1, 1, fio=(1e9, 1.1e9, 1.2e9, 1e9)))
+    noisy = storage_pairs(1, 1, 1, 1, fio=(1e9, 2e9, 3e9, 1e9))
+    assert bench_storage.is_noisy(noisy)
+    assert "makes fio differ from itself" in bench_storage.describe(noisy, "/tmp", 1 << 28, True)
+
+
+@pytest.mark.integration
+def test_the_storage_benchmark_runs_and_names_what_it_ran_beside(
+    need: Callable[[str, bool, str], None], tmp_path: Path
+) -> None:
+    need("fio", shutil.which("fio") is not None, "there is no fio here (Debian: apt-get install fio)")
+    script = [sys.executable, str(SCRIPTS / "bench_storage.py"), "--pairs", "1", "--rounds", "1"]
+    ran = subprocess.run(
+        [*script, "--directory", str(tmp_path)], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert ran.returncode in (0, 1), ran.stderr
+    assert "write preflight" in ran.stdout
+    assert ran.stderr == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.integration

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from preflight.model.finding import Severity
+from preflight.model.strtoll import parsed_integer
 
 # Read by strtoll in base 0: what does not start with a number is 0, and what follows the number is ignored.
 INTEGERS = frozenset(
@@ -163,17 +164,6 @@ def remarks(name: str, value: str) -> tuple[Remark, ...]:
     trap = next((t for t in TRAPS if t.name == name and re.fullmatch(t.pattern, value)), None)
     trapped = (Remark(trap.severity, trap.problem, trap.fix),) if trap else ()
     return (*(remark for remark in found if remark is not None), *trapped)
-
-
-def parsed_integer(value: str) -> tuple[int, str]:
-    """Return what strtoll with base 0 reads, and the text that it leaves; 0 and the whole text where it reads none."""
-    found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
-    if found is None:
-        return 0, value
-    digits = found.group(2)
-    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
-    number = int(digits[:40], base)
-    return (-number if found.group(1) == "-" else number), value[found.end() :]
 
 
 def _integer(name: str, value: str) -> Remark | None:

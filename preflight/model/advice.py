@@ -24,3 +24,5 @@ class Advice:
     gpus: tuple[str, ...]  # uuids, where `--gpus` named a strict subset
     reason: str  # one sentence: why this, or why nothing
     gpu_env: tuple[tuple[str, str], ...] = ()  # gives the job these GPUs; no trial earned it
+    timeout_env: tuple[tuple[str, str], ...] = ()  # says the timeouts to who asks; changes nothing that NCCL does
+    timeout_reason: str = ""  # why they are what they are

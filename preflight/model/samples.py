@@ -33,6 +33,7 @@ def aggregate(collective: Collective, size_bytes: int, ranks: Sequence[RankSampl
         verified=wrong == 0,
         wrong_elements=wrong,
         ranks=rank_times(ranks),
+        p99_us=percentile(slowest_us, 0.99),
     )
 
 

@@ -90,6 +90,7 @@ class CollectiveResult:
     verified: bool  # every rank's data was right, before and after the timed repetitions
     wrong_elements: int
     ranks: tuple[RankTime, ...]
+    p99_us: float | Gap = Gap("not measured")  # noqa: RUF009  a Gap is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class TrialResult:
     started_by: str  # fork | exec
     duration_s: float
     causes: tuple[TrialCause, ...] = ()  # at most one; empty where the logs prove none
+    connect_us: float | Gap = Gap("not measured")  # noqa: RUF009  making the group and its first collective, slowest rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,6 @@ class Comparison:
 def without_speeds(trial: TrialResult, why: str) -> TrialResult:
     """Return the trial with a Gap for every speed; whether the data was right stays."""
     gap = Gap(why)
-    blank = dict.fromkeys(("min_us", "median_us", "p95_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
+    blank = dict.fromkeys(("min_us", "median_us", "p95_us", "p99_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
     results = tuple(replace(result, ranks=(), **blank) for result in trial.results)  # type: ignore[arg-type]
     return replace(trial, results=results)

@@ -41,3 +41,26 @@ def three_digits(value: float) -> str:
     if value >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 0.00995 or value == 0 else f"{value:.1g}"
+
+
+def decimal_text(size_bytes: float) -> str:
+    """Return a size in the units that disks and models are sold in: `21.0 GB`, `700 MB`."""
+    for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= 0.9995 * scale:
+            return f"{three_digits(size_bytes / scale)} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def seconds_text(value_s: float) -> str:
+    """Return `18 s`, `2.4 s`, `0.03 s`, `4,300 s`."""
+    if value_s >= 9.95:
+        return f"{value_s:,.0f} s"
+    return f"{value_s:.1f} s" if value_s >= 0.95 or value_s == 0 else f"{value_s:.1g} s"
+
+
+def count_text(count: int) -> str:
+    """Return a number of parameters: `7.00 B`, `500 M`, `47.0 B`."""
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if count >= 0.9995 * scale:
+            return f"{three_digits(count / scale)} {unit}"
+    return str(count)

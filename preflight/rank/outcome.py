@@ -8,6 +8,7 @@ from typing import Any
 
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
+from preflight.model.gap import Gap
 from preflight.model.run import Assignment, RankSamples
 from preflight.model.samples import aggregate
 from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
@@ -51,6 +52,7 @@ def trial_result(
         results=tuple(aggregate(*step) for step in steps_of(answers)),
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
         duration_s=duration_s,
+        connect_us=_slowest_connect_us(answers),
     )
 
 
@@ -149,6 +151,13 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
         size = _last(answer, "world_size", None)
         if size is not None:
             yield rank, size
+
+
+def _slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
+    seen = [_last(answer, "connect_us", None) for answer in answers]
+    if not seen or None in seen:
+        return Gap("not every rank came through its first collective")
+    return float(max(seen))
 
 
 def _where(ends: Sequence[RankEnd]) -> str:

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -73,10 +74,12 @@ def _run(assignment: Assignment, report: Report) -> None:
     store = FileStore(assignment.store_path, assignment.world_size * assignment.sides)
     store.set_timeout(timedelta(seconds=assignment.init_timeout_s))
     report({"stage": "init"})
+    since = time.monotonic()
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
     report({"stage": "first", "world_size": dist.get_world_size()})
     wrong = prove_first(ranks)
-    report({"first_wrong": wrong, "transport": transport(assignment.dialect)})
+    connect_us = (time.monotonic() - since) * 1e6  # NCCL connects in either, by torch's version
+    report({"first_wrong": wrong, "connect_us": connect_us, "transport": transport(assignment.dialect)})
     _measure_all(assignment, store, ranks, report)
     # Once more: NCCL connects an algorithm's rings and trees at their first use, which may be a larger size.
     report({"stage": "verified", "transport": transport(assignment.dialect)})

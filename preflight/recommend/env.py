@@ -16,7 +16,7 @@ from preflight.recommend.compare import loses
 from preflight.recommend.needed import Needed, why_needed
 from preflight.recommend.said import ending, figure, said_of
 
-NO_TIMEOUT = Gap("computed by `preflight timeout`, which this version does not have")
+NO_TIMEOUT = Gap("no safe timeout was computed")  # until with_timeouts() puts one in
 # What these say holds for the network between this node's own ranks; between nodes it may be another one.
 NETWORK = (
     "NCCL_MNNVL_",

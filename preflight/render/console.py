@@ -142,6 +142,7 @@ def _recommendation(report: Report, style: Style, env_path: str) -> list[str]:
     reason = f"Set nothing: {advice.reason}" if ready and not settings else advice.reason
     lines = heading("Recommendation", style) + wrap(clean(reason[:1].upper() + reason[1:]), style.width, INDENT)
     lines += _settings(advice, settings, style)
+    lines += _safe_timeout(advice, style)
     if advice.one_node_only:
         lines += wrap("Network settings act on one-node jobs only: they were learnt on one node.", style.width, INDENT)
     if settings and ready:
@@ -167,6 +168,14 @@ def _settings(advice: Advice, settings: list[tuple[str, str]], style: Style) -> 
 
 def _evidence(advice: Advice, name: str) -> tuple[str, ...]:
     return tuple(clean(text) for about, text in advice.evidence if about == name)
+
+
+def _safe_timeout(advice: Advice, style: Style) -> list[str]:
+    if isinstance(advice.pg_timeout_s, Gap) or isinstance(advice.init_timeout_s, Gap):
+        return []
+    told = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start: {advice.timeout_reason}"
+    more = "`preflight timeout --report` knows the job too: its size, its saves, its storage."
+    return wrap(clean(f"{told}. {more}"), style.width, f"{INDENT}Safe timeout: ", INDENT * 2)
 
 
 def shell_quote_path(path: str) -> str:

@@ -10,6 +10,16 @@ from preflight.render.text import clean, wrap
 
 WIDTH = 120
 ON_ONE_NODE = 'if [ "${SLURM_NNODES:-${PET_NNODES:-${NNODES:-1}}}" = 1 ]; then'
+TIMEOUT_READERS = {
+    "PREFLIGHT_PG_TIMEOUT_S": "Seconds for a collective: dist.init_process_group(..., timeout=preflight.pg_timeout()).",
+    "PREFLIGHT_INIT_TIMEOUT_S": "Seconds until all ranks have met: torchrun --rdzv-conf join_timeout=...",
+    "DEEPSPEED_TIMEOUT": "Minutes, read by DeepSpeed; never shorter than DeepSpeed's own default.",
+    "TORCH_FR_BUFFER_SIZE": "This torch records no collectives by itself: keep the last ones for `preflight explain`.",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": (
+        "This torch records no collectives by itself: keep the last ones for `preflight explain`."
+    ),
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "Write that record to /tmp/nccl_trace_rank_N when a collective times out.",
+}
 SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -35,6 +45,7 @@ def render_env(report: Report) -> str:
     for name in local:
         if name not in settable:
             lines += ["", *_setting(advice, name, "")]
+    lines += _timeouts(advice)
     return "\n".join(lines) + "\n"
 
 
@@ -60,6 +71,14 @@ def _setting(advice: Advice, name: str, indent: str) -> list[str]:
     value = dict(advice.env).get(name)
     command = f"unset {name}" if value is None else f"export {name}={shell_quote(value)}"
     return [*lines, indent + command]
+
+
+def _timeouts(advice: Advice) -> list[str]:
+    """Return the timeouts, each with who reads it; they change nothing that NCCL or gloo does."""
+    lines = ["", *_comment(f"The safe timeout: {advice.timeout_reason}.")] if advice.timeout_env else []
+    for name, value in advice.timeout_env:
+        lines += [*_comment(TIMEOUT_READERS.get(name, "")), f"export {name}={shell_quote(value)}"]
+    return lines
 
 
 def _comment(text: str) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterable
 
 from preflight import __version__
 from preflight.system.machine import Json
@@ -41,10 +42,15 @@ def _torch(package: str) -> Json:
 
 
 def _nccl_wheels() -> dict[str, str]:
+    return installed_versions(NCCL_WHEELS)
+
+
+def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those that are installed, without importing them."""
     import importlib.metadata  # noqa: PLC0415 - loads an e-mail parser, which takes longer than many probes
 
     found = {}
-    for name in NCCL_WHEELS:
+    for name in distributions:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -20,6 +20,7 @@ RESULT_KEYS = {"collective", "size_bytes", "median_us", "p95_us", "algbw_gb_s", 
 FINDING_KEYS = {"check", "class", "severity", "subject", "problem", "fix", "evidence"}
 ADVICE_KEYS = {"env", "unset", "pg_timeout_s", "init_timeout_s", "gpus"}
 CLASSES = {"application", "configuration", "container", "host", "gpu", "fabric", "harness"}
+TIMEOUTS = ("PREFLIGHT_PG_TIMEOUT_S", "PREFLIGHT_INIT_TIMEOUT_S", "DEEPSPEED_TIMEOUT")
 SIZES = (8, 1 << 20)
 BUS_FACTORS = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n}
 
@@ -85,6 +86,18 @@ def test_bandwidths_follow_nccl_tests_formulas_from_the_median(healthy: Ran) -> 
         assert result["busbw_gb_s"] == pytest.approx(algbw_gb_s * factor, rel=1e-6)
 
 
+def test_the_timeouts_of_report_and_env_are_the_same_and_rest_on_what_was_measured(healthy: Ran) -> None:
+    advice, (trial,) = healthy.document["advice"], healthy.document["trials"]
+    exported = dict(
+        line[7:].split("=") for line in (healthy.cwd / "preflight.env").read_text().splitlines() if "=" in line[:40]
+    )
+    assert exported["PREFLIGHT_PG_TIMEOUT_S"] == f"'{advice['pg_timeout_s']}'" == "'600'"
+    assert exported["PREFLIGHT_INIT_TIMEOUT_S"] == f"'{advice['init_timeout_s']}'" == "'600'"
+    assert int(exported["DEEPSPEED_TIMEOUT"].strip("'")) * 60 >= advice["pg_timeout_s"]
+    assert 0 < trial["connect_us"] < 10e6
+    assert all(result["median_us"] <= result["p99_us"] for result in results(healthy))
+
+
 def test_the_report_decodes_to_a_record_that_encodes_to_the_same_document(healthy: Ran) -> None:
     report = decode(Report, healthy.document)
     assert encode(report) == healthy.document
@@ -93,6 +106,7 @@ def test_the_report_decodes_to_a_record_that_encodes_to_the_same_document(health
 
 def test_the_env_of_an_earlier_run_is_replaced_and_no_run_directory_is_left(healthy: Ran) -> None:
     written = (healthy.cwd / "preflight.env").read_text()
-    assert all(line.startswith("#") for line in written.splitlines()), "nothing need be set"
+    exported = [line.split("=")[0] for line in written.splitlines() if line and not line.startswith("#")]
+    assert exported == [f"export {name}" for name in TIMEOUTS], "nothing of NCCL or gloo need be set"
     assert sorted(path.name for path in healthy.cwd.iterdir()) == ["preflight-report.json", "preflight.env"]
     assert list((healthy.cwd.parent / "tmp").iterdir()) == []

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.judge.nccl_settings import INTEGERS, parsed_integer, remarks
+from preflight.judge.nccl_settings import INTEGERS, remarks
 from preflight.model.finding import Severity
+from preflight.model.strtoll import parsed_integer
 
 
 def severities(name: str, value: str) -> list[Severity]:

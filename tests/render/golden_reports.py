@@ -5,9 +5,13 @@ from __future__ import annotations
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, NcclConfEntry
 from preflight.model.finding import Blame, Evidence, Finding, Severity, SkippedCheck
+from preflight.model.job import Job
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.trial import Comparison, LeftOut, Outcome
 from preflight.recommend.env import recommend
+from preflight.recommend.timeout import safe_timeout
+from preflight.recommend.timeout_env import with_timeouts
+from preflight.recommend.timings import timings
 from tests.reports import MIB, advice_of, failed_trial, netif_trial, node_facts, report_of, timed, trial_result
 
 BOTH = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
@@ -47,6 +51,8 @@ NO_INTERFACE = Finding(
 def healthy() -> Report:
     """Return the usual answer."""
     advice = recommend((trial_result(),), (), (), cpu_path=True)
+    measured = timings((trial_result(),), 2, None, {})
+    advice = with_timeouts(advice, safe_timeout(Job(world_size=2), measured), {}, "gloo")
     return report_of(left_out=LEFT_OUT, advice=advice)
 
 

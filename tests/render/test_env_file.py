@@ -78,8 +78,24 @@ def test_a_name_that_no_shell_can_unset_stays_a_comment(tmp_path: Path) -> None:
     assert all(line.startswith("#") or not line for line in text.splitlines())
 
 
-def test_nothing_but_comments_where_nothing_need_be_set() -> None:
-    assert all(line.startswith("#") for line in render_env(healthy()).splitlines())
+def test_where_nothing_need_be_set_no_setting_of_nccl_or_gloo_is_only_the_timeouts_are() -> None:
+    """The timeouts change nothing by themselves; DeepSpeed's is never shorter than its own default."""
+    lines = [line for line in render_env(healthy()).splitlines() if line and not line.startswith("#")]
+    assert lines == [
+        "export PREFLIGHT_PG_TIMEOUT_S='600'",
+        "export PREFLIGHT_INIT_TIMEOUT_S='600'",
+        "export DEEPSPEED_TIMEOUT='30'",
+    ]
+
+
+def test_every_timeout_says_who_reads_it_and_why_it_is_as_long() -> None:
+    text = render_env(healthy())
+    assert "# The safe timeout: the sum is" in text
+    assert "# Minutes, read by DeepSpeed; never shorter than DeepSpeed's own default." in text
+
+
+def test_without_a_computed_timeout_there_are_comments_only() -> None:
+    assert all(line.startswith("#") for line in render_env(report_of()).splitlines())
 
 
 def test_a_simulated_run_says_so_in_the_first_line() -> None:

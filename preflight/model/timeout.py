@@ -1,0 +1,89 @@
+"""A safe timeout with its argument: the terms of its sum, what they were taken from, and the line of each framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.gap import Gap
+
+
+class Source(Enum):
+    """Where a number comes from."""
+
+    MEASURED = "measured"
+    GIVEN = "given"
+    ASSUMED = "assumed"
+
+
+class Part(Enum):
+    """Which of the two sums a term is in."""
+
+    INIT = "init"  # until all ranks are through their first collective
+    TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What was measured of the machine, as far as it was; the reason of a Gap says what would measure it."""
+
+    write_one_bytes_per_s: float | Gap  # one rank alone into the checkpoint's directory
+    write_all_bytes_per_s: float | Gap  # all ranks together, their sum
+    read_one_bytes_per_s: float | Gap
+    directory: str  # "" where none was tried
+    collective_s: float | Gap  # p99 of the slowest collective at its largest size
+    collective_bytes: int
+    connect_s: float | Gap  # making the group and its first collective, slowest rank
+    spread_s: float | Gap  # between the fastest and the slowest rank in that collective
+    ranks: int  # how many ranks the last three were measured on; 0 for none
+    nccl_report_s: float  # how long NCCL retries before it reports an error of its own
+    nccl_report_why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term: a time, how often the sum takes it, and why it is what it is."""
+
+    name: str
+    part: Part
+    value: float
+    unit: str
+    factor: int
+    counts_s: float  # what it adds to the sum; 0 where a longer pause covers it
+    source: Source
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkLine:
+    """Where a framework takes the timeout, in its own words and unit."""
+
+    name: str
+    line: str
+    value: int  # as it stands in the line
+    unit: str  # "s" or "min"
+    sets_s: int  # the same in seconds
+    default_s: int | Gap
+    absorbs_bytes: int | Gap  # the largest full checkpoint whose save the default absorbs
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class SafeTimeout:
+    """The two timeouts and their argument. `pg_timeout_s` is never the shorter: torch has one for both phases."""
+
+    init_timeout_s: int
+    pg_timeout_s: int
+    floor_s: int
+    cap_s: int
+    sum_s: float  # of the group's timeout, before rounding, floor and cap
+    longest_pause_s: float  # for which one rank works while the others wait, as it is, without a factor
+    longest_source: Source | Gap
+    dominated_by: str
+    is_enough: bool  # False where even the cap is shorter than the longest pause
+    checkpoint_bytes: int | Gap
+    terms: tuple[Term, ...]
+    verdict: str  # one sentence
+    smaller: tuple[str, ...]  # what would make it smaller
+    notes: tuple[str, ...]
+    frameworks: tuple[FrameworkLine, ...]

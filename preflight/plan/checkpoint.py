@@ -1,0 +1,62 @@
+"""How many bytes a job's checkpoint and messages have (facts 10.2)."""
+
+from __future__ import annotations
+
+from preflight.model.job import Dtype, Job, Optimizer, ParamCount, Save, Strategy
+
+WEIGHT_BYTES = {Dtype.FP32: 4, Dtype.BF16: 2, Dtype.FP16: 2}
+MASTER_BYTES = {Dtype.FP32: 0, Dtype.BF16: 4, Dtype.FP16: 4}  # the optimizer's fp32 copy of 16-bit weights
+# Adafactor's factored moments are next to nothing: a row and a column for a matrix.
+MOMENT_BYTES = {
+    Optimizer.ADAMW: 8,
+    Optimizer.ADAMW_8BIT: 2,
+    Optimizer.ADAFACTOR: 0,
+    Optimizer.SGD: 0,
+    Optimizer.MOMENTUM: 4,
+}
+DDP_BUCKET_BYTES = 25 << 20  # torch's bucket_cap_mb
+ZERO_BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket_size
+FSDP_LARGEST_SHARE = 8  # a wrapped unit is rarely more than an eighth of a model
+
+
+def weight_bytes(job: Job, params: ParamCount) -> int:
+    """Return the size of all weights as the forward pass uses them."""
+    return params.total * WEIGHT_BYTES[job.dtype]
+
+
+def bytes_per_parameter(job: Job) -> int:
+    """Return what a checkpoint that training can resume from keeps of each trained parameter."""
+    return WEIGHT_BYTES[job.dtype] + MASTER_BYTES[job.dtype] + MOMENT_BYTES[job.optimizer]
+
+
+def checkpoint_bytes(job: Job, params: ParamCount) -> int:
+    """Return the size of a checkpoint to resume from; of LoRA what is trained only, since the rest does not change."""
+    trained = params.total if job.lora_share is None else max(1, round(params.total * job.lora_share))
+    return trained * bytes_per_parameter(job)
+
+
+def gathered_bytes(job: Job, params: ParamCount) -> int:
+    """Return what has to come to rank 0 from the other ranks before it can save everything."""
+    if job.save is not Save.FULL:
+        return 0
+    whole = checkpoint_bytes(job, params)
+    match job.strategy:
+        case Strategy.DDP:
+            return 0
+        case Strategy.ZERO1 | Strategy.ZERO2:  # the optimizer's states are divided, the weights are not
+            trained = whole // bytes_per_parameter(job)
+            return whole - trained * WEIGHT_BYTES[job.dtype]
+        case Strategy.FSDP | Strategy.ZERO3:
+            return whole
+
+
+def message_bytes(job: Job, params: ParamCount) -> int:
+    """Return the size of the largest collective in training, rather too large than too small."""
+    weights = weight_bytes(job, params)
+    match job.strategy:
+        case Strategy.DDP:
+            return DDP_BUCKET_BYTES
+        case Strategy.FSDP:
+            return max(DDP_BUCKET_BYTES, weights // FSDP_LARGEST_SHARE)
+        case Strategy.ZERO1 | Strategy.ZERO2 | Strategy.ZERO3:
+            return max(DDP_BUCKET_BYTES, min(weights, ZERO_BUCKET_ELEMENTS * WEIGHT_BYTES[job.dtype]))

@@ -1,0 +1,84 @@
+"""The line in which each framework takes the timeout, in its version's words and in its unit (facts 4.4, 4.5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from preflight.model.gap import Gap
+from preflight.model.timeout import FrameworkLine, Timings
+from preflight.model.version import version_tuple
+from preflight.recommend.pauses import absorbed_bytes
+
+# Distributions whose version decides what a line looks like or what its default is.
+DISTRIBUTIONS = ("torch", "transformers", "accelerate", "deepspeed", "lightning", "megatron-core", "torchtitan")
+FIRST_WITH_10_MINUTES = (2, 2)  # torch's default for NCCL; before, 30 minutes for every backend
+FIRST_WITH_SET_TIMEOUT, FIRST_WITH_PRIVATE_ONE = (2, 14), (2, 4)
+DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.5, 10 in 0.19.6
+
+
+def framework_lines(
+    pg_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
+) -> tuple[FrameworkLine, ...]:
+    """Return one line per framework; its default's worth is told at the speed that was measured."""
+
+    def line(name: str, text: str, value: int, unit: str, default_s: int | Gap, note: str) -> FrameworkLine:
+        sets_s = value * 60 if unit == "min" else value
+        return FrameworkLine(name, text, value, unit, sets_s, default_s, _absorbs(default_s, timings, factor), note)
+
+    minutes, delta = minutes_up(pg_s), f"timedelta(seconds={pg_s})"
+    return (
+        line("torch", f"dist.init_process_group(..., timeout={delta})", pg_s, "s", *_torch(versions.get("torch", ""))),
+        line("torchrun", f"torchrun --rdzv-backend c10d --rdzv-conf join_timeout={init_s} ...", init_s, "s", 600,
+             "how long nodes wait for each other; the static rendezvous calls it `timeout` (900 s)"),
+        line("transformers", f"--ddp_timeout {pg_s}", pg_s, "s", 1800,
+             f"or TrainingArguments(ddp_timeout={pg_s}); on NCCL as well; lost with --use_cpu"),
+        line("accelerate", f"InitProcessGroupKwargs(timeout={delta})", pg_s, "s", 600,
+             "in Accelerator(kwargs_handlers=[...]), before anything else makes the group"),
+        line("deepspeed", f"export DEEPSPEED_TIMEOUT={minutes}", minutes, "min", deepspeed_default_s(versions),
+             "in whole minutes; or deepspeed.init_distributed(timeout=timedelta(...))"),
+        line("lightning", f"Trainer(strategy=DDPStrategy(timeout={delta}))", pg_s, "s", 1800,
+             "FSDPStrategy, DeepSpeedStrategy and ModelParallelStrategy take it too"),
+        line("megatron", f"--distributed-timeout-minutes {minutes}", minutes, "min", 600, "in whole minutes"),
+        line("torchtitan", f"--comm.init_timeout_seconds {init_s} --comm.train_timeout_seconds {pg_s}", pg_s, "s", 100,
+             "the second holds from the second step on; by default 300 s before it, 100 s after it"),
+    )  # fmt: skip
+
+
+def minutes_up(value_s: int) -> int:
+    """Return whole minutes, never shorter than the seconds."""
+    return math.ceil(value_s / 60)
+
+
+def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
+    """Return DeepSpeed's own default; a Gap where it is not installed here."""
+    version = version_tuple(versions.get("deepspeed", ""))
+    if not version:
+        return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")
+    return 600 if version >= DEEPSPEED_FIRST_WITH_10_MINUTES else 1800
+
+
+def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
+    """Return what to export so that sourcing it never shortens what the job would have without."""
+    default_s = deepspeed_default_s(versions)
+    return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
+
+
+def _torch(version: str) -> tuple[int, str]:
+    """Return the default on NCCL, and how the timeout is changed later."""
+    known = version_tuple(version)
+    default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
+    helper = "groups of dist.new_group() do not inherit it: give them timeout= as well"
+    if known >= FIRST_WITH_SET_TIMEOUT:
+        return default_s, f"{helper}; later: dist.set_timeout(...)"
+    if known >= FIRST_WITH_PRIVATE_ONE:
+        return default_s, f"{helper}; later: dist.distributed_c10d._set_pg_timeout(...)"
+    return default_s, helper
+
+
+def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
+    if isinstance(timings.write_one_bytes_per_s, Gap):
+        return timings.write_one_bytes_per_s
+    if isinstance(default_s, Gap):
+        return default_s
+    return int(absorbed_bytes(default_s, factor, timings))

@@ -1,0 +1,1 @@
+"""The memory bound beside the memory of real ranks."""
