@@ -65,9 +65,7 @@ def test_a_directory_that_stalls_later_keeps_what_was_measured_before(place: Pat
 @pytest.mark.usefixtures("compiler")
 def test_a_stall_after_some_blocks_says_how_far_it_came(place: Path) -> None:
     seen = measured(place, 1, 6.0, STORAGESIM="stall-write", STORAGESIM_AFTER="1")
-    assert re.match(
-        r"writing stood still( after at least 4 MiB)? and was given up", seen["write_one_bytes_per_s"]
-    )
+    assert re.match(r"writing stood still( after at least 4 MiB)? and was given up", seen["write_one_bytes_per_s"])
 
 
 @pytest.mark.usefixtures("compiler")

@@ -62,7 +62,7 @@ def test_at_no_moment_more_than_a_tenth_of_the_free_space_is_used(tmpfs: Callabl
     place = tmpfs("size=400m")
     used: list[int] = []
     stop = threading.Event()
-    process = start(place, 3, 3.0)
+    process = start(place, 3, 15.0)
 
     def sample() -> None:
         while not stop.is_set():
@@ -72,7 +72,7 @@ def test_at_no_moment_more_than_a_tenth_of_the_free_space_is_used(tmpfs: Callabl
 
     sampler = threading.Thread(target=sample)
     sampler.start()
-    stdout, stderr = process.communicate(timeout=20)
+    stdout, stderr = process.communicate(timeout=40)
     stop.set()
     sampler.join()
     assert (process.returncode, stderr) == (0, "")
