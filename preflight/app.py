@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from preflight import __version__
-from preflight.errors import Interrupted, PreflightError
+from preflight.errors import Interrupted, OutputError, PreflightError
 from preflight.explain.trial import with_cause
-from preflight.judge.check import Case, all_checks, run_checks
+from preflight.judge.check import Case, all_checks, ran_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
+from preflight.judge.phases import Progress, phases_of
+from preflight.judge.unanswered import unanswered
 from preflight.judge.verdict import decide
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
-from preflight.model.report import SCHEMA_VERSION, Report
+from preflight.model.report import Report
 from preflight.model.run import Profile, RunSpec
 from preflight.model.trial import Candidate, LeftOut, without_speeds
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
+from preflight.plan.expected import expected_of_trials
 from preflight.plan.gpu_set import closed_gpus
 from preflight.plan.path import Path, choose_path
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
 from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.system.links import load_links
 from preflight.system.machine import Machine
 
 # Before the deadline: the conductor ends its step, then the launcher everything, then the report is written.
 CONDUCTOR_MARGIN_S = 1.5
 LAUNCHER_MARGIN_S = 0.6
+KILLED = "preflight was killed, or the machine went down, before it could answer"
 CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
 GPU_MEMORY_SHARE = 0.8
 GIB = 1 << 30
@@ -81,6 +87,7 @@ class _Run:
     launched: Launched = field(default_factory=Launched)
     run_dir: str = ""
     interrupted: Interrupted | None = None
+    was_launched: bool = False
     durations_s: dict[str, float] = field(default_factory=dict)
 
     def ends_at(self) -> float:
@@ -89,23 +96,35 @@ class _Run:
 
 
 def check(
-    request: Request, machine: Machine, process: Machine, environ: Mapping[str, str], watch: Watcher, started_at: float
+    request: Request,
+    machine: Machine,
+    process: Machine,
+    environ: Mapping[str, str],
+    watch: Watcher,
+    started_at: float,
+    save: Callable[[Report], None] = lambda _: None,
 ) -> Checked:
     """Probe, try, judge and recommend; `started_at` (monotonic) is when the deadline's clock began.
 
     `process` is the machine whose Python, environment and limits the ranks will have: the live one. Raises UsageError
-    before anything is started; whatever goes wrong later is in the report.
+    before anything is started; whatever goes wrong later is in the report. Before the ranks start, `save` is given the
+    report that holds if this process is killed: an earlier run's must not be taken for this one's.
     """
     probing_since = time.monotonic()
-    node, _ = probe_node(machine, process)
+    try:
+        node, _ = probe_node(machine, process)
+    except Interrupted as error:
+        return Checked(_unprobed(request, error), "", error)
     path = choose_path(request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node)
     run = _Run(request, environ, started_at, node, path, inherited_tuning(environ))
     run.durations_s["probe"] = time.monotonic() - probing_since
     candidates, left_out = _candidates(run)
     run.launched.problem = _torch_problem(node) or path.blocked
     if not run.launched.problem:
+        with contextlib.suppress(OutputError):  # what can't be written now is said at the end, if it still can't
+            save(_unjudged(run, left_out, KILLED, None))
         _launch(run, candidates, watch)
-    report = _report(run, left_out)
+    report = _judged_or_not(run, left_out)
     if run.run_dir and not request.keep and report.exit_code == 0 and run.interrupted is None:
         remove_run_dir(run.run_dir)
         run.run_dir = ""
@@ -130,6 +149,7 @@ def _candidates(run: _Run) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
 def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> None:
     """Have the ranks try the candidates; a failed launch or a signal is noted, what came before it is kept."""
     since = time.monotonic()
+    run.was_launched = True
     try:
         run.run_dir = make_run_dir()
         spec = _spec(run, candidates)
@@ -192,6 +212,18 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
+def _judged_or_not(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
+    """Return the report; where judging fails or is interrupted, one with everything but a judgement."""
+    try:
+        return _report(run, left_out)
+    except Interrupted as error:
+        run.interrupted = error
+        why = f"{error} while judging"
+    except Exception as error:  # noqa: BLE001  what was tried is not lost with it
+        why = f"a defect in preflight: {type(error).__name__}: {error}"
+    return _unjudged(run, left_out, why, why)
+
+
 def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
@@ -200,7 +232,8 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
     case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
-    findings, skipped = run_checks(all_checks(), case)
+    checks = all_checks()
+    findings, skipped = run_checks(checks, case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))
@@ -210,26 +243,54 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
         strict=request.strict, accept=request.accept, cpu_path=not path.wants_gpus,
     )  # fmt: skip
     run.durations_s["judging"] = time.monotonic() - since
-    run.durations_s["total"] = time.monotonic() - run.started_at
-    return Report(
-        schema_version=SCHEMA_VERSION,
-        preflight_version=__version__,
-        created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    return replace(
+        _unjudged(run, left_out, launched.problem, ""),
         verdict=decision.verdict,
         node_verdict=decision.node_verdict,
         exit_code=run.interrupted.exit_code if run.interrupted else decision.exit_code,
         headline=decision.headline,
-        simulated=launched.simulated or request.is_other_machine,
-        backend=path.backend,
-        profile=request.profile.value,
-        world_size=path.world_size,
-        nodes=(run.node,),
         trials=trials,
         comparisons=comparisons,
-        left_out=left_out,
         findings=findings,
         skipped_checks=skipped,
         problems=problems,
         advice=advice,
-        durations_s=tuple(run.durations_s.items()),
+        checks=ran_checks(checks),
+        expected=expected_of_trials(load_links(), run.node, chosen, trials),
     )
+
+
+def _unjudged(run: _Run, left_out: tuple[LeftOut, ...], why: str, judged: str | None) -> Report:
+    """Return what is known without a judgement; `judged` says why there is none, None where it was not reached."""
+    launched = run.launched
+    progress = Progress(
+        True, run.was_launched, launched.ready_after_s > 0, launched.done, launched.problem or why,
+        tuple(launched.trials), tuple(launched.duels), judged,
+    )  # fmt: skip
+    blank = _unknown(run.request, run.path.backend, run.interrupted, why)
+    return replace(
+        blank,
+        simulated=blank.simulated or launched.simulated,
+        world_size=run.path.world_size,
+        nodes=(run.node,),
+        trials=tuple(launched.trials),
+        left_out=left_out,
+        problems=tuple(dict.fromkeys(filter(None, (launched.problem, why)))),
+        durations_s=(*run.durations_s.items(), ("total", time.monotonic() - run.started_at)),
+        phases=phases_of(progress),
+    )
+
+
+def _unprobed(request: Request, error: Interrupted) -> Report:
+    why = f"{error} while the node was probed"
+    phases = phases_of(Progress(False, False, False, False, why))
+    return replace(_unknown(request, request.backend or "none", error, why), phases=phases)
+
+
+def _unknown(request: Request, backend: str, interrupted: Interrupted | None, why: str) -> Report:
+    code = interrupted.exit_code if interrupted else None
+    report = unanswered(
+        why, code, version=__version__, created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        backend=backend, profile=request.profile.value, accept=request.accept,
+    )  # fmt: skip
+    return replace(report, simulated=request.is_other_machine)

@@ -17,7 +17,7 @@ from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
 if TYPE_CHECKING:
-    from preflight.plan.expected import Expected
+    from preflight.model.expected import Expected
 
 WORDS = {
     Verdict.READY: ("READY", "green"),

@@ -13,7 +13,7 @@ from preflight.model.report import SCHEMA_VERSION
 from preflight.plan.gpu_advice import GpuSetAdvice
 
 if TYPE_CHECKING:
-    from preflight.plan.expected import Expected
+    from preflight.model.expected import Expected
 
 
 def render_json(record: object) -> str:

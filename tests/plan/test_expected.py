@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from preflight.errors import UnreadableFact
 from preflight.model.collective import Collective
+from preflight.model.expected import Expected
 from preflight.model.facts import Gap, GpuPath, NodeFacts, known
 from preflight.model.gpu import LinkPeer, NvLink, PcieLink
 from preflight.model.hca import PortState
-from preflight.plan.expected import Expected, expected_busbw, expected_network, grown, nvlink_gb_s, pcie_gb_s
+from preflight.plan.expected import expected_busbw, expected_network, grown, nvlink_gb_s, pcie_gb_s
 from preflight.system.links import load_links
 from tests.facts import GIB, MIB, gpu_node
 from tests.topology import port
