@@ -57,7 +57,7 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 
 def reasons(report: Report) -> tuple[str, ...]:
     """Return what decided as sentences, most important first; the headline where nothing else did."""
-    told = [f"{line(each.subject)}: {line(each.problem)} [{each.check}]" for each in deciding(report)]
+    told = [f"{line(each.subject)}: {line(each.problem)} [{line(each.check)}]" for each in deciding(report)]
     told += [line(problem) for problem in report.problems]
     told += [
         f"the check {line(each.check)} failed, a defect of preflight: {line(each.reason)}"
