@@ -12,6 +12,7 @@ from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
+from preflight.render.reasons import unfinished
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
@@ -36,6 +37,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *_preamble(report, style),
         *_verdict(report, style),
         *problems_section(report.problems, style),
+        *_unfinished(report, style),
         *findings_section(report.findings, style),
         *trials_section(report, style),
         *comparisons_section(report, style),
@@ -92,6 +94,14 @@ def problems_section(problems: tuple[str, ...], style: Style) -> list[str]:
         return []
     lines = [line for problem in problems for line in wrap(clean(problem), style.width, INDENT, INDENT * 2)]
     return [*heading("Preflight itself", style), *lines]
+
+
+def _unfinished(report: Report, style: Style) -> list[str]:
+    """Return which parts of the run are missing."""
+    told = [
+        (clean(each.name), clean(f"{each.end.value.replace('_', ' ')}: {each.detail}")) for each in unfinished(report)
+    ]
+    return [*heading("Not finished", style), *pairs(told, style.width)] if told else []
 
 
 def _preamble(report: Report, style: Style) -> list[str]:

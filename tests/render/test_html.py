@@ -26,54 +26,9 @@ from tests.reports import report_of
 
 ALL = every_report()
 VOID = {"meta", "link", "br"}
-OURS = set(
-    [
-        "html",
-        "head",
-        "meta",
-        "title",
-        "link",
-        "style",
-        "body",
-        "a",
-        "p",
-        "header",
-        "div",
-        "span",
-        "h1",
-        "h2",
-        "h3",
-        "ol",
-        "ul",
-        "li",
-        "strong",
-        "dl",
-        "dt",
-        "dd",
-        "nav",
-        "main",
-        "section",
-        "article",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "code",
-        "details",
-        "summary",
-        "footer",
-        "svg",
-        "rect",
-        "path",
-        "circle",
-        "g",
-        "text",
-        "desc",
-    ]
-)
+TAGS = """html head meta title link style body a p header div span h1 h2 h3 ol ul li strong dl dt dd nav main section
+    article table caption thead tbody tr th td code details summary footer svg rect path circle g text desc"""
+OURS = frozenset(TAGS.split())
 LARGEST_BYTES = 500_000
 
 
