@@ -98,10 +98,9 @@ def problems_section(problems: tuple[str, ...], style: Style) -> list[str]:
 
 def _unfinished(report: Report, style: Style) -> list[str]:
     """Return which parts of the run are missing."""
-    told = [
-        (clean(each.name), clean(f"{each.end.value.replace('_', ' ')}: {each.detail}")) for each in unfinished(report)
-    ]
-    return [*heading("Not finished", style), *pairs(told, style.width)] if told else []
+    parts = [(each.name, f"{each.end.value.replace('_', ' ')}: {each.detail}") for each in unfinished(report)]
+    told = pairs([(clean(name), clean(detail)) for name, detail in parts], style.width)
+    return [*heading("Not finished", style), *told] if told else []
 
 
 def _preamble(report: Report, style: Style) -> list[str]:
