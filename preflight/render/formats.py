@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from preflight.errors import UsageError
-from preflight.model.report import Report
 from preflight.render.text import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from preflight.model.report import Report
 
 
 class Format(Enum):
@@ -51,5 +54,5 @@ def render_as(form: Format, report: Report, style: Style | None = None) -> str:
         raise UsageError(f"the report holds no .env to source: {told}, and only exit 0 earns one")
     module, name = PLACES[form]
     # A form is imported when it is wanted: plots and templates must not slow the others.
-    render = cast(Callable[[Report], str], getattr(import_module(f"preflight.render.{module}"), name))
+    render = cast("Callable[[Report], str]", getattr(import_module(f"preflight.render.{module}"), name))
     return render(report)

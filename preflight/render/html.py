@@ -16,7 +16,7 @@ from preflight.model.units import rate_text, size_text
 from preflight.render import html_chart, html_matrix, html_parts
 from preflight.render.env_file import shell_quote
 from preflight.render.k8s import rfc3339
-from preflight.render.reasons import answer, headline, hosts, is_bad, is_good, line, reasons, unfinished
+from preflight.render.reasons import answer, deciding, headline, hosts, is_bad, is_good, line, reasons, unfinished
 from preflight.render.text import clean
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def render_html(report: Report) -> str:
         headline=_told(report),
         when=_when(report),
         hosts=hosts(report),
-        reasons=() if is_good(report) else reasons(report),
+        reasons=_why(report),
         unfinished=unfinished(report),
         findings=_by_severity(report.findings),
         settings=_settings(report),
@@ -109,7 +109,19 @@ def _told(report: Report) -> str:
     told = headline(report)
     for word in (f"node {answer(report)}: ", f"{answer(report).replace('_', ' ')}: ", "ready with settings: "):
         told = told.removeprefix(word)
-    return told[:1].upper() + told[1:]
+    return told[:1].upper() + told[1:] if is_good(report) else told  # else it begins with a name
+
+
+def _why(report: Report) -> tuple[str, ...]:
+    """Return what decided; nothing where the headline says it all."""
+    told = () if is_good(report) else reasons(report)
+    alone = len(told) == 1 and told[0].removesuffix(f" [{_first_check(report)}]") in headline(report)
+    return () if alone else told
+
+
+def _first_check(report: Report) -> str:
+    against = deciding(report)
+    return line(against[0].check) if against else ""
 
 
 def _when(report: Report) -> str:

@@ -150,3 +150,11 @@ def test_an_also_that_makes_no_sense_is_a_usage_error_before_anything_runs(
     assert told in ran.stderr
     assert "\x1b" not in ran.stderr
     assert not (command.cwd / "preflight-report.json").exists()
+
+
+def test_help_and_usage_errors_load_neither_reports_nor_what_makes_a_page(command: Command) -> None:
+    ran = command.run("render", "--help", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert ran.code == 0
+    modules = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert "preflight.render.formats" in modules
+    assert not modules & {"preflight.model.report", "preflight.render.html", "pygal", "jinja2", "xml.etree.ElementTree"}

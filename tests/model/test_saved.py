@@ -104,6 +104,7 @@ def test_any_json_is_a_report_or_our_error(document: object, key: str) -> None:
             assert "\n" not in str(error)
 
 
+@settings(deadline=None)
 @given(text=st.text())
 def test_any_text_is_a_report_or_our_error(text: str) -> None:
     with pytest.raises(MalformedInput):
