@@ -18,7 +18,7 @@ from preflight.probe.run import Capture, probe_node
 from preflight.system.machine import Machine
 
 if TYPE_CHECKING:
-    from preflight.plan.expected import Expected
+    from preflight.model.expected import Expected
 
 EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from preflight.cli.also import parse_also
 from preflight.cli.options import (
     Accept,
+    Also,
     Backend,
     Deadline,
     EnvOut,
@@ -22,7 +24,7 @@ from preflight.cli.options import (
     SysrootOption,
     check_seconds,
 )
-from preflight.cli.output import STDOUT, check_outputs, retire_env, write_and_print
+from preflight.cli.output import STDOUT, Outputs, check_outputs, retire_env, save, write_and_print
 from preflight.cli.program import app
 from preflight.cli.running import run
 from preflight.model.run import Profile
@@ -41,6 +43,7 @@ def check(
     json: JsonPath = None,
     env_out: EnvOut = "preflight.env",
     report: ReportOut = "preflight-report.json",
+    also: Also = [],  # noqa: B006  typer copies it
     strict: Strict = False,
     accept: Accept = False,
     stage_limit: StageLimit = None,
@@ -62,14 +65,15 @@ def check(
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy),
     )  # fmt: skip
-    check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
+    outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
+    check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []), *(path for _, path in outputs.also))
     try:
-        checked = run(request, sysroot, machine)
+        checked = run(request, sysroot, machine, lambda interim: save(interim, outputs))
     except Exception as error:
         if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may source what an earlier run found
             retire_env(env_out)
         raise
-    write_and_print(checked, json, env_out, report)
+    write_and_print(checked, outputs)
 
 
 def _policy(path: str) -> Policy:

@@ -21,6 +21,13 @@ Deadline = Annotated[float | None, typer.Option(metavar="S", help="End by then w
 JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="Write one JSON document; - is stdout.")]
 EnvOut = Annotated[str, typer.Option(metavar="PATH", help="Where the settings to source go.")]
 ReportOut = Annotated[str, typer.Option(metavar="PATH", help="Where the full report goes.")]
+Also = Annotated[
+    list[str],
+    typer.Option(
+        metavar="FORMAT=FILE",
+        help="Write the report in another form too: junit, html, markdown, prometheus, nagios, drain, k8s, console.",
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
 Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
 StageLimit = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,20 @@ from preflight.errors import UsageError
 
 if TYPE_CHECKING:
     from preflight import app as application
+    from preflight.model.report import Report
     from preflight.system.machine import Machine
 
 
-def run(request: application.Request, sysroot: str | None, capture_file: str | None = None) -> application.Checked:
-    """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend plays."""
+def run(
+    request: application.Request,
+    sysroot: str | None,
+    capture_file: str | None = None,
+    save: Callable[[Report], None] = lambda _: None,
+) -> application.Checked:
+    """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend plays.
+
+    `save` is given the report that holds if this process is killed meanwhile.
+    """
     from preflight import app as application  # noqa: PLC0415
     from preflight.launch.progress import Progress  # noqa: PLC0415
     from preflight.plan.profiles import DEADLINE_S  # noqa: PLC0415
@@ -28,7 +38,7 @@ def run(request: application.Request, sysroot: str | None, capture_file: str | N
     process = live if capture_file is None else machine
     progress = Progress(request.deadline_s or DEADLINE_S[request.profile])
     try:
-        return application.check(request, machine, process, os.environ, progress.show, STARTED_AT, silent)
+        return application.check(request, machine, process, os.environ, progress.show, STARTED_AT, save, silent)
     finally:
         progress.clear()
 

@@ -9,10 +9,11 @@ from preflight.judge.check import Case, RunCheck
 from preflight.judge.wording import size_text
 from preflight.judge.workaround import default_trial, works
 from preflight.model.collective import Collective
+from preflight.model.expected import Expected
 from preflight.model.facts import known
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import CollectiveResult, TrialResult
-from preflight.plan.expected import Expected, expected_over
+from preflight.plan.expected import expected_over
 
 # Own proposal (facts 8.4), as shares of the least that healthy machines reach at this size over this way.
 LOW, FAR_TOO_LOW = 0.6, 0.3

@@ -10,7 +10,7 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import NodeFacts
-from preflight.model.finding import Blame, CheckDescription, Finding, SkippedCheck
+from preflight.model.finding import Blame, CheckDescription, Finding, RanCheck, SkippedCheck
 from preflight.model.links import Links
 from preflight.model.policy import Policy
 from preflight.model.trial import TrialResult
@@ -68,6 +68,11 @@ def all_checks() -> tuple[Check, ...]:
 def describe(check: Check) -> CheckDescription:
     """Return what a list of checks shows."""
     return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to)
+
+
+def ran_checks(checks: tuple[Check, ...]) -> tuple[RanCheck, ...]:
+    """Return what a report says of the checks that had their turn."""
+    return tuple(RanCheck(check.name, check.blame, check.promise) for check in checks)
 
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ...], tuple[SkippedCheck, ...]]:

@@ -22,6 +22,7 @@ from preflight.model.facts import Gap, NodeFacts
 T = TypeVar("T")
 
 GAPS = "gaps"
+OLDER = "not recorded: written by an older preflight, which did not know of it"
 VALUE = "value"
 
 
@@ -38,8 +39,8 @@ def encode(record: object) -> dict[str, Any]:
 def decode(kind: type[T], value: object) -> T:
     """Return the record of type `kind` that a JSON object describes; MalformedInput names the first wrong path.
 
-    Keys that the record does not know are ignored, so that a newer report still loads; a key whose field has a default
-    may be missing, so that an older one does.
+    Keys that the record does not know are ignored, so that a newer report still loads. A key that an older report lacks
+    is given its default, or is a Gap where a Gap is allowed.
     """
     reasons = _gap_reasons(value)
     return typing.cast(T, _decode(kind, value, "", reasons))
@@ -163,16 +164,21 @@ def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]
         raise _wrong(path, "an object", value)
     if kind is NodeFacts:
         reasons = {_join(path, fact): reason for fact, reason in _gap_reasons(value).items()}
-    there = [field for field in _fields(kind) if field[1] in value]
-    missing = [json for name, json, _ in _fields(kind) if json not in value and name not in _optional(kind)]
-    if missing:
-        raise MalformedInput(f"{path or 'the document'}: the key {missing[0]!r} is missing")
-    return kind(**{name: _decode(hint, value[json], _join(path, json), reasons) for name, json, hint in there})
+    known = {}
+    for name, json, hint in _fields(kind):
+        if json in value:
+            known[name] = _decode(hint, value[json], _join(path, json), reasons)
+        elif name in _defaults(kind):
+            continue
+        elif Gap in get_args(hint):
+            known[name] = Gap(OLDER)
+        else:
+            raise MalformedInput(f"{path or 'the document'}: the key {json!r} is missing")
+    return kind(**known)
 
 
 @functools.cache
-def _optional(kind: type) -> frozenset[str]:
-    """Return the fields that an older document may lack, since they have a default."""
+def _defaults(kind: type) -> frozenset[str]:
     return frozenset(f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING)
 
 

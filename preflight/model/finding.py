@@ -63,6 +63,15 @@ class CheckDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class RanCheck:
+    """A check that was to look; it passed where no finding and no skip names it."""
+
+    check: str
+    blame: Blame = field(metadata={"json": "class"})
+    promise: str  # what holds where it passed
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedCheck:
     """A check that could not look, and why; never the same as a check that found nothing."""
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.advice import Advice
+from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
 SCHEMA_VERSION = 1
+NOT_WORKED_OUT = Gap("not worked out")
 
 
 class Verdict(Enum):
@@ -30,9 +32,30 @@ class NodeVerdict(Enum):
     UNKNOWN = "unknown"
 
 
+class PhaseEnd(Enum):
+    """How far a part of the run came."""
+
+    COMPLETED = "completed"
+    PARTIAL = "partial"  # it was cut short: what it gave until then is in the report
+    NOT_REACHED = "not_reached"
+    NOT_NEEDED = "not_needed"  # what came before it decided already
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of the run, in the order in which they come."""
+
+    name: str
+    end: PhaseEnd
+    detail: str  # what it gave, or what cut it short
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was asked, seen, tried, found and advised."""
+    """What was asked, seen, tried, found and advised.
+
+    A key that came later than the first release has a default, which is what an older report gets.
+    """
 
     schema_version: int
     preflight_version: str
@@ -54,3 +77,6 @@ class Report:
     problems: tuple[str, ...]  # what preflight itself could not do
     advice: Advice
     durations_s: tuple[tuple[str, float], ...]
+    phases: tuple[Phase, ...] = ()
+    checks: tuple[RanCheck, ...] = ()
+    expected: tuple[Expected, ...] | Gap = NOT_WORKED_OUT  # of the sizes that were measured

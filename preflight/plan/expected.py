@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from preflight.errors import UnreadableFact
 from preflight.model.collective import Collective
-from preflight.model.facts import Gpu, HcaPort, NodeFacts, known
+from preflight.model.expected import Expected
+from preflight.model.facts import Gap, Gpu, HcaPort, NodeFacts, known
 from preflight.model.hca import PortState
 from preflight.model.links import Links, Reach
+from preflight.model.trial import TrialResult
 from preflight.model.units import size_text
 from preflight.plan.seats import NVLINK, Seats, islands, seats_of
 
 LARGE_BYTES = 1 << 30
 NVLINK_PATH, NVLS_PATH, PCIE_PATH, NIC_PATH = "nvlink", "nvls", "pcie", "nic"
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A healthy busbw at one message size, and how it was worked out."""
-
-    what: str  # "all_reduce", or "network" for the sum of a node's ports
-    size_bytes: int
-    path: str  # nvlink, nvls, pcie, nic
-    limit_gb_s: float  # what the slowest link carries one way; NVLS may exceed it, since it reduces in the switch
-    low_gb_s: float
-    high_gb_s: float
-    formula: str
 
 
 def expected_busbw(
@@ -71,6 +59,19 @@ def expected_over(
         limit, words = _nvlink_limit(links, seats_of(node), chosen)
         return _expected(links, NVLINK_PATH, limit, len(gpus), size_bytes, words, collective)
     return promised
+
+
+def expected_of_trials(
+    links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
+) -> tuple[Expected, ...] | Gap:
+    """Return what these GPUs should give at every point that was measured; a Gap where that isn't known."""
+    if not gpus:
+        return Gap("no GPU was tried, and what a CPU path should give is not known")
+    points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
+    try:
+        return tuple(expected_busbw(links, node, gpus, *point) for point in points)
+    except UnreadableFact as error:
+        return Gap(str(error))
 
 
 def expected_network(links: Links, ports: Sequence[HcaPort]) -> Expected:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from preflight.errors import UnreadableFact
 from preflight.model.collective import Collective
+from preflight.model.expected import Expected
 from preflight.model.facts import ContainerKind, Gap, NodeFacts, SoftwareFacts, SystemFacts, TorchFacts
 from preflight.model.gpu import DriverFacts
 from preflight.model.links import Links
 from preflight.model.trial import Setting
-from preflight.plan.expected import Expected, expected_busbw
+from preflight.plan.expected import expected_busbw
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.node import render_probe
+from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
@@ -19,7 +20,7 @@ from preflight.render.transport import transport_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
 if TYPE_CHECKING:
-    from preflight.plan.expected import Expected
+    from preflight.model.expected import Expected
 
 WORDS = {
     Verdict.READY: ("READY", "green"),
@@ -38,6 +39,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *_preamble(report, style),
         *_verdict(report, style),
         *problems_section(report.problems, style),
+        *_unfinished(report, style),
         *findings_section(report.findings, style),
         *trials_section(report, style),
         *search_section(report, style),
@@ -96,6 +98,13 @@ def problems_section(problems: tuple[str, ...], style: Style) -> list[str]:
         return []
     lines = [line for problem in problems for line in wrap(clean(problem), style.width, INDENT, INDENT * 2)]
     return [*heading("Preflight itself", style), *lines]
+
+
+def _unfinished(report: Report, style: Style) -> list[str]:
+    """Return which parts of the run are missing."""
+    parts = [(each.name, f"{each.end.value.replace('_', ' ')}: {each.detail}") for each in unfinished(report)]
+    told = pairs([(clean(name), clean(detail)) for name, detail in parts], style.width)
+    return [*heading("Not finished", style), *told] if told else []
 
 
 def _preamble(report: Report, style: Style) -> list[str]:

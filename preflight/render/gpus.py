@@ -22,17 +22,17 @@ def gpu_section(node: NodeFacts, style: Style) -> list[str]:
     """Return the section on GPUs; a column that is known of none is left out."""
     if isinstance(node.gpus, Gap) or not node.gpus:
         return ["", "GPUs: none"] if isinstance(node.gpus, tuple) else []
-    rows = [_row(gpu) for gpu in node.gpus]
+    rows = [gpu_row(gpu) for gpu in node.gpus]
     used = [i for i in range(len(HEADERS)) if i == 0 or any(row[i] != UNKNOWN for row in rows)]
     titles = [HEADERS[i] for i in used]
     right = [place for place, title in enumerate(titles) if title in RIGHT]
-    models = _models(node.gpus)
+    models = gpu_models(node.gpus)
     if not models and _is_in_matrix(node, titles):
         return []
     lines = [*heading("GPUs", style), *pairs(models, style.width)]
     if not _is_in_matrix(node, titles):
         lines += table(titles, [[row[i] for i in used] for row in rows], style.width, right=right)
-    odd = [(f"GPU {gpu.nvml_index}", ", ".join(_oddities(gpu))) for gpu in node.gpus if _oddities(gpu)]
+    odd = [(f"GPU {gpu.nvml_index}", ", ".join(gpu_oddities(gpu))) for gpu in node.gpus if gpu_oddities(gpu)]
     lines += pairs(odd, style.width, INDENT * 2)
     access = "" if isinstance(node.gpu_p2p, Gap) else _access(node.gpu_p2p)
     return [*lines, *wrap(access, style.width, INDENT)] if access else lines
@@ -53,7 +53,8 @@ def xid_section(node: NodeFacts, style: Style) -> list[str]:
     return lines + [part for each in node.xid_lines[-MOST_XIDS:] for part in wrap(clean(each), style.width, INDENT)]
 
 
-def _models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
+def gpu_models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
+    """Return what each model is, beside the GPUs that are of it."""
     models: dict[str, list[int]] = {}
     for gpu in gpus:
         models.setdefault(_model(gpu), []).append(gpu.nvml_index)
@@ -72,7 +73,8 @@ def _model(gpu: Gpu) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _row(gpu: Gpu) -> list[str]:
+def gpu_row(gpu: Gpu) -> list[str]:
+    """Return the cells of a GPU below HEADERS."""
     return [
         str(gpu.nvml_index),
         _text(gpu.bdf),
@@ -81,7 +83,7 @@ def _row(gpu: Gpu) -> list[str]:
         UNKNOWN if isinstance(gpu.pcie, Gap) else _pcie(gpu.pcie),
         UNKNOWN if isinstance(gpu.nvlinks, Gap) else _links(gpu.nvlinks),
         _text(gpu.temperature_c),
-        BELOW if _oddities(gpu) else UNKNOWN if isinstance(gpu.processes, Gap) else "free",
+        BELOW if gpu_oddities(gpu) else UNKNOWN if isinstance(gpu.processes, Gap) else "free",
     ]
 
 
@@ -99,7 +101,8 @@ def _links(links: tuple[NvLink, ...]) -> str:
     return f"{count} x {'/'.join(sorted(generations))}" if generations else (count if links else NONE)
 
 
-def _oddities(gpu: Gpu) -> list[str]:
+def gpu_oddities(gpu: Gpu) -> list[str]:
+    """Return what is not as it is on a free and healthy GPU."""
     words = ["MIG"] if gpu.mig_mode is Mode.ENABLED else []
     if isinstance(gpu.compute_mode, ComputeMode) and gpu.compute_mode is not ComputeMode.DEFAULT:
         words.append(gpu.compute_mode.value.replace("_", " "))

@@ -17,7 +17,7 @@ from preflight.model.timeout import SafeTimeout, Timings
 from preflight.plan.gpu_advice import GpuSetAdvice
 
 if TYPE_CHECKING:
-    from preflight.plan.expected import Expected
+    from preflight.model.expected import Expected
 
 
 def render_json(record: object) -> str:

@@ -44,7 +44,7 @@ UNKNOWN = "?"  # the reason stands under "Could not read"
 
 def render_probe(node: NodeFacts, style: Style) -> str:
     """Return the page of `preflight probe`; a `?` is a fact that could not be read, its reason stands at the end."""
-    lines = [paint(shorten(clean(node.host), style.width), "bold", style), *pairs(_host(node), style.width)]
+    lines = [paint(shorten(clean(node.host), style.width), "bold", style), *pairs(host_items(node), style.width)]
     lines += _section("NUMA nodes", node.numa_nodes, _numa, style)
     lines += _section("Network interfaces", node.netifs, _netifs, style)
     if not _are_listed(node):
@@ -52,7 +52,7 @@ def render_probe(node: NodeFacts, style: Style) -> str:
     lines += gpu_section(node, style)
     lines += xid_section(node, style)
     lines += topology_sections(node, style)
-    software = _software(node)
+    software = software_items(node)
     lines += [*heading("Software", style), *pairs(software, style.width)] if software else []
     lines += _section("Inherited variables", node.environment, _variables, style)
     lines += _section("NCCL's configuration files", node.nccl_conf, _conf, style)
@@ -91,7 +91,8 @@ def _facts_text(facts: Sequence[str]) -> str:
     return f"{len(facts)} facts of {roots.pop()}" if len(roots) == 1 else f"{len(facts)} facts"
 
 
-def _host(node: NodeFacts) -> list[tuple[str, str]]:
+def host_items(node: NodeFacts) -> list[tuple[str, str]]:
+    """Return the operating system, its CPUs, memory and limits, as names and cleaned values."""
     items = _system(node.system) if not isinstance(node.system, Gap) else []
     if not isinstance(node.name_resolution, Gap):
         found = ", ".join(node.name_resolution.addresses) or "nothing"
@@ -163,7 +164,8 @@ def _pci(devices: tuple[NvidiaPciDevice, ...], style: Style) -> list[str]:
     return table(("bdf", "device", "driver", "NUMA node"), rows, style.width, right=(3,))
 
 
-def _software(node: NodeFacts) -> list[tuple[str, str]]:
+def software_items(node: NodeFacts) -> list[tuple[str, str]]:
+    """Return Python, torch and the driver, as names and cleaned values."""
     items: list[tuple[str, str]] = []
     if not isinstance(node.software, Gap):
         items += [("preflight", clean(node.software.preflight)), ("Python", clean(node.software.python))]

@@ -11,7 +11,7 @@ from preflight.plan.gpu_advice import ONE, Crossing, GpuSetAdvice
 from preflight.render.text import INDENT, Style, clean, heading, ranges, shorten, table, width_of, wrap
 
 if TYPE_CHECKING:
-    from preflight.plan.expected import Expected
+    from preflight.model.expected import Expected
 
 UNKNOWN = "?"
 SELF = "X"
@@ -20,6 +20,7 @@ WORDS = (
     "NODE = host bridges of one NUMA node; SYS = between NUMA nodes"
 )
 BAR, LINE, CROSS = "│", "─", "┼"
+NIC_HEADERS = ("NIC", "kind", "port", "state", "Gbit/s", "NUMA", "netif", "firmware", "bdf")
 MOST_AFFINITY = 24
 ANY_WIDTH = 10_000
 
@@ -132,23 +133,23 @@ def nic_table(node: NodeFacts, style: Style) -> list[str]:
     if not node.nics:
         return ["", "NICs: none with RDMA"]
     ports = () if isinstance(node.hca_ports, Gap) else node.hca_ports
-    rows = [row for nic in node.nics for row in _nic_rows(nic, [port for port in ports if port.hca == nic.name])]
+    rows = [row for nic in node.nics for row in nic_rows(nic, [port for port in ports if port.hca == nic.name])]
     if all(word == UNKNOWN for row in rows for word in row[1:]):
         return []  # a pasted topology: the matrix names them
-    headers = ("NIC", "kind", "port", "state", "Gbit/s", "NUMA", "netif", "firmware", "bdf")
-    used = [i for i in range(len(headers)) if i == 0 or any(row[i] != UNKNOWN for row in rows)]
+    used = [i for i in range(len(NIC_HEADERS)) if i == 0 or any(row[i] != UNKNOWN for row in rows)]
     lines: list[str] = []
     for left_out in ((), (7,), (7, 8)):  # firmware and bdf where there is room
         kept = [i for i in used if i not in left_out]
         right = [kept.index(i) for i in (2, 4, 5) if i in kept]
         shown = [[row[i] for i in kept] for row in rows]
-        lines = table([headers[i] for i in kept], shown, ANY_WIDTH, right=right)
+        lines = table([NIC_HEADERS[i] for i in kept], shown, ANY_WIDTH, right=right)
         if max(map(width_of, lines)) <= style.width:
             break
     return [*heading("NICs", style), *(shorten(line, style.width) for line in lines)]
 
 
-def _nic_rows(nic: Nic, ports: Sequence[HcaPort]) -> list[list[str]]:
+def nic_rows(nic: Nic, ports: Sequence[HcaPort]) -> list[list[str]]:
+    """Return a row of cleaned cells below NIC_HEADERS per port of the adapter."""
     kind = UNKNOWN if isinstance(nic.kind, Gap) else nic.kind.value
     netifs = UNKNOWN if isinstance(nic.netifs, Gap) else clean(" ".join(nic.netifs)) or "-"
     rest = [_word(nic.numa_node), shorten(netifs, 15), _word(nic.firmware), _word(nic.bdf)]

@@ -84,7 +84,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(installed: Installed) -> N
         names = wheel.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"preflight", "preflight_nccl"}
     sources = {str(path.relative_to(PROJECT)) for path in (PROJECT / "preflight").rglob("*.py")}
-    assert sources | {"preflight/py.typed"} <= set(names)
+    templates = {f"preflight/render/templates/report.{kind}" for kind in ("html", "css")}
+    assert sources | templates | {"preflight/py.typed"} <= set(names)
 
 
 def test_pip_leaves_the_torch_that_is_there(installed: Installed) -> None:

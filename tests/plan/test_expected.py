@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from preflight.errors import UnreadableFact
 from preflight.model.collective import Collective
+from preflight.model.expected import Expected
 from preflight.model.facts import Gap, GpuPath, NodeFacts, known
 from preflight.model.gpu import LinkPeer, NvLink, PcieLink
 from preflight.model.hca import PortState
-from preflight.plan.expected import Expected, expected_busbw, expected_network, grown, nvlink_gb_s, pcie_gb_s
+from preflight.plan.expected import (
+    expected_busbw,
+    expected_network,
+    expected_of_trials,
+    grown,
+    nvlink_gb_s,
+    pcie_gb_s,
+)
 from preflight.system.links import load_links
-from tests.facts import GIB, MIB, gpu_node
+from tests.facts import GIB, MIB, gpu_node, trial
 from tests.topology import port
 
 LINKS = load_links()
@@ -158,3 +166,17 @@ def test_ports_add_up_and_those_that_are_down_count_for_nothing(rates: list[floa
 def test_without_an_active_port_nothing_is_expected_of_the_network() -> None:
     with pytest.raises(UnreadableFact):
         expected_network(LINKS, [port(state=PortState.DOWN)])
+
+
+def test_what_is_expected_of_trials_is_one_range_per_point_or_the_reason_why_not() -> None:
+    node, trials = gpu_node(8), (trial(world_size=8), trial("other", world_size=8))
+    expected = expected_of_trials(LINKS, node, tuple(range(8)), trials)
+    assert isinstance(expected, tuple)
+    assert [(each.what, each.size_bytes) for each in expected] == [
+        (collective, size) for collective in ("all_reduce", "all_gather") for size in (8, 1 << 20)
+    ]
+    assert expected_of_trials(LINKS, node, (), trials) == Gap(
+        "no GPU was tried, and what a CPU path should give is not known"
+    )
+    alone = expected_of_trials(LINKS, node, (0,), trials)
+    assert isinstance(alone, Gap) and "single GPU" in alone.reason

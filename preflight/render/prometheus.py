@@ -1,0 +1,128 @@
+"""Prometheus' text format, for node_exporter's textfile collector: write it beside the target and rename it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from preflight.model.facts import Gap
+from preflight.model.finding import Blame, Severity
+from preflight.model.report import NodeVerdict, PhaseEnd, Report, Verdict
+from preflight.model.trial import TrialResult
+from preflight.render.k8s import rfc3339
+from preflight.render.reasons import hosts
+from preflight.render.text import clean
+
+Sample = tuple[dict[str, str], float]
+
+
+def render_prometheus(report: Report) -> str:
+    """Return the metrics; names and labels are stable, every series of a closed set is there with 0 or 1."""
+    lines: list[str] = []
+    for name, text, samples in _metrics(report):
+        lines += _metric(name, text, samples)
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
+    about = {"version": report.preflight_version, "backend": report.backend, "profile": report.profile}
+    node = None if isinstance(report.node_verdict, Gap) else report.node_verdict
+    severities = [(blame, severity) for blame in Blame for severity in Severity]
+    return [
+        ("preflight_info", "What ran, on which hosts.", [({**about, "hosts": hosts(report)}, 1)]),
+        ("preflight_run_timestamp_seconds", "When the run ended, in Unix time.", _when(report)),
+        ("preflight_simulated", "1 where the run says nothing about a real machine.", [({}, report.simulated)]),
+        ("preflight_exit_code", "0 ready, 1 not ready, 3 could not look.", [({}, report.exit_code)]),
+        ("preflight_verdict", "1 for the answer for the job.", _one_of("verdict", Verdict, report.verdict)),
+        ("preflight_node_verdict", "1 for the answer for the node; absent without --accept.",
+         _one_of("verdict", NodeVerdict, node) if node else []),
+        ("preflight_ranks", "Ranks that took part.", [({}, report.world_size)]),
+        ("preflight_findings", "Findings by class and severity.", [
+            ({"class": blame.value, "severity": severity.value},
+             sum(each.blame is blame and each.severity is severity for each in report.findings))
+            for blame, severity in severities
+        ]),
+        ("preflight_finding", "1 for each finding.", _once([
+            {"check": each.check, "class": each.blame.value, "severity": each.severity.value, "subject": each.subject}
+            for each in report.findings
+        ])),
+        ("preflight_check_skipped", "1 for each check that could not look.", _once([
+            {"check": each.check, "crashed": str(each.crashed).lower()} for each in report.skipped_checks
+        ])),
+        ("preflight_problems", "What preflight itself could not do.", [({}, len(report.problems))]),
+        ("preflight_phase_completed", "1 for each part of the run that came to its end.", _phases(report)),
+        ("preflight_duration_seconds", "How long each part took.", _distinct(
+            ({"phase": name}, seconds) for name, seconds in report.durations_s)),
+        *_trial_metrics(report),
+    ]  # fmt: skip
+
+
+def _trial_metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
+    busbw, median, p95, wrong = [], [], [], []
+    for trial in report.trials:
+        for result in trial.results:
+            labels = {"candidate": trial.candidate, "collective": result.collective.value,
+                      "size_bytes": str(result.size_bytes)}  # fmt: skip
+            busbw += _known(labels, result.busbw_gb_s, 1e9)
+            median += _known(labels, result.median_us, 1e-6)
+            p95 += _known(labels, result.p95_us, 1e-6)
+            wrong.append((labels, float(result.wrong_elements)))
+    return [
+        ("preflight_trial_ok", "1 where the candidate's trial worked.", _distinct(_outcomes(report.trials))),
+        ("preflight_trial_duration_seconds", "How long the candidate's trial took.", _distinct(
+            ({"candidate": trial.candidate}, trial.duration_s) for trial in report.trials)),
+        ("preflight_busbw_bytes_per_second", "Bus bandwidth, as nccl-tests defines it.", _distinct(busbw)),
+        ("preflight_collective_median_seconds", "Median over the repetitions of the slowest rank.", _distinct(median)),
+        ("preflight_collective_p95_seconds", "95th percentile of the same.", _distinct(p95)),
+        ("preflight_wrong_elements", "Elements of the answer that were wrong.", _distinct(wrong)),
+    ]  # fmt: skip
+
+
+def _outcomes(trials: Sequence[TrialResult]) -> Iterable[Sample]:
+    for trial in trials:
+        yield {"candidate": trial.candidate, "outcome": trial.outcome.value}, float(trial.outcome.value == "ok")
+
+
+def _known(labels: dict[str, str], value: float | Gap, unit: float) -> list[Sample]:
+    return [] if isinstance(value, Gap) else [(labels, value * unit)]
+
+
+def _phases(report: Report) -> Sequence[Sample]:
+    done = (PhaseEnd.COMPLETED, PhaseEnd.NOT_NEEDED)
+    return _distinct(({"phase": each.name}, float(each.end in done)) for each in report.phases)
+
+
+def _when(report: Report) -> Sequence[Sample]:
+    at = rfc3339(report.created_at)
+    return [({}, datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp())] if at else []
+
+
+def _one_of(label: str, kind: type[Verdict] | type[NodeVerdict], value: Verdict | NodeVerdict) -> Sequence[Sample]:
+    return [({label: each.value}, float(each is value)) for each in kind]
+
+
+def _once(labels: Sequence[dict[str, str]]) -> Sequence[Sample]:
+    return _distinct((each, 1.0) for each in labels)
+
+
+def _distinct(samples: Iterable[Sample]) -> Sequence[Sample]:
+    """Return the first sample of each set of labels: Prometheus refuses a file that has one twice."""
+    kept: dict[tuple[tuple[str, str], ...], Sample] = {}
+    for labels, value in samples:
+        kept.setdefault(tuple((name, clean(text)) for name, text in labels.items()), (labels, value))
+    return list(kept.values())
+
+
+def _metric(name: str, text: str, samples: Sequence[Sample]) -> list[str]:
+    if not samples:
+        return []
+    return [f"# HELP {name} {text}", f"# TYPE {name} gauge", *(_sample(name, *each) for each in samples)]
+
+
+def _sample(name: str, labels: dict[str, str], value: float) -> str:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{inside}}} {float(value):.10g}" if inside else f"{name} {float(value):.10g}"
+
+
+def _escaped(text: str) -> str:
+    return clean(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,161 @@
+"""From what a run gathered to its report: findings, advice, verdict; and the report of a run that was cut short."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from preflight import __version__
+from preflight.errors import Interrupted
+from preflight.explain.trial import with_cause
+from preflight.judge.check import Case, all_checks, ran_checks, run_checks
+from preflight.judge.gpu_busy import why_disturbed
+from preflight.judge.phases import Progress, phases_of
+from preflight.judge.policy import apply_policy
+from preflight.judge.unanswered import unanswered
+from preflight.judge.verdict import decide
+from preflight.model.advice import Advice
+from preflight.model.facts import EnvVar, Gap, known
+from preflight.model.job import Job
+from preflight.model.report import Report
+from preflight.model.trial import Outcome, TrialResult, without_speeds
+from preflight.plan.environment import inherited_settings
+from preflight.plan.expected import expected_of_trials
+from preflight.plan.gpu_set import closed_gpus
+from preflight.recommend.background import Background
+from preflight.recommend.compare import compare
+from preflight.recommend.env import recommend
+from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.recommend.timeout import safe_timeout
+from preflight.recommend.timeout_env import with_timeouts
+from preflight.recommend.timings import nccl_settings, timings
+from preflight.run_state import Request, Run
+from preflight.system.installed import installed_versions
+from preflight.system.links import load_links
+
+KILLED = "preflight was killed, or the machine went down, before it could answer"
+
+
+def judged_or_not(run: Run) -> Report:
+    """Return the report; where judging fails or is interrupted, one with everything but a judgement."""
+    try:
+        return _judged(run)
+    except Interrupted as error:
+        run.interrupted = error
+        why = f"{error} while judging"
+    except Exception as error:  # noqa: BLE001  what was tried is not lost with it
+        why = f"a defect in preflight: {type(error).__name__}: {error}"
+    return unjudged(run, why, why)
+
+
+def _judged(run: Run) -> Report:
+    since = time.monotonic()
+    request, path, launched = run.request, run.path, run.launched
+    disturbed = why_disturbed(path.gpus)
+    tried = (with_cause(trial) for trial in launched.trials)
+    trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
+    case = Case(
+        (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
+        links=load_links(), policy=request.policy,
+    )  # fmt: skip
+    checks = all_checks()
+    findings, skipped = run_checks(checks, case)
+    if request.policy is not None:
+        findings = apply_policy(findings, request.policy)
+    comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
+    unjudged_report = unjudged(run, launched.problem, "")
+    inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
+    background = _background(run, unjudged_report.created_at.partition("T")[0])
+    advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus, background=background)
+    advice = _with_timeouts(run, trials, _with_gpus(run, advice))
+    problems = (launched.problem,) if launched.problem else ()
+    decision = decide(
+        case, findings, skipped, trials, advice, problems,
+        strict=request.strict, accept=request.accept, cpu_path=not path.wants_gpus,
+    )  # fmt: skip
+    run.durations_s["judging"] = time.monotonic() - since
+    return replace(
+        unjudged_report,
+        verdict=decision.verdict,
+        node_verdict=decision.node_verdict,
+        exit_code=run.interrupted.exit_code if run.interrupted else decision.exit_code,
+        headline=decision.headline,
+        trials=trials,
+        comparisons=comparisons,
+        left_out=run.plan.left_out_of(trials),
+        findings=findings,
+        skipped_checks=skipped,
+        problems=problems,
+        advice=advice,
+        durations_s=_durations(run),
+        checks=ran_checks(checks),
+        expected=expected_of_trials(load_links(), run.node, run.chosen, trials),
+    )
+
+
+def _with_gpus(run: Run, advice: Advice) -> Advice:
+    listed = run.node.gpus if isinstance(run.node.gpus, tuple) else ()
+    pinned = gpu_env(
+        run.request.gpus is not None, run.environ.get(VISIBLE), run.path.gpus, listed, bool(closed_gpus(run.node))
+    )
+    uuids = tuple(known(gpu.uuid) for gpu in run.path.gpus) if pinned else ()
+    return replace(advice, gpus=uuids, gpu_env=pinned)
+
+
+def _background(run: Run, today: str) -> Background:
+    inherited = inherited_settings(run.inherited, run.path.dialect)
+    links = None if run.path.on_cpu else load_links()  # what the CPU reaches is no share of what GPUs should
+    return Background(run.plan.settings, inherited, run.node, run.chosen, links, today)
+
+
+def _with_timeouts(run: Run, trials: tuple[TrialResult, ...], advice: Advice) -> Advice:
+    """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
+    if not any(trial.outcome is Outcome.OK for trial in trials):
+        return advice
+    measured = timings(trials, run.path.world_size, None, nccl_settings(run.node))
+    torch = known(run.node.software).torch
+    versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
+    versions |= installed_versions(("deepspeed",))
+    safe = safe_timeout(Job(world_size=run.path.world_size), measured, versions=versions)
+    return with_timeouts(advice, safe, versions, run.path.dialect)
+
+
+def unjudged(run: Run, why: str, judged: str | None) -> Report:
+    """Return what is known without a judgement; `judged` says why there is none, None where it was not reached."""
+    launched = run.launched
+    progress = Progress(
+        True, run.was_launched, launched.ready_after_s > 0, launched.done, launched.problem or why,
+        tuple(launched.trials), tuple(launched.duels), judged,
+    )  # fmt: skip
+    blank = _unknown(run.request, run.path.backend, run.interrupted, why)
+    return replace(
+        blank,
+        simulated=blank.simulated or launched.simulated,
+        world_size=run.path.world_size,
+        nodes=(run.node,),
+        trials=tuple(launched.trials),
+        left_out=run.plan.left_out,
+        problems=tuple(dict.fromkeys(filter(None, (launched.problem, why)))),
+        durations_s=_durations(run),
+        phases=phases_of(progress),
+    )
+
+
+def _durations(run: Run) -> tuple[tuple[str, float], ...]:
+    return (*run.durations_s.items(), ("total", time.monotonic() - run.started_at))
+
+
+def unprobed(request: Request, error: Interrupted) -> Report:
+    why = f"{error} while the node was probed"
+    phases = phases_of(Progress(False, False, False, False, why))
+    return replace(_unknown(request, request.backend or "none", error, why), phases=phases)
+
+
+def _unknown(request: Request, backend: str, interrupted: Interrupted | None, why: str) -> Report:
+    code = interrupted.exit_code if interrupted else None
+    report = unanswered(
+        why, code, version=__version__, created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        backend=backend, profile=request.profile.value, accept=request.accept,
+    )  # fmt: skip
+    return replace(report, simulated=request.is_other_machine)

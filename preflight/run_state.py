@@ -1,0 +1,65 @@
+"""What a check was asked to do, and what it gathers on its way from the probe to the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from preflight.errors import Interrupted
+from preflight.launch.launcher import Launched
+from preflight.model.collective import Collective
+from preflight.model.facts import NodeFacts
+from preflight.model.policy import Policy
+from preflight.model.run import Profile
+from preflight.plan import profiles
+from preflight.plan.nccl import NcclPlan
+from preflight.plan.path import Path
+
+NOTHING_PLANNED = NcclPlan((), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `preflight check` was asked to do; the options of the command line, parsed."""
+
+    gpus: str | None = None
+    nproc: int | None = None
+    backend: str | None = None
+    profile: Profile = Profile.QUICK
+    collectives: tuple[Collective, ...] = profiles.COLLECTIVES
+    default_only: bool = False  # `bench`: measure what the job gets, try nothing else
+    deadline_s: float | None = None
+    stage_limit_s: float | None = None
+    strict: bool = False
+    accept: bool = False
+    keep: bool = False
+    policy: Policy | None = None
+    is_other_machine: bool = False  # the facts are another machine's: the result is simulated
+    is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
+
+
+@dataclass(slots=True)
+class Run:
+    """A check under way."""
+
+    request: Request
+    environ: Mapping[str, str]
+    started_at: float  # monotonic
+    node: NodeFacts
+    path: Path
+    inherited: tuple[tuple[str, str], ...]
+    plan: NcclPlan = NOTHING_PLANNED
+    launched: Launched = field(default_factory=Launched)
+    was_launched: bool = False
+    run_dir: str = ""
+    interrupted: Interrupted | None = None
+    durations_s: dict[str, float] = field(default_factory=dict)
+
+    def ends_at(self) -> float:
+        """Return the monotonic time of the deadline."""
+        return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The nvml_index of every chosen GPU."""
+        return tuple(gpu.nvml_index for gpu in self.path.gpus)

@@ -1,0 +1,25 @@
+#!/bin/sh
+# A Slurm prolog (slurm.conf: Prolog=/etc/slurm/preflight_prolog.sh, PrologFlags=Alloc) that drains a node which fails.
+#
+# Exit 0 lets the job run. A prolog that exits with anything else drains the node and requeues the job, whoever is to
+# blame; so only a proven fault of the node (exit code 1 of --accept) does that here, with its reason. What could not be
+# looked at (3) is noted in the node's comment and lets the job start.
+set -u
+export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH"
+dir=${PREFLIGHT_DIR:-/var/lib/preflight}
+node=${SLURMD_NODENAME:-$(hostname -s)}
+
+mkdir -p "$dir" && cd "$dir" || exit 0
+rm -f drain.txt
+# Slurm gives a prolog PrologEpilogTimeout seconds (the default is none); ours must end before it.
+preflight check --accept --profile quick --deadline "${PREFLIGHT_DEADLINE_S:-60}" --env-out preflight.env \
+  --report preflight-report.json --also drain=drain.txt >prolog.log 2>&1
+code=$?
+
+case $code in
+  0) exit 0 ;;
+  1) scontrol update "NodeName=$node" State=DRAIN "Reason=$(cat drain.txt)"
+     exit 1 ;;
+  *) scontrol update "NodeName=$node" "Comment=preflight could not look: exit code $code"
+     exit 0 ;;
+esac

@@ -1,0 +1,116 @@
+"""However a check ends, a report of this run is there, in time, and says which parts of the run are in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.cli.test_defects import CHECK, CRASHING_JUDGE, drive
+from tests.command import Command
+from tests.containment.test_deaths import (
+    MIDDLE_OF_A_TRIAL,
+    in_the_middle_of_a_trial,
+    is_launcher,
+    is_supervisor,
+    wait_for,
+)
+
+SIMULATED = ("--backend", "simnccl@simnccl", "--nproc", "2", "--stage-limit", "30")
+OLD_REPORT = '{"verdict": "ready", "of": "yesterday"}'
+
+
+def start(command: Command, *options: str) -> subprocess.Popen[str]:
+    return command.start("check", *SIMULATED, *options, env=MIDDLE_OF_A_TRIAL)
+
+
+def ends(command: Command) -> dict[str, str]:
+    report = json.loads((command.cwd / "preflight-report.json").read_text())
+    return {phase["name"]: phase["end"] for phase in report["phases"]}
+
+
+def test_ctrl_c_in_a_trial_leaves_a_report_that_names_the_part_that_was_cut(command: Command) -> None:
+    process = start(command, "--also", "junit=j.xml", "--also", "html=p.html")
+    wait_for(command, in_the_middle_of_a_trial)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=20)
+    report = json.loads((command.cwd / "preflight-report.json").read_text())
+    assert (process.returncode, report["exit_code"], report["verdict"]) == (130, 130, "unknown"), stdout
+    assert ends(command) == {
+        "probe": "completed", "start of the ranks": "completed", "trials": "partial", "judging": "completed",
+    }  # fmt: skip
+    (trials,) = [phase for phase in report["phases"] if phase["name"] == "trials"]
+    assert "stopped by SIGINT at default" in trials["detail"]
+    assert 'errors="' in (command.cwd / "j.xml").read_text()
+    assert "Not finished" in (command.cwd / "p.html").read_text()
+    assert "Not finished" in stdout
+
+
+def test_sigkill_leaves_a_report_of_this_run_and_not_yesterdays(command: Command) -> None:
+    (command.cwd / "preflight-report.json").write_text(OLD_REPORT)
+    (command.cwd / "d").write_text("preflight ready: yesterday\n")
+    process = start(command, "--accept", "--also", "drain=d")
+    found = wait_for(command, in_the_middle_of_a_trial)
+    os.kill(next(pid for pid, line in found.items() if is_launcher(line)), signal.SIGKILL)
+    process.communicate(timeout=20)
+    command.wait_until_gone(within_s=5)
+    report = json.loads((command.cwd / "preflight-report.json").read_text())
+    assert (report["verdict"], report["node_verdict"], report["exit_code"]) == ("unknown", "unknown", 3)
+    assert "was killed" in report["headline"]
+    assert report["nodes"][0]["host"]
+    assert ends(command)["trials"] == "not_reached"
+    assert (command.cwd / "d").read_text().startswith("preflight unknown: preflight was killed")
+
+
+def test_the_death_of_the_conductor_is_named_and_its_trial_is_missing(command: Command) -> None:
+    process = start(command)
+    found = wait_for(command, in_the_middle_of_a_trial)
+    os.kill(min(pid for pid, line in found.items() if is_supervisor(line)), signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert ends(command)["trials"] == "partial"
+
+
+def test_the_deadline_s_report_is_written_before_it(command: Command) -> None:
+    began_s = time.time()
+    ran = command.simulate("hang:stage=timed", "--deadline", "25", "--also", "html=p.html", ranks=2, limit_s=60)
+    assert ran.code in (1, 3)
+    assert (command.cwd / "preflight-report.json").stat().st_mtime - began_s < 25.0
+    assert "deadline" in ran.report["headline"] + ran.report["problems"][0]
+    assert "partial" in ends(command).values() or "not_reached" in ends(command).values()
+
+
+def test_a_signal_while_the_node_is_probed_leaves_a_report(command: Command) -> None:
+    slow = """
+        import os, signal
+        import preflight.app as app
+        def probe_node(*arguments, **options):
+            os.kill(os.getpid(), signal.SIGTERM)
+        app.probe_node = probe_node
+    """
+    ran = drive(command, slow, *CHECK)
+    assert ran.code == 143, ran.stdout + ran.stderr
+    assert ran.report["headline"] == "unknown: stopped by SIGTERM while the node was probed"
+    assert ends(command) == {
+        "probe": "partial", "start of the ranks": "not_reached", "trials": "not_reached", "judging": "not_reached",
+    }  # fmt: skip
+
+
+def test_what_was_tried_is_kept_where_judging_fails(command: Command) -> None:
+    ran = drive(command, CRASHING_JUDGE, *CHECK)
+    assert ran.code == 3, ran.stdout + ran.stderr
+    assert ran.report["trials"][0]["outcome"] == "ok"
+    assert ran.report["verdict"] == "unknown"
+    assert ends(command) == {
+        "probe": "completed", "start of the ranks": "completed", "trials": "completed", "judging": "partial",
+    }  # fmt: skip
+
+
+def test_a_usage_error_leaves_the_earlier_report_alone(command: Command, cpu_path: None) -> None:
+    path: Path = command.cwd / "preflight-report.json"
+    path.write_text(OLD_REPORT)
+    assert command.run("check", "--gpus", "0").code == 2
+    assert path.read_text() == OLD_REPORT
