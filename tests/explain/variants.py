@@ -33,6 +33,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "shm_too_small": (
         PREFIX
         + "misc/shmutils.cc:87 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-Abc123 (size 33554432), error: No such file or directory (2)",
+        "RuntimeError: unable to mmap 1024 bytes from file </torch_4711_12_7>: Cannot allocate memory (12)",
+        "OSError: [Errno 28] No space left on device: '/dev/shm/sem.abc'",
     ),
     "dataset_worker_died": ("RuntimeError: Pin memory thread exited unexpectedly",),
     "wrong_socket_interface": (
@@ -71,6 +73,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Connection refused",
         "ssh: connect to host node-2 port 22: Connection refused",
         "Host key verification failed.",
+        "torch.distributed.elastic.rendezvous.api.RendezvousStateError: The node has been dropped",
     ),
     "store_wait_timeout": (
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 7/8 clients joined.",

@@ -62,7 +62,7 @@ CAUSE = Cause(
         Sign(
             "rendezvous.unreached",
             r"client socket has (?:timed out|failed to connect)[^\n]{0,40}after|client socket has timed out|"
-            r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|"
+            r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|RendezvousStateError|"
             r"[Tt]he connection to the C10d store has failed|Name or service not known|Name does not resolve|"
             r"[Cc]an't resolve '|[Cc]ould not resolve host|Temporary failure in name resolution|"
             r"gai error: \d|getaddrinfo failed|[Ff]ailed to (?:connect to|resolve) (?:the )?(?:master|"

@@ -45,7 +45,8 @@ CAUSE = Cause(
             r"insufficient shared memory|workers are out of shared memory|"
             r"DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|unable to (?:open|write to|"
             r"mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|"
-            r"unable to write to file </torch_",
+            r"unable to write to file </torch_|unable to mmap \d{1,20} bytes from file </torch_|"
+            r"No space left on device: '/dev/shm",
             Authority.OWN_ERROR,
             "a data-loader worker ran out of shared memory",
         ),
