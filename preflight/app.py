@@ -13,10 +13,12 @@ from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
 from preflight.judge.verdict import decide
+from preflight.launch.hardware import counters_of, hardware_of
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
+from preflight.model.counters import Counter
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
@@ -26,6 +28,7 @@ from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_c
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
 from preflight.plan.gpu_set import closed_gpus
+from preflight.plan.gpu_tests import device_plan
 from preflight.plan.path import Path, choose_path
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
@@ -56,6 +59,7 @@ class Request:
     strict: bool = False
     accept: bool = False
     keep: bool = False
+    burn_s: float | None = None  # how long `burn` repeats its tests under load
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
 
 
@@ -78,6 +82,8 @@ class _Run:
     node: NodeFacts
     path: Path
     inherited: tuple[tuple[str, str], ...]
+    machine: Machine
+    counters_before: tuple[Counter, ...] = ()
     launched: Launched = field(default_factory=Launched)
     run_dir: str = ""
     interrupted: Interrupted | None = None
@@ -85,7 +91,8 @@ class _Run:
 
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""
-        return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
+        deadline_s = profiles.deadline_s(self.request.profile, self.request.burn_s)
+        return self.started_at + (self.request.deadline_s or deadline_s)
 
 
 def check(
@@ -99,7 +106,7 @@ def check(
     probing_since = time.monotonic()
     node, _ = probe_node(machine, process)
     path = choose_path(request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node)
-    run = _Run(request, environ, started_at, node, path, inherited_tuning(environ))
+    run = _Run(request, environ, started_at, node, path, inherited_tuning(environ), machine)
     run.durations_s["probe"] = time.monotonic() - probing_since
     candidates, left_out = _candidates(run)
     run.launched.problem = _torch_problem(node) or path.blocked
@@ -133,6 +140,7 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
     try:
         run.run_dir = make_run_dir()
         spec = _spec(run, candidates)
+        run.counters_before = counters_of(run.machine, run.path)
         launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
     except Interrupted as error:
         run.interrupted = error
@@ -167,6 +175,7 @@ def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
         duel_turns=DUEL_TURNS,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s),
         deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
+        devices=device_plan(request.profile, path.gpus, run.node, request.burn_s),
     )
 
 
@@ -199,7 +208,8 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
-    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
+    hardware = hardware_of(launched, run.node, path, run.machine, run.counters_before, disturbed)
+    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen, hardware)
     findings, skipped = run_checks(all_checks(), case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
@@ -232,4 +242,7 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
         problems=problems,
         advice=advice,
         durations_s=tuple(run.durations_s.items()),
+        p2p=hardware if isinstance(hardware, Gap) else hardware.pairs,
+        gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,
+        counters=hardware if isinstance(hardware, Gap) else hardware.counters,
     )

@@ -10,12 +10,14 @@ from preflight.cli.options import (
     Gpus,
     JsonPath,
     Keep,
+    Minutes,
     Nproc,
     ProfileOption,
     ReportOut,
     StageLimit,
     Strict,
     SysrootOption,
+    burn_seconds,
     check_seconds,
 )
 from preflight.cli.output import STDOUT, check_outputs, retire_env, write_and_print
@@ -38,6 +40,7 @@ def check(
     accept: Accept = False,
     stage_limit: StageLimit = None,
     keep: Keep = False,
+    minutes: Minutes = None,
     sysroot: SysrootOption = None,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
@@ -48,9 +51,10 @@ def check(
 
     check_seconds("--deadline", deadline)
     check_seconds("--stage-limit", stage_limit)
+    burn_s = burn_seconds(minutes, profile)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
-        strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None,
+        strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None, burn_s=burn_s,
     )  # fmt: skip
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []))
     try:

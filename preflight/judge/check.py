@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import NodeFacts
+from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, CheckDescription, Finding, SkippedCheck
+from preflight.model.gpu_test import Hardware
 from preflight.model.trial import TrialResult
 
 
@@ -24,6 +25,7 @@ class Case:
     world_size: int  # asked for; 0 for `probe`
     wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
     gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
+    hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.advice import Advice
+from preflight.model.counters import CounterChange
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
 SCHEMA_VERSION = 1
+NOT_TESTED = Gap("not tested")
 
 
 class Verdict(Enum):
@@ -54,3 +57,6 @@ class Report:
     problems: tuple[str, ...]  # what preflight itself could not do
     advice: Advice
     durations_s: tuple[tuple[str, float], ...]
+    p2p: tuple[PairTruth, ...] | Gap = NOT_TESTED  # below NCCL: what arrives between two GPUs
+    gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
+    counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run

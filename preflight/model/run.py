@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.collective import Collective
+from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
 from preflight.model.trial import Candidate
 
 
@@ -58,6 +59,7 @@ class RunSpec:
     duel_turns: int  # per side and pair
     limits: StageLimits
     deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
+    devices: DevicePlan = NO_DEVICES  # what is tested on the GPUs themselves; nothing on the CPU path
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +118,4 @@ class Assignment:
     turns: int  # times that the measures are gone through; more than 1 in a duel
     side: int  # 0 or 1 of a duel: whose turn comes first
     sides: int  # 1 for a plain trial
+    jobs: tuple[DeviceJob, ...] = ()  # no trial: these, on GPUs by themselves

@@ -10,10 +10,12 @@ from typing import Any
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
+from preflight.model.device_job import Round
 from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
-from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
+from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult, burn_trial_name
 from preflight.plan import search
 from preflight.rank.children import Child
+from preflight.rank.device_step import Tested, conduct_rounds
 from preflight.rank.duel import duel_turns
 from preflight.rank.outcome import RankAnswer, classify, trial_result
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
@@ -44,6 +46,7 @@ class Conductor:
             if not self._rank.channel.wait(f"ready/{rank}", self._spec.deadline_monotonic_s):
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
+        self._test_devices()
         while True:
             step = search.next_step(self._spec.candidates, self._spec.screen_all, self._spec.duel_measures, self._known)
             match step:
@@ -53,8 +56,47 @@ class Conductor:
                     self._compare(name, pairs)
                 case search.Stop():
                     break
+        self._burn()
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
         self._tell({"event": "done"})
+
+    def _test_devices(self) -> None:
+        """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
+        devices, now = self._spec.devices, time.monotonic()
+        until = now + devices.share_of_time * (self._spec.deadline_monotonic_s - now)
+        self._take_rounds(devices.rounds, until, repetition=0)
+
+    def _burn(self) -> None:
+        """Repeat the tests of the GPUs and the default's trial under load for as long as the plan says."""
+        devices, turn = self._spec.devices, 0
+        until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
+        while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
+            turn += 1
+            self._take_rounds(devices.burn_rounds, until, turn)
+            default_works = any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
+            if default_works and time.monotonic() < until and not self._why_no_time():
+                self._try_again(turn)
+
+    def _try_again(self, turn: int) -> None:
+        """Repeat the default's trial; it is told under a name of its own and teaches the search nothing."""
+        default = candidate_named(self._spec, DEFAULT)
+        started_at = time.monotonic()
+        assignment, answers, why = self._take(f"{DEFAULT} under load, {turn}", (DEFAULT,))
+        took_s = time.monotonic() - started_at
+        named = replace(default, name=burn_trial_name(turn), reason="the default again, under load")
+        result = trial_result(named, assignment, [answer[0] for answer in answers], why, took_s)
+        self._tell({"event": "trial", "result": encode(result)})
+
+    def _take_rounds(self, rounds: tuple[Round, ...], until: float, repetition: int) -> None:
+        gathered = Tested(self._index, self._by_exec)
+        conduct_rounds(self._rank, self._tell, gathered, rounds, until, repetition)
+        self._index, self._by_exec = gathered.index, gathered.by_exec
+        broken = (*self._known.broken_pairs, *gathered.broken_pairs())
+        self._known = replace(
+            self._known,
+            broken_pairs=tuple(sorted(set(broken))),
+            unkillable=self._known.unkillable or gathered.unkillable,
+        )
 
     def _try(self, candidate: Candidate) -> None:
         started_at = time.monotonic()

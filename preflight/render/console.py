@@ -11,6 +11,7 @@ from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
+from preflight.render.hardware import hardware_section
 from preflight.render.node import render_probe
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
@@ -37,6 +38,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *_verdict(report, style),
         *problems_section(report.problems, style),
         *findings_section(report.findings, style),
+        *hardware_section(report, style),
         *trials_section(report, style),
         *comparisons_section(report, style),
         *left_out_section(report, style),
