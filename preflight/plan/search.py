@@ -41,7 +41,7 @@ class Known:
     heated: tuple[Duel, ...] = ()  # one pair each
     compared: tuple[Duel, ...] = ()
     unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
-    broken_pairs: tuple[tuple[int, int], ...] = ()  # GPUs (nvml_index) between which copies hang or don't arrive
+    broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
 
 
 def next_step(candidates: Sequence[Candidate], screen_all: bool, decisions: Sequence[Measure], known: Known) -> Next:

@@ -91,7 +91,7 @@ class Conductor:
         gathered = Tested(self._index, self._by_exec)
         conduct_rounds(self._rank, self._tell, gathered, rounds, until, repetition)
         self._index, self._by_exec = gathered.index, gathered.by_exec
-        broken = (*self._known.broken_pairs, *gathered.broken_pairs())
+        broken = (*self._known.broken_pairs, *gathered.broken_pairs(self._spec.devices.gpus))
         self._known = replace(
             self._known,
             broken_pairs=tuple(sorted(set(broken))),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +50,10 @@ class Tested:
     unkillable: bool = False
     simulated: bool = False
 
-    def broken_pairs(self) -> tuple[tuple[int, int], ...]:
-        """Return the pairs (nvml_index) whose copies hang, crash or don't arrive."""
-        return tuple(sorted({(pair.a, pair.b) for pair in self.pairs if pair.end in BROKEN}))
+    def broken_pairs(self, gpus: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """Return the local ranks of pairs whose copies hang, crash or don't arrive; `gpus` are NVML's by place."""
+        broken = {(pair.a, pair.b) for pair in self.pairs if pair.end in BROKEN}
+        return tuple(sorted((gpus.index(a), gpus.index(b)) for a, b in broken))
 
 
 def conduct_rounds(
@@ -76,9 +77,8 @@ def conduct_rounds(
 
 def _is_about_broken(rank: Rank, round_: Round, gathered: Tested) -> bool:
     """Tell whether a round times a pair whose copies are known not to work: it would hang again, or time nothing."""
-    gpus = rank.spec.devices.gpus
-    pairs = {tuple(sorted(gpus[p] for p in g.places)) for g in round_.groups if g.jobs[0].kind is JobKind.PAIR_SPEED}
-    return bool(pairs) and pairs <= set(gathered.broken_pairs())
+    pairs = {group.places for group in round_.groups if group.jobs[0].kind is JobKind.PAIR_SPEED}
+    return bool(pairs) and pairs <= set(gathered.broken_pairs(rank.spec.devices.gpus))
 
 
 def _taken_by_all(rank: Rank, gathered: Tested, round_: Round, until: float) -> list[list[dict[str, Any]]]:

@@ -30,7 +30,7 @@ LEGEND = (
 LEGEND_QUICK = (
     "driver says / data: the driver's word on peer access; what arrived, by copy engine and by kernel, both ways"
 )
-HEADERS = ("GPU", "float32", "bfloat16", "from host", "to host", "clock", "°C", "W", "data")
+HEADERS = ("GPU", "fp32", "bf16", "h2d", "d2h", "MHz", "°C", "W", "data")
 
 
 def hardware_section(report: Report, style: Style) -> list[str]:
@@ -89,7 +89,11 @@ def _gpus(tests: Sequence[GpuTest], style: Style) -> list[str]:
     lines = [*heading("Each GPU by itself", style), *table(HEADERS, rows, style.width, right=range(1, 8))]
     repeated = max(test.repetition for test in tests)
     load = f"; medians of {repeated + 1} rounds" if repeated else ""
-    lines += wrap(f"TFLOP/s of matrix products; GB/s with pinned memory near the GPU{load}.", style.width, INDENT)
+    lines += wrap(
+        f"fp32, bf16: TFLOP/s of matrix products; h2d, d2h: GB/s with pinned memory near the GPU{load}.",
+        style.width,
+        INDENT,
+    )
     for test in tests:
         if test.problem:
             lines += wrap(clean(f"GPU {test.gpu}: {test.problem}"), style.width, INDENT, INDENT * 2)
@@ -128,10 +132,11 @@ def _counters(counters: Sequence[CounterChange], style: Style) -> list[str]:
     errors = [each for each in counters if each.kind is not CounterKind.TRAFFIC]
     if not errors:
         return []
-    lines = heading("Errors that the hardware counted during the run", style)
     grown = [each for each in errors if isinstance(each.grown, int) and each.grown > 0]
+    lines = heading("New errors that hardware counted", style) if grown else [""]
     for each in grown:
         lines += wrap(clean(f"{each.subject} {each.name.replace('_', ' ')}: {each.grown} new"), style.width, INDENT)
     unread = sum(isinstance(each.grown, Gap) for each in errors)
     quiet = len(errors) - len(grown) - unread
-    return [*lines, *wrap(f"{quiet} counters did not move, {unread} could not be read.", style.width, INDENT)]
+    told = f"Error counters: {quiet} did not move during the run, {unread} could not be read."
+    return [*lines, *wrap(told, style.width, INDENT if grown else "")]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.hardware import hardware, pair, run_with
 from tests.judge.findings import found, only, skips
 from tests.topology import device
 
-LOST = {"end": Ending.WRONG, "problem": "never written by sm (a to b; 64 MiB)"}
+LOST: dict[str, Any] = {"end": Ending.WRONG, "problem": "never written by sm (a to b; 64 MiB)"}
 OVER_PCIE = (GpuPath(0, 1, "PHB"),)
 
 

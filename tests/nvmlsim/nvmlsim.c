@@ -117,6 +117,15 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Device **out) {
 int nvmlDeviceGetName(Device *d, char *out, u32 size) { ASK("nvmlDeviceGetName/%u", d->index); snprintf(out, size, "%s", text); return OK; }
 int nvmlDeviceGetUUID(Device *d, char *out, u32 size) { ASK("nvmlDeviceGetUUID/%u", d->index); snprintf(out, size, "%s", text); return OK; }
 
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device **out) {
+    int code;
+    for (u32 i = 0; i < 64; i++) {
+        const char *text = answer(&code, "nvmlDeviceGetUUID/%u", i);
+        if (text && !strcmp(text, uuid)) { *out = &devices[i]; return OK; }
+    }
+    return 6; /* NVML_ERROR_NOT_FOUND */
+}
+
 typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char bus_id[32]; } PciInfo;
 
 static void fill_pci(PciInfo *out, const char *text) {
@@ -190,6 +199,7 @@ NUMBER(nvmlDeviceGetNumaNodeId)
 NUMBER(nvmlDeviceGetComputeMode)
 NUMBER(nvmlDeviceGetPersistenceMode)
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus)
+NUMBER(nvmlDeviceGetPowerUsage)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit)
 NUMBER(nvmlDeviceGetCurrPcieLinkGeneration)
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration)
