@@ -13,12 +13,11 @@ from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
 from preflight.judge.verdict import decide
-from preflight.launch.hardware import counters_of, hardware_of
+from preflight.launch.hardware import Watching, hardware_of, start_watching
 from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
-from preflight.model.counters import Counter
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
@@ -82,8 +81,7 @@ class _Run:
     node: NodeFacts
     path: Path
     inherited: tuple[tuple[str, str], ...]
-    machine: Machine
-    counters_before: tuple[Counter, ...] = ()
+    watching: Watching
     launched: Launched = field(default_factory=Launched)
     run_dir: str = ""
     interrupted: Interrupted | None = None
@@ -106,7 +104,7 @@ def check(
     probing_since = time.monotonic()
     node, _ = probe_node(machine, process)
     path = choose_path(request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node)
-    run = _Run(request, environ, started_at, node, path, inherited_tuning(environ), machine)
+    run = _Run(request, environ, started_at, node, path, inherited_tuning(environ), Watching(machine))
     run.durations_s["probe"] = time.monotonic() - probing_since
     candidates, left_out = _candidates(run)
     run.launched.problem = _torch_problem(node) or path.blocked
@@ -140,7 +138,7 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
     try:
         run.run_dir = make_run_dir()
         spec = _spec(run, candidates)
-        run.counters_before = counters_of(run.machine, run.path)
+        run.watching = start_watching(run.watching.machine, run.path, run.request.is_other_machine)
         launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
     except Interrupted as error:
         run.interrupted = error
@@ -208,7 +206,7 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
-    hardware = hardware_of(launched, run.node, path, run.machine, run.counters_before, disturbed)
+    hardware = hardware_of(launched, run.node, path, run.watching, disturbed)
     case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen, hardware)
     findings, skipped = run_checks(all_checks(), case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
