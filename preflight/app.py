@@ -38,6 +38,7 @@ from preflight.system.machine import Machine
 # Before the deadline: the conductor ends its step, then the launcher everything, then the report is written.
 CONDUCTOR_MARGIN_S = 1.5
 LAUNCHER_MARGIN_S = 0.6
+REPORT_S = 0.4  # for judging and writing
 CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
 GPU_MEMORY_SHARE = 0.8
 GIB = 1 << 30
@@ -206,7 +207,8 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
-    hardware = hardware_of(launched, run.node, path, run.watching, disturbed)
+    left_s = 0.0 if run.interrupted else run.ends_at() - time.monotonic() - REPORT_S
+    hardware = hardware_of(launched, run.node, path, run.watching, disturbed, left_s)
     case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen, hardware)
     findings, skipped = run_checks(all_checks(), case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)

@@ -13,12 +13,14 @@ from preflight.model.gpu_test import Hardware, without_hardware_speeds
 from preflight.plan.link_limits import host_limits, pair_limits
 from preflight.plan.pairs import one_per_pair
 from preflight.plan.path import Path
-from preflight.probe.counters import probe_counters
+from preflight.probe.counters import LIMIT_S, probe_counters
 from preflight.system.links import load_links
 from preflight.system.machine import Machine
 from preflight.system.xid_watch import XidWatch, watch_xids
 
 EVENTS = "NVML events"
+LEAST_S = 0.3  # for reading the counters again
+CUT_SHORT = "the counters were not read again: the run was cut short"
 CPU_PATH = "CPU path: no GPU was tested"
 
 
@@ -30,9 +32,9 @@ class Watching:
     counters: tuple[Counter, ...] = ()
     xids: XidWatch | None = None
 
-    def stop(self) -> tuple[CounterChange, ...]:
+    def stop(self, limit_s: float) -> tuple[CounterChange, ...]:
         """Return how far each counter went; Xids from NVML's events where the kernel log could not be read."""
-        grown = changes(self.counters, probe_counters(self.machine))
+        grown = changes(self.counters, probe_counters(self.machine, limit_s))
         if self.xids is None:
             return grown
         try:
@@ -70,14 +72,16 @@ def _from_events(heard: dict[tuple[int, int], int]) -> tuple[CounterChange, ...]
     return (CounterChange(EVENTS, "xids", CounterKind.FATAL, 0, total, total, EVENTS, -1), *each)
 
 
-def hardware_of(launched: Launched, node: NodeFacts, path: Path, watching: Watching, disturbed: str) -> Hardware | Gap:
+def hardware_of(
+    launched: Launched, node: NodeFacts, path: Path, watching: Watching, disturbed: str, left_s: float = LIMIT_S
+) -> Hardware | Gap:
     """Return what is known of the GPUs themselves, without speeds where somebody else used them.
 
-    A Gap with the reason where they were not tested.
+    A Gap with the reason where they were not tested. `left_s` is what there is until the deadline.
     """
     if not path.wants_gpus:
         return Gap(CPU_PATH)
-    grown = watching.stop() if watching.counters else ()
+    grown = watching.stop(min(left_s, LIMIT_S)) if watching.counters and left_s >= LEAST_S else None
     if not launched.pairs and not launched.gpus:
         return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks told nothing of them'}")
     chosen = {gpu.nvml_index for gpu in path.gpus}
@@ -85,7 +89,9 @@ def hardware_of(launched: Launched, node: NodeFacts, path: Path, watching: Watch
     hardware = Hardware(
         pairs=one_per_pair(launched.pairs, node),
         gpus=tuple(sorted(launched.gpus, key=lambda test: (test.repetition, test.gpu))),
-        counters=tuple(each for each in grown if each.gpu in chosen or each.gpu < 0),
+        counters=Gap(CUT_SHORT)
+        if grown is None
+        else tuple(each for each in grown if each.gpu in chosen or each.gpu < 0),
         counted_s=time.monotonic() - launched.started_at,
         host_limits_gb_s=host_limits(load_links(), path.gpus),
         pair_limits=pair_limits(load_links(), node, path.gpus),

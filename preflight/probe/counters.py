@@ -47,7 +47,7 @@ AER_FILES = {
 AER_LINE = re.compile(r"(\w{1,40})\s+(\d{1,20})", re.ASCII)
 
 
-def probe_counters(machine: Machine) -> tuple[Counter, ...]:
+def probe_counters(machine: Machine, limit_s: float = LIMIT_S) -> tuple[Counter, ...]:
     """Return every counter, those that could not be read with the reason. The three sources are read side by side.
 
     Must be called from a process with a single thread, since it forks.
@@ -59,7 +59,7 @@ def probe_counters(machine: Machine) -> tuple[Counter, ...]:
         KERNEL_LOG: _xids,
     }
     asked = {name: partial(_outcome, reader, machine) for name, reader in readers.items()}
-    answers = run_isolated(asked, dict.fromkeys(asked, LIMIT_S))
+    answers = run_isolated(asked, dict.fromkeys(asked, limit_s))
     found: list[Counter] = []
     for name, answer in answers.items():
         found += [_unread(name, answer.failure)] if answer.failure else decode_value(tuple[Counter, ...], answer.value)

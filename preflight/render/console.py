@@ -163,7 +163,7 @@ def shell_quote_path(path: str) -> str:
 
 def _unseen(report: Report, style: Style) -> list[str]:
     """Return what could not be looked at: checks with their reason, and the first of the gaps."""
-    items = [(clean(each.check), clean(_why(each.reason, each.crashed))) for each in report.skipped_checks]
+    items = _skipped(report.skipped_checks)
     gaps = [(gap["fact"], clean(gap["reason"])) for node in report.nodes for gap in encode(node)[GAPS]]
     telling = [gap for gap in gaps if not _is_ordinary(gap[0], report.backend)][:GAPS_SHOWN]
     lines = pairs([*items, *telling], style.width)
@@ -171,6 +171,17 @@ def _unseen(report: Report, style: Style) -> list[str]:
         more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"
         lines += wrap(f"{more}; `preflight probe` names them", style.width, INDENT)
     return [*heading("Could not look", style), *lines] if lines else []
+
+
+def _skipped(skipped: tuple[SkippedCheck, ...]) -> list[tuple[str, str]]:
+    """Return name and reason of each check that could not look; those with one reason share an entry."""
+    by_reason: dict[str, list[str]] = {}
+    for each in skipped:
+        by_reason.setdefault(clean(_why(each.reason, each.crashed)), []).append(clean(each.check))
+    return [
+        (names[0], reason if len(names) == 1 else f"{reason} (and so {', '.join(names[1:])})")
+        for reason, names in by_reason.items()
+    ]
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:

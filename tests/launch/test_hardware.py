@@ -74,7 +74,7 @@ def watched(tmp_path: Path, **answers: str) -> dict[str, CounterChange]:
     tree = simulate(replace(H100X8, answers=asked), tmp_path)  # a tree has no kernel log
     watching = Watching(tree, probe_counters(tree), watch_xids(str(tmp_path / LIBRARY)))
     time.sleep(0.5)
-    return {f"{each.subject} {each.name}": each for each in watching.stop()}
+    return {f"{each.subject} {each.name}": each for each in watching.stop(5.0)}
 
 
 def test_an_xid_during_the_run_comes_from_nvmls_events_where_the_kernel_log_is_closed(tmp_path: Path) -> None:
@@ -101,3 +101,10 @@ def test_a_driver_that_hangs_at_the_request_costs_its_limit_and_nothing_more(tmp
     assert isinstance(gap, Gap)
     assert "the driver hangs" in gap.reason
     assert time.monotonic() - start < 20
+
+
+def test_a_run_that_was_cut_short_does_not_read_the_counters_again(tmp_path: Path) -> None:
+    watching = start_watching(simulate(H100X8, tmp_path), PATH, is_other_machine=True)
+    found = hardware_of(LAUNCHED, NODE, PATH, watching, "", left_s=0.0)
+    assert isinstance(found, Hardware)
+    assert found.counters == Gap("the counters were not read again: the run was cut short")
