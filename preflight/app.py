@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from preflight.errors import Interrupted, OutputError, PreflightError
+from preflight.launch.hardware import Watching, start_watching
 from preflight.launch.launcher import Watcher, launch
 from preflight.launch.run_dir import machine_path, make_run_dir, remove_run_dir, write_machine
 from preflight.model.facts import Gap, NodeFacts, SystemFacts, known
@@ -17,6 +18,7 @@ from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
+from preflight.plan.gpu_tests import device_plan
 from preflight.plan.nccl import NcclPlan, plan_nccl
 from preflight.plan.path import choose_path
 from preflight.probe.environment import reported_environment
@@ -72,7 +74,7 @@ def check(
         request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node,
         is_elsewhere=request.is_played,
     )  # fmt: skip
-    run = Run(request, environ, started_at, node, path, inherited_tuning(environ))
+    run = Run(request, environ, started_at, node, path, inherited_tuning(environ), Watching(machine))
     run.durations_s["probe"] = time.monotonic() - probing_since
     run.plan = _plan(run)
     run.launched.problem = _torch_problem(node) or path.blocked
@@ -112,6 +114,7 @@ def _launch(run: Run, watch: Watcher) -> None:
         if run.request.is_played:
             write_machine(run.run_dir, run.node, run.chosen)
         spec = _spec(run)
+        run.watching = start_watching(run.watching.machine, run.path, run.request.is_other_machine)
         launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
     except Interrupted as error:
         run.interrupted = error
@@ -147,6 +150,7 @@ def _spec(run: Run) -> RunSpec:
         duel_turns=DUEL_TURNS,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s),
         deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
+        devices=device_plan(request.profile, gpus, run.node, request.burn_s),
         settings=run.plan.settings,
         machine_path=machine_path(run.run_dir) if request.is_played else "",
     )

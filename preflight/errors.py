@@ -8,6 +8,7 @@
      |   +- LaunchError            torchrun or a supervisor did not start, or died
      +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
      |   +- NotRecorded            the recording of a machine does not hold this read
+     |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
 Messages say what failed, where, what was seen and what to do, in one line.
@@ -48,6 +49,10 @@ class UnreadableFact(PreflightError):
 
 class NotRecorded(UnreadableFact):
     """A recorded machine does not hold this read."""
+
+
+class OutOfGpuMemory(UnreadableFact):
+    """A GPU has no memory left for a test."""
 
 
 class Interrupted(PreflightError):

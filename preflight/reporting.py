@@ -15,6 +15,7 @@ from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.unanswered import unanswered
 from preflight.judge.verdict import decide
+from preflight.launch.hardware import hardware_of
 from preflight.model.advice import Advice
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.job import Job
@@ -35,6 +36,7 @@ from preflight.system.installed import installed_versions
 from preflight.system.links import load_links
 
 KILLED = "preflight was killed, or the machine went down, before it could answer"
+REPORT_S = 0.4  # for judging and writing
 
 
 def judged_or_not(run: Run) -> Report:
@@ -55,9 +57,11 @@ def _judged(run: Run) -> Report:
     disturbed = why_disturbed(path.gpus)
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
+    left_s = 0.0 if run.interrupted else run.ends_at() - time.monotonic() - REPORT_S
+    hardware = hardware_of(launched, run.node, path, run.watching, disturbed, left_s)
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
-        links=load_links(), policy=request.policy,
+        links=load_links(), policy=request.policy, hardware=hardware,
     )  # fmt: skip
     checks = all_checks()
     findings, skipped = run_checks(checks, case)
@@ -91,6 +95,9 @@ def _judged(run: Run) -> Report:
         durations_s=_durations(run),
         checks=ran_checks(checks),
         expected=expected_of_trials(load_links(), run.node, run.chosen, trials),
+        p2p=hardware if isinstance(hardware, Gap) else hardware.pairs,
+        gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,
+        counters=hardware if isinstance(hardware, Gap) else hardware.counters,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from preflight.errors import Interrupted
+from preflight.launch.hardware import Watching
 from preflight.launch.launcher import Launched
 from preflight.model.collective import Collective
 from preflight.model.facts import NodeFacts
@@ -34,6 +35,7 @@ class Request:
     accept: bool = False
     keep: bool = False
     policy: Policy | None = None
+    burn_s: float | None = None  # how long `burn` repeats its tests under load
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
     is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
 
@@ -48,6 +50,7 @@ class Run:
     node: NodeFacts
     path: Path
     inherited: tuple[tuple[str, str], ...]
+    watching: Watching
     plan: NcclPlan = NOTHING_PLANNED
     launched: Launched = field(default_factory=Launched)
     was_launched: bool = False
@@ -57,7 +60,8 @@ class Run:
 
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""
-        return self.started_at + (self.request.deadline_s or profiles.DEADLINE_S[self.request.profile])
+        deadline_s = profiles.deadline_s(self.request.profile, self.request.burn_s)
+        return self.started_at + (self.request.deadline_s or deadline_s)
 
     @property
     def chosen(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from preflight.cli.options import (
     Gpus,
     JsonPath,
     Keep,
+    Minutes,
     Nproc,
     PlayedMachine,
     PolicyFile,
@@ -22,6 +23,7 @@ from preflight.cli.options import (
     StageLimit,
     Strict,
     SysrootOption,
+    burn_seconds,
     check_seconds,
 )
 from preflight.cli.output import STDOUT, Outputs, check_outputs, retire_env, save, write_and_print
@@ -49,6 +51,7 @@ def check(
     stage_limit: StageLimit = None,
     keep: Keep = False,
     policy: PolicyFile = None,
+    minutes: Minutes = None,
     sysroot: SysrootOption = None,
     machine: PlayedMachine = None,
 ) -> None:
@@ -60,10 +63,11 @@ def check(
 
     check_seconds("--deadline", deadline)
     check_seconds("--stage-limit", stage_limit)
+    burn_s = burn_seconds(minutes, profile)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
-        is_played=machine is not None, policy=None if policy is None else _policy(policy),
+        is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
     )  # fmt: skip
     outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []), *(path for _, path in outputs.also))

@@ -30,6 +30,9 @@ Also = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
 Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
+Minutes = Annotated[
+    float | None, typer.Option(metavar="N", help="How long --profile burn repeats its tests under load (10).")
+]
 StageLimit = Annotated[
     float | None, typer.Option(metavar="S", help="Override every stage's limit before it counts as hung.")
 ]
@@ -61,3 +64,14 @@ SysrootOption = Annotated[str | None, typer.Option(metavar="DIR", help="Read a r
 def check_seconds(option: str, value: float | None) -> None:
     if value is not None and not 0 < value <= LONGEST_DEADLINE_S:
         raise UsageError(f"{option} {value:g}: give seconds above 0 and up to {LONGEST_DEADLINE_S:.0f}")
+
+
+def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
+    """Return what --minutes asks for in seconds; UsageError where the profile repeats nothing."""
+    if minutes is None:
+        return None
+    if profile is not Profile.BURN:
+        raise UsageError(f"--minutes {minutes:g}: only --profile burn repeats its tests")
+    if not 0 < minutes * 60 <= LONGEST_DEADLINE_S:
+        raise UsageError(f"--minutes {minutes:g}: give minutes above 0 and up to {LONGEST_DEADLINE_S / 60:.0f}")
+    return minutes * 60

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import NodeFacts
+from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, CheckDescription, Finding, RanCheck, SkippedCheck
+from preflight.model.gpu_test import Hardware
 from preflight.model.links import Links
 from preflight.model.policy import Policy
 from preflight.model.trial import TrialResult
@@ -28,6 +29,7 @@ class Case:
     gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
     policy: Policy | None = None  # the site's own
     links: Links | None = None  # what links can carry; None where speeds are not judged
+    hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from preflight.judge.symptoms import blame_by_text
 from preflight.judge.wording import first_line, ranks_text
 from preflight.judge.workaround import cures, default_trial, hidden_faults
 from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.trial import Outcome, RankEnd, TrialResult
+from preflight.model.trial import UNDER_LOAD, Outcome, RankEnd, TrialResult
 
 WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
 WAITING_OR_FINE = frozenset({"done", "killed"})
@@ -18,7 +18,8 @@ MOST_ENDINGS_SHOWN = 8
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield one finding where the default trial failed: FAIL, or WARN where another candidate works."""
+    """Yield one finding where the default trial failed: FAIL, or WARN where another candidate works; and under load."""
+    yield from _under_load(case)
     default = default_trial(case.trials)
     if default is None or default.outcome not in WORDS:
         return
@@ -32,6 +33,24 @@ def judge(case: Case) -> Iterator[Finding]:
         fix=_fix(case, default),
         evidence=(*evidence(default), *(_working(trial) for trial in working)),
     )
+
+
+def _under_load(case: Case) -> Iterator[Finding]:
+    """Yield a FAIL where the default worked at first and failed when `burn` repeated it: no setting cures that."""
+    failed = [each for each in case.trials if each.candidate.startswith(UNDER_LOAD) and each.outcome in WORDS]
+    if failed:
+        repeated = sum(each.candidate.startswith(UNDER_LOAD) for each in case.trials)
+        yield Finding(
+            check=CHECK.name,
+            blame=blame_by_text(case, failed[0]) or Blame.HOST,
+            severity=Severity.FAIL,
+            subject=f"trial {failed[0].candidate}",
+            problem=f"the default works at first and fails under load ({len(failed)} of {repeated} times): "
+            f"{describe(failed[0])}",
+            fix="`dmesg | grep -iE 'xid|nvrm'`, heat and power under load; `preflight check --profile burn --keep` "
+            "keeps every log",
+            evidence=evidence(failed[0]),
+        )
 
 
 def describe(trial: TrialResult) -> str:

@@ -18,7 +18,7 @@ EXIT_CODES = {Verdict.READY: 0, Verdict.READY_WITH_ENV: 0, Verdict.NOT_READY: 1,
 NODE_EXIT_CODES = {NodeVerdict.ACCEPT: 0, NodeVerdict.REJECT: 1, NodeVerdict.UNKNOWN: 3}
 LEAVES_OPEN = frozenset({"gpu-busy"})  # what was measured beside another job says nothing of the node
 # With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
-WORKED_ROUND = frozenset({"trial-failed", "data-verified"})
+WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 from preflight.errors import HarnessError, LaunchError
 from preflight.launch.run_dir import events_path, last_words, spec_path
 from preflight.model.codec import decode, encode
+from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
@@ -33,6 +34,8 @@ class Launched:
 
     trials: list[TrialResult] = field(default_factory=list)
     duels: list[Duel] = field(default_factory=list)
+    pairs: list[PairTruth] = field(default_factory=list)
+    gpus: list[GpuTest] = field(default_factory=list)
     simulated: bool = False
     problem: str = ""
     running: str = ""  # the step and stage that were under way
@@ -173,10 +176,8 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.running = event["label"]
         case "stage":
             launched.running = f"{launched.running.partition(' at ')[0]} at {event['stage']}"
-        case "trial":
-            launched.trials.append(decode(TrialResult, event["result"]))
-        case "duel":
-            launched.duels.append(decode(Duel, event["duel"]))
+        case "trial" | "duel" | "tested":
+            _note_result(launched, event)
         case "simulated":
             launched.simulated = True
         case "supervisor_failed":
@@ -193,6 +194,13 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.garbled = True
         case kind:
             raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
+
+
+def _note_result(launched: Launched, event: dict[str, Any]) -> None:
+    launched.trials += [decode(TrialResult, event["result"])] if "result" in event else []
+    launched.duels += [decode(Duel, event["duel"])] if "duel" in event else []
+    launched.pairs += [decode(PairTruth, event["pair"])] if "pair" in event else []
+    launched.gpus += [decode(GpuTest, event["gpu"])] if "gpu" in event else []
 
 
 def _how(exit_code: int) -> str:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.advice import Advice
+from preflight.model.counters import CounterChange
 from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
+from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
+NOT_TESTED = Gap("not tested")
 
 
 class Verdict(Enum):
@@ -80,3 +83,6 @@ class Report:
     phases: tuple[Phase, ...] = ()
     checks: tuple[RanCheck, ...] = ()
     expected: tuple[Expected, ...] | Gap = NOT_WORKED_OUT  # of the sizes that were measured
+    p2p: tuple[PairTruth, ...] | Gap = NOT_TESTED  # below NCCL: what arrives between two GPUs
+    gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
+    counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run

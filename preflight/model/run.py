@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.collective import Collective
+from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
 from preflight.model.trial import Candidate, Setting
 
 
@@ -60,6 +61,7 @@ class RunSpec:
     deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
     machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
     settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
+    devices: DevicePlan = NO_DEVICES  # what is tested on the GPUs themselves; nothing on the CPU path
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +120,4 @@ class Assignment:
     turns: int  # times that the measures are gone through; more than 1 in a duel
     side: int  # 0 or 1 of a duel: whose turn comes first
     sides: int  # 1 for a plain trial
+    jobs: tuple[DeviceJob, ...] = ()  # no trial: these, on GPUs by themselves

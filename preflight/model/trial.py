@@ -40,6 +40,12 @@ class Setting:
 
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
+UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`
+
+
+def burn_trial_name(turn: int) -> str:
+    """Return the name of a repetition of the default's trial under load."""
+    return f"{UNDER_LOAD}{turn}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from preflight.model.run import Measure, Profile, StageLimits
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEADLINE_S = {Profile.QUICK: 180.0, Profile.STANDARD: 900.0, Profile.BURN: 3600.0}
+BURN_S = 600.0  # how long `burn` repeats its tests, unless --minutes says otherwise
+BESIDES_BURNING_S = 900.0  # the probe, every candidate's trial and the tests before
 QUICK_SIZES = (8, MIB, 32 * MIB, GIB)
 QUICK_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
@@ -32,6 +34,13 @@ EFFORT = {
     Profile.BURN: Effort(2.0, 15, 400),
 }
 DUEL_EFFORT = Effort(0.1, 5, 20)
+
+
+def deadline_s(profile: Profile, burn_s: float | None) -> float:
+    """Return when a run ends that was given no deadline: what was asked for must fit in."""
+    if profile is not Profile.BURN or burn_s is None:
+        return DEADLINE_S[profile]
+    return max(DEADLINE_S[profile], burn_s + BESIDES_BURNING_S)
 
 
 def sizes(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int, ...]:

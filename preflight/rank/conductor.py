@@ -10,11 +10,13 @@ from typing import Any
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
+from preflight.model.device_job import Round
 from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
-from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
+from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult, burn_trial_name
 from preflight.plan import search
 from preflight.plan.environment import ALGORITHMS, inherited_settings
 from preflight.rank.children import Child
+from preflight.rank.device_step import Tested, conduct_rounds
 from preflight.rank.duel import duel_turns
 from preflight.rank.gpu_release import GpuKeeper
 from preflight.rank.outcome import RankAnswer, classify, trial_result
@@ -48,6 +50,7 @@ class Conductor:
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
         self._keeper = GpuKeeper(self._spec.gpu_uuids) if self._spec.gpu_uuids else None
+        self._test_devices()
         while True:
             match self._next():
                 case search.Try(candidate=candidate):
@@ -56,6 +59,7 @@ class Conductor:
                     self._compare(candidate_named(self._spec, name), pairs)
                 case search.Stop():
                     break
+        self._burn()
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
         if self._keeper:
             self._keeper.close()
@@ -67,6 +71,44 @@ class Conductor:
         last = ALGORITHMS if spec.dialect == "nccl" else None
         return search.next_step(
             spec.candidates, spec.screen_all, spec.duel_measures, self._known, spec.settings, inherited, last
+        )
+
+    def _test_devices(self) -> None:
+        """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
+        devices, now = self._spec.devices, time.monotonic()
+        until = now + devices.share_of_time * (self._spec.deadline_monotonic_s - now)
+        self._take_rounds(devices.rounds, until, repetition=0)
+
+    def _burn(self) -> None:
+        """Repeat the tests of the GPUs and the default's trial under load for as long as the plan says."""
+        devices, turn = self._spec.devices, 0
+        until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
+        while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
+            turn += 1
+            self._take_rounds(devices.burn_rounds, until, turn)
+            default_works = any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
+            if default_works and time.monotonic() < until and not self._why_no_time():
+                self._try_again(turn)
+
+    def _try_again(self, turn: int) -> None:
+        """Repeat the default's trial; it is told under a name of its own and teaches the search nothing."""
+        default = candidate_named(self._spec, DEFAULT)
+        started_at = time.monotonic()
+        assignment, answers, why = self._take(f"{DEFAULT} under load, {turn}", (default,))
+        took_s = time.monotonic() - started_at
+        named = replace(default, name=burn_trial_name(turn), reason="the default again, under load")
+        result = trial_result(named, assignment, [answer[0] for answer in answers], why, took_s)
+        self._tell({"event": "trial", "result": encode(result)})
+
+    def _take_rounds(self, rounds: tuple[Round, ...], until: float, repetition: int) -> None:
+        gathered = Tested(self._index, self._by_exec)
+        conduct_rounds(self._rank, self._tell, gathered, rounds, until, repetition)
+        self._index, self._by_exec = gathered.index, gathered.by_exec
+        broken = (*self._known.broken_pairs, *gathered.broken_pairs(self._spec.devices.gpus))
+        self._known = replace(
+            self._known,
+            broken_pairs=tuple(sorted(set(broken))),
+            unkillable=self._known.unkillable or gathered.unkillable,
         )
 
     def _try(self, candidate: Candidate, is_second: bool = False) -> None:

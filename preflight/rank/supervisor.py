@@ -4,6 +4,7 @@ Rank 0's supervisor is also the conductor. What crosses between supervisors is J
 
     ready/R         the supervisor of rank R has imported torch: no trial may take a slow disk for a stuck rank
     step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
+                    (or "devices": see device_step.py)
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
 """
@@ -24,6 +25,7 @@ from preflight.model.trial import Candidate
 from preflight.plan.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
+from preflight.rank.device_step import take_round
 from preflight.rank.transport import carried, last_words
 
 LISTEN_S = 0.02
@@ -83,7 +85,10 @@ def _follow(rank: Rank) -> None:
         order = rank.channel.get(f"step/{index}")
         if order["kind"] == "stop":
             return
-        take_step(rank, decode(Step, order))
+        if order["kind"] == "devices":
+            take_round(rank, index, order)
+        else:
+            take_step(rank, decode(Step, order))
         index += 1
 
 

@@ -24,11 +24,13 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.run import Assignment
+from preflight.rank.device_check import check_device
+from preflight.rank.device_job import run_jobs
 from preflight.rank.measure import Ranks, measure_collective, prove_first
+from preflight.rank.reporting import Report
 from preflight.rank.transport import transport
 from preflight.system.processes import die_with_parent
 
-Report = Callable[[dict[str, Any]], None]
 FAREWELL_S = 5.0
 NCCL_ERROR = "nccl error in"  # torch's words for an error that NCCL returned, in lower case
 NCCL_LAST_WORDS = "Last error:"
@@ -65,9 +67,13 @@ def _run(assignment: Assignment, report: Report) -> None:
     for name in assignment.unset_env:
         os.environ.pop(name, None)
     os.environ.update(assignment.set_env)
-    if assignment.backend_module:
-        module = importlib.import_module(assignment.backend_module)
+    module = importlib.import_module(assignment.backend_module) if assignment.backend_module else None
+    if module is not None:
         report({"simulated": bool(getattr(module, "SIMULATED", False))})
+    if assignment.jobs:
+        run_jobs(assignment, module, report)
+        report({"stage": "done"})
+        return
     report({"stage": "device"})
     ranks = Ranks(assignment.rank, assignment.world_size, _device(assignment))
     report({"stage": "store"})
@@ -95,19 +101,6 @@ def _device(assignment: Assignment) -> torch.device:
     rank = assignment.local_rank
     check_device(torch.cuda.get_device_properties(device), assignment.gpu_uuids[rank], assignment.gpu_bdfs[rank])
     return device
-
-
-def check_device(properties: Any, uuid: str, bdf: str) -> None:
-    """Raise RuntimeError unless CUDA's device is the GPU meant; torch < 2.5 gives no uuid, some give no address."""
-    if hasattr(properties, "uuid"):
-        got, wanted = f"GPU-{str(properties.uuid).removeprefix('GPU-')}", uuid
-    elif bdf and hasattr(properties, "pci_bus_id"):
-        got = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-        wanted = bdf
-    else:
-        return  # CUDA_VISIBLE_DEVICES names the GPU by its UUID, which leaves no room for another
-    if got != wanted:
-        raise RuntimeError(f"CUDA gave {got} where {wanted} was asked for")
 
 
 def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:

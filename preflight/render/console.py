@@ -11,6 +11,7 @@ from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
+from preflight.render.hardware import hardware_section
 from preflight.render.node import render_probe
 from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
@@ -41,6 +42,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *problems_section(report.problems, style),
         *_unfinished(report, style),
         *findings_section(report.findings, style),
+        *hardware_section(report, style),
         *trials_section(report, style),
         *search_section(report, style),
         *transport_section(report, style),
@@ -195,7 +197,7 @@ def shell_quote_path(path: str) -> str:
 
 def _unseen(report: Report, style: Style) -> list[str]:
     """Return what could not be looked at: checks with their reason, and the first of the gaps."""
-    items = [(clean(each.check), clean(_why(each.reason, each.crashed))) for each in report.skipped_checks]
+    items = _skipped(report.skipped_checks)
     gaps = [(gap["fact"], clean(gap["reason"])) for node in report.nodes for gap in encode(node)[GAPS]]
     telling = [gap for gap in gaps if not _is_ordinary(gap[0], report.backend)][:GAPS_SHOWN]
     lines = pairs([*items, *telling], style.width)
@@ -203,6 +205,17 @@ def _unseen(report: Report, style: Style) -> list[str]:
         more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"
         lines += wrap(f"{more}; `preflight probe` names them", style.width, INDENT)
     return [*heading("Could not look", style), *lines] if lines else []
+
+
+def _skipped(skipped: tuple[SkippedCheck, ...]) -> list[tuple[str, str]]:
+    """Return name and reason of each check that could not look; those with one reason share an entry."""
+    by_reason: dict[str, list[str]] = {}
+    for each in skipped:
+        by_reason.setdefault(clean(_why(each.reason, each.crashed)), []).append(clean(each.check))
+    return [
+        (names[0], reason if len(names) == 1 else f"{reason} (and so {', '.join(names[1:])})")
+        for reason, names in by_reason.items()
+    ]
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:

@@ -19,8 +19,10 @@ from preflight.judge.check import Case, Check, all_checks, run_checks
 from preflight.judge.memlock import CHECK as memlock  # noqa: N811
 from preflight.model.facts import EnvVar, Gap, NodeFacts
 from preflight.model.finding import Finding, Severity
+from preflight.model.gpu_test import Hardware
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, RankEnd
 from tests.facts import case, contained, failed_with, gpu_case, gpu_node, laptop, node, trial
+from tests.hardware import hardware
 from tests.judge.findings import found
 
 CHECKS = all_checks()
@@ -47,6 +49,13 @@ def test_an_ordinary_machine_gets_neither_failure_nor_warning(facts: NodeFacts) 
 
 def test_a_healthy_gpu_server_gets_neither_failure_nor_warning() -> None:
     findings, skipped = run_checks(CHECKS, gpu_case(nodes=(gpu_node(8),), trials=(trial(world_size=8),), world_size=8))
+    assert [f for f in findings if f.severity is not Severity.INFO] == []
+    assert skipped == ()
+
+
+def test_a_healthy_gpu_server_whose_gpus_were_tested_gets_neither_failure_nor_warning() -> None:
+    run = gpu_case(nodes=(gpu_node(8),), trials=(trial(world_size=8),), world_size=8, hardware=hardware(8))
+    findings, skipped = run_checks(CHECKS, run)
     assert [f for f in findings if f.severity is not Severity.INFO] == []
     assert skipped == ()
 
@@ -134,6 +143,7 @@ def runs(nodes: st.SearchStrategy[NodeFacts]) -> st.SearchStrategy[Case]:
         backend=st.sampled_from(["nccl", "gloo"]),
         world_size=st.integers(0, 4),
         wants_gpus=st.booleans(),
+        hardware=st.none() | st.just(Gap("not tested")) | st.just(hardware()) | st.from_type(Hardware),
     )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from preflight.judge.data_verified import CHECK
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
-from preflight.model.trial import CollectiveResult, Outcome, TrialResult
+from preflight.model.trial import CollectiveResult, Outcome, TrialResult, burn_trial_name
 from tests.facts import MIB, case, gpu_case, result, trial
 from tests.judge.findings import found, only
 
@@ -57,3 +57,8 @@ def test_wrong_data_that_disappears_without_p2p_warns_and_blames_the_host() -> N
     finding = only(found(CHECK, gpu_case(corrupt(wrong()), cure)))
     assert (finding.severity, finding.blame) == (Severity.WARN, Blame.HOST)
     assert "iommu=pt" in finding.fix
+
+
+def test_wrong_data_of_the_default_under_load_fails_although_it_was_right_at_first() -> None:
+    findings = found(CHECK, gpu_case(trial(), trial(burn_trial_name(3), Outcome.WRONG_DATA)))
+    assert [finding.severity for finding in findings] == [Severity.FAIL]

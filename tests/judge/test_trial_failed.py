@@ -5,7 +5,7 @@ import pytest
 from preflight.judge.trial_failed import CHECK
 from preflight.model.facts import ContainerKind
 from preflight.model.finding import Blame, Severity
-from preflight.model.trial import Outcome
+from preflight.model.trial import Outcome, burn_trial_name
 from tests.facts import case, contained, failed_with, gpu_case, gpu_node, trial
 from tests.judge.findings import found, only
 
@@ -71,3 +71,10 @@ def test_an_error_text_that_names_the_cause_decides_whom_to_blame() -> None:
 def test_the_rank_that_failed_is_in_the_evidence_and_those_killed_with_it_are_not() -> None:
     evidence = only(found(CHECK, case(failed_with("Connection reset\nmore")))).evidence
     assert [e.value for e in evidence if e.what.startswith("rank")] == ["error in first: Connection reset"]
+
+
+def test_a_default_that_works_at_first_and_hangs_under_load_fails_and_says_how_often() -> None:
+    again = [trial(burn_trial_name(turn), outcome) for turn, outcome in ((1, Outcome.OK), (2, Outcome.HANG))]
+    finding = only(found(CHECK, gpu_case(trial(), *again)))
+    assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.HOST)
+    assert "under load (1 of 2 times)" in finding.problem

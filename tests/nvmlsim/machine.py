@@ -135,6 +135,7 @@ def _numbered(i: int, gpu: SimGpu) -> Iterator[tuple[str, str | None]]:
         "RemappedRows": gpu.remap,
         "RetiredPagesPendingStatus": pending,
         "EnforcedPowerLimit": gpu.power_w * 1000,
+        "PowerUsage": gpu.power_w * 100,  # idle
         "CurrPcieLinkGeneration": 1,  # idle
         "MaxPcieLinkGeneration": gpu.pcie_gen,
         "GpuMaxPcieLinkGeneration": gpu.pcie_gen,

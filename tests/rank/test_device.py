@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from preflight.rank.trial import check_device
+from preflight.rank.device_check import check_device
 
 UUID, BDF = "GPU-3b0c1c6e-1c2d-4f5a-9a3b-0123456789ab", "0000:1b:00.0"
 ADDRESS = {"pci_domain_id": 0, "pci_bus_id": 0x1B, "pci_device_id": 0}

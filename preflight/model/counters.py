@@ -1,0 +1,73 @@
+"""Counters of errors and bytes that hardware keeps, read before and after a run: only their difference is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.gap import Gap
+
+
+class CounterKind(Enum):
+    """What it means when a counter grows."""
+
+    FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
+    REPAIRED = "repaired"  # an error that was corrected or repeated: a few are normal, many are a bad cable or seat
+    TRAFFIC = "traffic"  # bytes
+
+
+KERNEL_LOG = "kernel log"
+NOT_KEPT = "the kernel keeps no"  # how the reason of a gap begins where there is nothing to be read, and no fault in it
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """One counter at one moment."""
+
+    subject: str  # "GPU 3", "mlx5_0:1", "eth0", "0000:1b:00.0"
+    name: str
+    kind: CounterKind
+    value: int | Gap
+    source: str
+    gpu: int = -1  # nvml_index, -1 where it belongs to none
+
+
+@dataclass(frozen=True, slots=True)
+class CounterChange:
+    """How far a counter went during the run."""
+
+    subject: str
+    name: str
+    kind: CounterKind
+    before: int | Gap
+    after: int | Gap
+    grown: int | Gap
+    source: str
+    gpu: int
+
+
+def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
+    """Return the differences, of what is in either; a counter that fell was reset meanwhile and tells nothing."""
+    first = {(each.subject, each.name): each for each in before}
+    last = {(each.subject, each.name): each for each in after}
+    return tuple(_change(first.get(key), last.get(key)) for key in dict.fromkeys([*first, *last]))
+
+
+def _change(before: Counter | None, after: Counter | None) -> CounterChange:
+    either = after or before
+    assert either is not None  # the key is of one of them
+    # What the kernel log did not hold had not happened.
+    absent: int | Gap = 0 if either.source == KERNEL_LOG else Gap("it was not there before the run")
+    was = before.value if before else absent
+    now: int | Gap = after.value if after else Gap("it was not there after the run")
+    return CounterChange(
+        either.subject, either.name, either.kind, was, now, _grown(was, now), either.source, either.gpu
+    )
+
+
+def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
+    if isinstance(was, Gap):
+        return was
+    if isinstance(now, Gap):
+        return now
+    return Gap(f"it fell from {was} to {now}: somebody reset it meanwhile") if now < was else now - was

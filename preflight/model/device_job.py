@@ -1,0 +1,75 @@
+"""What a short-lived process does on one or two GPUs by itself, and which of them run at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class JobKind(Enum):
+    """What is done."""
+
+    PAIR_DATA = "pair_data"  # do copies between two GPUs arrive
+    PAIR_SPEED = "pair_speed"  # how fast are they
+    GEMM = "gemm"
+    HOST_COPY = "host_copy"
+
+
+@dataclass(frozen=True, slots=True)
+class NumaCpus:
+    """A NUMA node that pinned host memory is taken from, and CPUs of it that touch the memory first."""
+
+    numa_node: int
+    cpus: tuple[int, ...]
+    is_near: bool  # the GPU's own node
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSize:
+    """A product of two square matrices."""
+
+    dtype: str  # float32 | bfloat16
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceJob:
+    """One thing to do. A GPU's place is its number among the chosen ones, which is CUDA's in the ranks."""
+
+    kind: JobKind
+    places: tuple[int, ...]  # two for a pair, else one
+    sizes_bytes: tuple[int, ...]
+    budget_s: float  # how long it may measure, per thing that it measures
+    numa: tuple[NumaCpus, ...] = ()  # for host copies; empty: wherever the process runs
+    products: tuple[ProductSize, ...] = ()
+    in_turn: bool = False  # after the same job of the GPUs before it: they share the way to the host's memory
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """What one process does, one job after another, started by the supervisor of its first GPU."""
+
+    places: tuple[int, ...]
+    jobs: tuple[DeviceJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Processes that run at the same time; no GPU is in two of them."""
+
+    label: str
+    groups: tuple[JobGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """What is done before the trials, and what is repeated after them under load."""
+
+    gpus: tuple[int, ...] = ()  # nvml_index by place
+    rounds: tuple[Round, ...] = ()
+    share_of_time: float = 1 / 3  # of what is left before the deadline; the trials need the rest
+    burn_rounds: tuple[Round, ...] = ()
+    burn_s: float = 0.0
+
+
+NO_DEVICES = DevicePlan()  # the CPU path

@@ -1,0 +1,181 @@
+"""What was measured on GPUs by themselves and between two of them; NCCL has no part in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from preflight.model.counters import CounterChange
+from preflight.model.gap import Gap
+from preflight.model.gpu import P2pStatus
+
+
+class CopyBy(Enum):
+    """Who moves the data between two GPUs: NCCL does it with kernels, `tensor.to()` with the copy engine."""
+
+    COPY_ENGINE = "copy_engine"
+    SM = "sm"
+
+
+class Direction(Enum):
+    """From which GPU of a pair to which."""
+
+    A_TO_B = "a_to_b"
+    B_TO_A = "b_to_a"
+    BOTH = "both"  # at once, on a stream each
+
+
+class Arrived(Enum):
+    """What the target held after a copy that CUDA called successful."""
+
+    RIGHT = "right"
+    NEVER_WRITTEN = "never_written"  # every wrong element still held what was there before
+    SCRAMBLED = "scrambled"
+
+
+class Ending(Enum):
+    """How a test ended."""
+
+    OK = "ok"
+    WRONG = "wrong"  # it ran, and its data was wrong
+    HANG = "hang"
+    CRASH = "crash"
+    INCONCLUSIVE = "inconclusive"  # the GPU had no memory left for it, or its process could not be started
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class CopySeen:
+    """One verified copy."""
+
+    by: CopyBy
+    direction: Direction
+    size_bytes: int
+    arrived: Arrived
+    wrong_elements: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeed:
+    """How fast one GPU of a pair writes to the other; in both directions at once, the sum of the two."""
+
+    by: CopyBy
+    direction: Direction
+    size_bytes: int
+    gb_s: float | Gap
+    latency_us: float | Gap  # of a copy of a few bytes in a row of such
+
+
+@dataclass(frozen=True, slots=True)
+class PairTruth:
+    """What the driver says of a pair of GPUs, what CUDA says, and what arrived."""
+
+    a: int  # nvml_index, the smaller one
+    b: int
+    driver: P2pStatus | Gap  # the worse of READ and WRITE
+    cuda: bool | Gap  # can_device_access_peer in both directions
+    end: Ending
+    problem: str  # "" where every byte was right
+    copies: tuple[CopySeen, ...]
+    speeds: tuple[PairSpeed, ...]
+    repetition: int  # 0 before the trials, then each time under load
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A matrix product, repeated; its factors are small whole numbers: every order of summing gives the same bits."""
+
+    dtype: str  # float32 | bfloat16
+    rows: int  # of the square matrices
+    repeats: int
+    tflop_s: float | Gap  # from the median time
+    slowest_us: float | Gap
+    median_us: float | Gap
+    wrong_elements: int  # against exact whole-number arithmetic on the CPU, in the rows that were computed there
+    differing_repeats: int  # repeats whose bits were not those of the first
+    digest: str  # of the result's bits, the same on every GPU
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """Copies between pinned memory of a NUMA node and the GPU."""
+
+    direction: str  # h2d | d2h
+    numa_node: int | Gap
+    is_near: bool | Gap  # the GPU's own NUMA node
+    size_bytes: int
+    gb_s: float | Gap
+    arrived: Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class UnderLoad:
+    """What NVML said while the GPU was at work."""
+
+    samples: int
+    sm_mhz_median: float | Gap
+    sm_mhz_min: int | Gap
+    temperature_c_max: int | Gap
+    power_w_max: float | Gap
+    throttle_reasons: tuple[str, ...] | Gap  # every one that was seen
+    pcie_gen_max: int | Gap  # sampled while copying: it falls while idle
+    pcie_width_min: int | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTest:
+    """What one GPU computed and copied by itself."""
+
+    gpu: int  # nvml_index
+    end: Ending
+    problem: str
+    gemms: tuple[Gemm, ...]
+    copies: tuple[HostCopy, ...]
+    computing: UnderLoad | Gap
+    copying: UnderLoad | Gap
+    repetition: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairLimit:
+    """What the links between two GPUs carry one way."""
+
+    a: int
+    b: int
+    level: str  # as in GpuPath
+    gb_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Everything that was measured below NCCL."""
+
+    pairs: tuple[PairTruth, ...]
+    gpus: tuple[GpuTest, ...]
+    counters: tuple[CounterChange, ...] | Gap
+    burn_s: float | Gap  # for how long the GPUs were kept under load
+    counted_s: float = 0.0  # between the two readings of the counters
+    host_limits_gb_s: tuple[tuple[int, float], ...] = ()  # what each GPU's PCIe link carries one way, by nvml_index
+    pair_limits: tuple[PairLimit, ...] = ()
+    disturbed: str = ""  # why no speed counts; "" where nobody else used the GPUs
+
+
+def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:
+    """Return the tests with a Gap for every speed; whether the data was right stays."""
+    gap = Gap(why)
+    pairs = tuple(
+        replace(pair, speeds=tuple(replace(speed, gb_s=gap, latency_us=gap) for speed in pair.speeds))
+        for pair in hardware.pairs
+    )
+    gpus = tuple(
+        replace(
+            test,
+            gemms=tuple(replace(gemm, tflop_s=gap, slowest_us=gap, median_us=gap) for gemm in test.gemms),
+            copies=tuple(replace(copy, gb_s=gap) for copy in test.copies),
+        )
+        for test in hardware.gpus
+    )
+    return replace(hardware, pairs=pairs, gpus=gpus, disturbed=why)

@@ -1,0 +1,179 @@
+"""Read what hardware counts: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
+
+Values since some start are worth little; a run is judged by how far they go while it lasts (model/counters.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from preflight.errors import UnreadableFact
+from preflight.model.codec import decode_value, encode_value
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, Counter, CounterKind
+from preflight.model.facts import Gap, Gpu
+from preflight.probe.hca import probe_hca_ports
+from preflight.probe.nvidia_pci import DEVICES
+from preflight.probe.nvml import probe_nvml
+from preflight.probe.pcie import probe_pci
+from preflight.probe.reading import gap_or, parse_whole
+from preflight.probe.xid import XID, probe_xid_lines
+from preflight.system.isolate import run_isolated
+from preflight.system.machine import Json, Machine
+
+LIMIT_S = 5.0
+NETIFS = "sys/class/net"
+HCAS = "sys/class/infiniband"
+FATAL, REPAIRED, TRAFFIC = CounterKind.FATAL, CounterKind.REPAIRED, CounterKind.TRAFFIC
+
+# Of an RDMA port (Documentation/ABI/stable/sysfs-class-infiniband); the data counters count words of 4 bytes.
+PORT_COUNTERS = {
+    "symbol_error": REPAIRED,
+    "link_error_recovery": REPAIRED,
+    "port_rcv_errors": REPAIRED,
+    "local_link_integrity_errors": REPAIRED,
+    "link_downed": FATAL,
+    "port_xmit_data": TRAFFIC,
+    "port_rcv_data": TRAFFIC,
+}
+WORDS = ("port_xmit_data", "port_rcv_data")
+# Written by the kernel's AER driver (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
+AER_FILES = {
+    "aer_dev_correctable": ("TOTAL_ERR_COR", REPAIRED),
+    "aer_dev_nonfatal": ("TOTAL_ERR_NONFATAL", FATAL),
+    "aer_dev_fatal": ("TOTAL_ERR_FATAL", FATAL),
+}
+AER_LINE = re.compile(r"(\w{1,40})\s+(\d{1,20})", re.ASCII)
+
+
+def probe_counters(machine: Machine, limit_s: float = LIMIT_S) -> tuple[Counter, ...]:
+    """Return every counter, those that could not be read with the reason. The three sources are read side by side.
+
+    Must be called from a process with a single thread, since it forks.
+    """
+    readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
+        "NVML": _gpus,
+        "the network's counters": _network,
+        "the PCI bus": _aer,
+        KERNEL_LOG: _xids,
+    }
+    asked = {name: partial(_outcome, reader, machine) for name, reader in readers.items()}
+    answers = run_isolated(asked, dict.fromkeys(asked, limit_s))
+    found: list[Counter] = []
+    for name, answer in answers.items():
+        found += [_unread(name, answer.failure)] if answer.failure else decode_value(tuple[Counter, ...], answer.value)
+    return tuple(found)
+
+
+def _outcome(reader: Callable[[Machine], tuple[Counter, ...]], machine: Machine) -> Json:
+    return encode_value(reader(machine))
+
+
+def _unread(source: str, why: str) -> Counter:
+    return Counter(source, "all", FATAL, Gap(why.removeprefix("UnreadableFact: ")), source)
+
+
+def _gpus(machine: Machine) -> tuple[Counter, ...]:
+    return tuple(counter for gpu in probe_nvml(machine).gpus for counter in gpu_counters(gpu))
+
+
+def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
+    """Yield a GPU's counters as NVML gave them."""
+
+    def counter(name: str, kind: CounterKind, value: int | Gap, source: str) -> Counter:
+        return Counter(f"GPU {gpu.nvml_index}", name, kind, value, source, gpu.nvml_index)
+
+    def of(record: object, name: str) -> int | Gap:
+        value: int | Gap = record if isinstance(record, Gap) else getattr(record, name)
+        return value
+
+    yield counter("ecc_corrected", REPAIRED, of(gpu.ecc, "volatile_corrected"), "nvmlDeviceGetTotalEccErrors")
+    yield counter("ecc_uncorrected", FATAL, of(gpu.ecc, "volatile_uncorrected"), "nvmlDeviceGetTotalEccErrors")
+    yield counter("rows_remapped_correctable", REPAIRED, of(gpu.row_remap, "correctable"), "nvmlDeviceGetRemappedRows")
+    yield counter("rows_remapped_uncorrectable", FATAL, of(gpu.row_remap, "uncorrectable"), "nvmlDeviceGetRemappedRows")
+    yield counter("pcie_replays", REPAIRED, of(gpu.pcie, "replays"), "nvmlDeviceGetPcieReplayCounter")
+    if isinstance(gpu.nvlinks, Gap):
+        yield counter("nvlink_errors", REPAIRED, gpu.nvlinks, "nvmlDeviceGetNvLinkErrorCounter")
+        return
+    for name in ("replay_errors", "recovery_errors", "crc_errors"):
+        values = [getattr(link, name) for link in gpu.nvlinks]
+        gap = next((value for value in values if isinstance(value, Gap)), None)
+        if values:
+            kind = FATAL if name == "recovery_errors" else REPAIRED
+            total = gap if gap is not None else sum(values)
+            yield counter(f"nvlink_{name}", kind, total, "nvmlDeviceGetNvLinkErrorCounter")
+
+
+def _network(machine: Machine) -> tuple[Counter, ...]:
+    return (*_ports(machine), *_netifs(machine))
+
+
+def _ports(machine: Machine) -> Iterator[Counter]:
+    for port in probe_hca_ports(machine):
+        subject = f"{port.hca}:{port.port}"
+        source = f"/{HCAS}/{port.hca}/ports/{port.port}/counters"
+        if isinstance(port.counters, Gap):
+            yield Counter(subject, "errors", REPAIRED, port.counters, source)
+            continue
+        for each in port.counters:
+            if each.name in PORT_COUNTERS:
+                value = 4 * each.value if each.name in WORDS else each.value
+                yield Counter(subject, each.name, PORT_COUNTERS[each.name], value, f"{source}/{each.name}")
+
+
+def _netifs(machine: Machine) -> Iterator[Counter]:
+    for name in machine.names(NETIFS):
+        for counted in ("rx_bytes", "tx_bytes"):
+            path = f"{NETIFS}/{name}/statistics/{counted}"
+            if machine.exists(path):
+                yield Counter(name, counted, TRAFFIC, gap_or(partial(_whole, machine, path)), f"/{path}")
+
+
+def _whole(machine: Machine, path: str) -> int:
+    return parse_whole(machine.text(path), path.rpartition("/")[2])
+
+
+def _aer(machine: Machine) -> tuple[Counter, ...]:
+    """Return the counters of the GPUs, the adapters and the bridges above them."""
+    devices = [device.bdf for device in probe_pci(machine)]
+    found = tuple(counter for bdf in devices for counter in _of_device(machine, bdf))
+    if devices and not found:
+        why = f"{NOT_KEPT} AER counters of these devices: it has no AER, or the firmware keeps them to itself"
+        return (Counter("PCI bus", "aer", REPAIRED, Gap(why), f"/{DEVICES}/*/aer_dev_*"),)
+    return found
+
+
+def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
+    """Yield the counters of a device that has any; the kernel keeps none where AER is off or the firmware's."""
+    for file, (total, kind) in AER_FILES.items():
+        path = f"{DEVICES}/{bdf}/{file}"
+        if machine.exists(path):
+            value = gap_or(partial(_total, machine, path, total))
+            yield Counter(bdf, file, kind, value, f"/{path}")
+
+
+def _total(machine: Machine, path: str, total: str) -> int:
+    return parse_aer(machine.text(path), total)
+
+
+def parse_aer(text: str, total: str) -> int:
+    """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact where it has none."""
+    for line in text.splitlines():
+        match = AER_LINE.fullmatch(line.strip())
+        if match is not None and match[1] == total:
+            return int(match[2])
+    raise UnreadableFact(f"{total}: not in the kernel's file")
+
+
+def _xids(machine: Machine) -> tuple[Counter, ...]:
+    """Return one counter per GPU address and Xid that the kernel log holds, and one for all of them."""
+    lines = probe_xid_lines(machine)
+    found: dict[tuple[str, str], int] = {}
+    for line in lines:
+        match = XID.search(line)
+        if match is not None:
+            key = (match[1].lower(), match[2])
+            found[key] = found.get(key, 0) + 1
+    each = (Counter(f"PCI {bus}", f"xid_{number}", FATAL, n, KERNEL_LOG) for (bus, number), n in found.items())
+    return (Counter(KERNEL_LOG, "xids", FATAL, len(lines), KERNEL_LOG), *each)
