@@ -19,7 +19,5 @@ def render_drain(report: Report) -> str:
     if report.simulated:
         start = f"{SIMULATED} {start}"
     told = "; ".join(reasons(report))
-    for word in (f"node {answer(report)}: ", f"{answer(report).replace('_', ' ')}: "):
-        told = told.removeprefix(word)
     text = UNSAFE.sub("_", f"{start}: {told}".replace('"', "").replace("'", ""))
     return (text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3].rstrip() + "...") + "\n"

@@ -16,7 +16,7 @@ from preflight.model.units import rate_text, size_text
 from preflight.render import html_chart, html_matrix, html_parts
 from preflight.render.env_file import shell_quote
 from preflight.render.k8s import rfc3339
-from preflight.render.reasons import answer, deciding, headline, hosts, is_bad, is_good, line, reasons, unfinished
+from preflight.render.reasons import answer, hosts, is_bad, is_good, line, reasons, sentence, unfinished
 from preflight.render.text import clean
 
 if TYPE_CHECKING:
@@ -106,22 +106,14 @@ def _environment() -> Environment:
 
 def _told(report: Report) -> str:
     """Return the headline as a sentence, without the verdict that stands above it."""
-    told = headline(report)
-    for word in (f"node {answer(report)}: ", f"{answer(report).replace('_', ' ')}: ", "ready with settings: "):
-        told = told.removeprefix(word)
+    told = sentence(report)
     return told[:1].upper() + told[1:] if is_good(report) else told  # else it begins with a name
 
 
 def _why(report: Report) -> tuple[str, ...]:
-    """Return what decided; nothing where the headline says it all."""
+    """Return what decided, beyond what the headline says."""
     told = () if is_good(report) else reasons(report)
-    alone = len(told) == 1 and told[0].removesuffix(f" [{_first_check(report)}]") in headline(report)
-    return () if alone else told
-
-
-def _first_check(report: Report) -> str:
-    against = deciding(report)
-    return line(against[0].check) if against else ""
+    return () if len(told) == 1 and told[0].partition(" [")[0] in sentence(report) else told
 
 
 def _when(report: Report) -> str:

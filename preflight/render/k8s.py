@@ -7,7 +7,7 @@ import re
 from datetime import datetime, timezone
 
 from preflight.model.report import Report
-from preflight.render.reasons import deciding, headline, is_bad, is_good, reasons
+from preflight.render.reasons import deciding, is_bad, is_good, summary
 
 TYPE = "PreflightReady"
 MOST_MESSAGE = 1024  # kubectl describe prints it on one line
@@ -19,7 +19,7 @@ def render_k8s(report: Report) -> str:
 
     Every value is a double-quoted scalar as JSON writes it, which is YAML too: no text from outside can end it.
     """
-    message = "; ".join(dict.fromkeys((headline(report), *([] if is_good(report) else reasons(report)))))
+    message = summary(report)
     condition = {
         "type": TYPE,
         "status": "True" if is_good(report) else "False" if is_bad(report) else "Unknown",

@@ -9,7 +9,7 @@ from preflight.model.finding import Severity
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, CollectiveResult
 from preflight.plan.duel import decision_results
-from preflight.render.reasons import headline, is_bad, is_good, reasons
+from preflight.render.reasons import is_bad, is_good, line, summary
 
 MOST_CHARACTERS = 1000  # of text; older NRPE carries 1 KiB
 UNSAFE_IN_LABEL = re.compile(r"[^A-Za-z0-9_]")
@@ -30,10 +30,8 @@ def nagios_state(report: Report) -> str:
 
 
 def _text(report: Report) -> str:
-    warned = [f"{each.subject}: {each.problem}" for each in report.findings if each.severity is Severity.WARN]
-    more = warned if is_good(report) else reasons(report)
-    text = "; ".join(dict.fromkeys([headline(report), *(" ".join(each.split()) for each in more)]))
-    text = "".join(char if char.isprintable() else "?" for char in text).replace("|", "/")
+    warned = [line(f"{each.subject}: {each.problem}") for each in report.findings if each.severity is Severity.WARN]
+    text = "; ".join(dict.fromkeys([summary(report), *(warned if is_good(report) else [])])).replace("|", "/")
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
 
 

@@ -55,16 +55,33 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
     return finding.severity is not Severity.FAIL, finding.blame not in REJECTS_A_NODE
 
 
+def sentence(report: Report) -> str:
+    """Return the headline without the verdict in front of it, for where that stands already."""
+    told = line(report.headline)
+    for word in (f"node {answer(report)}: ", f"{answer(report).replace('_', ' ')}: ", "ready with settings: "):
+        told = told.removeprefix(word)
+    return told
+
+
 def reasons(report: Report) -> tuple[str, ...]:
-    """Return what decided as sentences, most important first; the headline where nothing else did."""
-    told = [f"{line(each.subject)}: {line(each.problem)} [{line(each.check)}]" for each in deciding(report)]
-    told += [line(problem) for problem in report.problems]
+    """Return what decided as sentences, most important first; why there is no answer stands before what was found."""
+    told = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
+    told += [(line(problem), "") for problem in report.problems]
     told += [
-        f"the check {line(each.check)} failed, a defect of preflight: {line(each.reason)}"
+        (f"the check {line(each.check)} failed, a defect of preflight: {line(each.reason)}", "")
         for each in report.skipped_checks
         if each.crashed
     ]
-    return tuple(dict.fromkeys(told)) or (line(report.headline),)
+    if not told or not is_bad(report):
+        first = sentence(report)
+        told = [(first, ""), *(each for each in told if each[0] not in first)]
+    return tuple(dict.fromkeys(text + check for text, check in told))
+
+
+def summary(report: Report) -> str:
+    """Return on one line what a good answer rests on, or every reason against it; a simulated run is called one."""
+    told = sentence(report) if is_good(report) else "; ".join(reasons(report))
+    return f"{SIMULATED}: {told}" if report.simulated else told
 
 
 def unfinished(report: Report) -> tuple[Phase, ...]:
