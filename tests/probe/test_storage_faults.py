@@ -69,6 +69,12 @@ def test_a_stall_after_some_blocks_says_how_far_it_came(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("compiler")
+def test_data_that_comes_back_changed_gives_no_speed(place: Path) -> None:
+    seen = measured(place, STORAGESIM="wrong-read")
+    assert seen["read_one_bytes_per_s"] == "what was read at byte 0 is not what was written there"
+
+
+@pytest.mark.usefixtures("compiler")
 def test_a_quota_is_named(place: Path) -> None:
     seen = measured(place, STORAGESIM="quota", STORAGESIM_AFTER="2")
     assert seen["write_one_bytes_per_s"] == "writing: disk quota exceeded"
