@@ -52,7 +52,7 @@ def trial_result(
         results=tuple(aggregate(*step) for step in steps_of(answers)),
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
         duration_s=duration_s,
-        connect_us=_slowest_connect_us(answers),
+        connect_us=slowest_connect_us(answers),
     )
 
 
@@ -153,7 +153,8 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
             yield rank, size
 
 
-def _slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
+def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
+    """Return how long making the group and its first collective took, in microseconds."""
     seen = [_last(answer, "connect_us", None) for answer in answers]
     if not seen or None in seen:
         return Gap("not every rank came through its first collective")

@@ -22,7 +22,9 @@ def imported(stderr: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in lines}
 
 
-@pytest.mark.parametrize("line", ["--help", "check --help", "probe", "probe --json -", "checks", "--version"])
+@pytest.mark.parametrize(
+    "line", ["--help", "check --help", "probe", "probe --json -", "checks", "timeout --help", "--version"]
+)
 def test_torch_is_not_imported(command: Command, line: str) -> None:
     ran = command.run(*line.split(), env=IMPORT_TIMES)
     modules = imported(ran.stderr)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.codec import encode
+from preflight.model.gap import Gap
 from preflight.model.run import RankSamples
 from preflight.model.trial import Outcome, RankEnd
-from preflight.rank.outcome import RankAnswer, classify, steps_of
+from preflight.rank.outcome import RankAnswer, classify, slowest_connect_us, steps_of
 
 WAITED = ("timeout", "first", "RuntimeError: Timed out waiting 1400ms")
 LOST = ("connection", "first", "RuntimeError: Connection closed by peer")
@@ -177,3 +178,9 @@ def test_whoever_died_or_raised_is_the_cause_however_the_trial_was_ended(ends: l
             for why in ("hang", "failed", "deadline"):
                 assert set(classify(answers(*ends), why).culprits) == {r for r, end in enumerate(ends) if end == kind}
             return
+
+
+def test_a_group_is_made_when_its_slowest_rank_is_through_the_first_collective() -> None:
+    events = {r: [{"first_wrong": 0, "connect_us": us}] for r, us in enumerate((1000.0, 2500.0))}
+    assert slowest_connect_us(answers(DONE, DONE, events=events)) == 2500.0
+    assert isinstance(slowest_connect_us(answers(DONE, STUCK, events={0: events[0]})), Gap)
