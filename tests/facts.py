@@ -25,6 +25,7 @@ from preflight.model.facts import (
     NodeFacts,
     NumaNode,
     NvidiaPciDevice,
+    Overcommit,
     ShmFacts,
     SoftwareFacts,
     SystemFacts,
@@ -76,6 +77,9 @@ SYSTEM = SystemFacts(
     container=ContainerKind.NONE,
     hypervisor="none",
     iommu_options=(),
+    cgroup_pids_limit=Limit.UNLIMITED,
+    overcommit=Overcommit.HEURISTIC,
+    commit_left_bytes=100 * GIB,
 )
 TORCH = TorchFacts(version="2.13.0+cpu", cuda=NO_CUDA, nccl=Gap("no NCCL wheel"), location="/venv/torch")
 LIMITS = LimitFacts(memlock_bytes=8 * MIB, nofile=1024, stack_bytes=8 * MIB, nproc=127_000)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from preflight.judge.check import Case, NodeCheck
 from preflight.judge.hardware import is_contained, owner
+from preflight.judge.local_ranks import local_ranks_of
 from preflight.judge.symptoms import SHM_HINTS, SHM_TEXTS, seen
 from preflight.judge.wording import size_text
 from preflight.judge.workaround import proven_severity
-from preflight.model.facts import Gap, NodeFacts, ShmFacts, known
+from preflight.model.facts import NodeFacts, ShmFacts, known
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 
 # One connection's buffers: 4 MiB for Simple (NCCL_BUFFSIZE's default) and about as much for LL and LL128 together.
@@ -32,7 +33,7 @@ def needed_bytes(local_ranks: int) -> int:
 def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
     """Yield a WARN where there is too little room, a FAIL where a trial failed from it; INFO at most without NCCL."""
     shm = known(node.shm)
-    local_ranks = _local_ranks(node, case)
+    local_ranks = local_ranks_of(node, case)
     is_small = shm.free_bytes < needed_bytes(local_ranks)
     proofs = seen(case, SHM_TEXTS + (SHM_HINTS if is_small else ()))
     if not is_small and not proofs:
@@ -52,12 +53,6 @@ def judge(node: NodeFacts, case: Case) -> Iterator[Finding]:
             *(proof.evidence() for proof in proofs),
         ),
     )
-
-
-def _local_ranks(node: NodeFacts, case: Case) -> int:
-    if case.world_size:
-        return math.ceil(case.world_size / max(1, len(case.nodes)))
-    return 0 if isinstance(node.gpus, Gap) else len(node.gpus)
 
 
 def _problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: bool) -> str:

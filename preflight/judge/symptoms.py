@@ -16,6 +16,11 @@ SHM_TEXTS = (("error while creating shared memory segment",), ("failed to extend
 SHM_HINTS = (("no space left",), ("bus error",), ("sigbus",))  # prove nothing where /dev/shm has room
 MEMLOCK_TEXTS = (("ibv_reg_mr", "cannot allocate memory"), ("ibv_create_qp", "cannot allocate memory"))
 NOFILE_TEXTS = (("too many open files",),)
+PIDS_TEXTS = (
+    ("can't start new thread",),
+    ("pthread_create", "resource temporarily unavailable"),
+    ("blockingioerror", "resource temporarily unavailable"),
+)
 CONFIGURATION_TEXTS = (
     ("duplicate gpu detected",),
     ("no kernel image is available",),
@@ -62,6 +67,6 @@ def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
     """Return who caused a failure whose text names the cause; None where it does not."""
     if seen_in(trial, CONFIGURATION_TEXTS):
         return Blame.CONFIGURATION
-    if seen_in(trial, SHM_TEXTS + MEMLOCK_TEXTS + NOFILE_TEXTS):
+    if seen_in(trial, SHM_TEXTS + MEMLOCK_TEXTS + NOFILE_TEXTS + PIDS_TEXTS):
         return owner_of_run(case)
     return None

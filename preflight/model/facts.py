@@ -41,6 +41,17 @@ class ContainerKind(Enum):
     OTHER = "other"
 
 
+NOT_READ = Gap("not read")
+
+
+class Overcommit(Enum):
+    """What the kernel lets processes ask for (vm.overcommit_memory)."""
+
+    HEURISTIC = 0
+    ALWAYS = 1
+    NEVER = 2  # beyond CommitLimit every fork and allocation fails
+
+
 @dataclass(frozen=True, slots=True)
 class SystemFacts:
     """The operating system, its CPUs and what the container leaves of them."""
@@ -57,6 +68,9 @@ class SystemFacts:
     container: ContainerKind | Gap
     hypervisor: str | Gap  # "none" on bare metal
     iommu_options: tuple[str, ...] | Gap  # words of the kernel's command line that concern the IOMMU
+    cgroup_pids_limit: int | Limit | Gap = NOT_READ  # processes and threads together
+    overcommit: Overcommit | Gap = NOT_READ
+    commit_left_bytes: int | Gap = NOT_READ  # of CommitLimit; it matters only where overcommit is NEVER
 
 
 @dataclass(frozen=True, slots=True)

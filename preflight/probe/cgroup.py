@@ -12,7 +12,7 @@ from preflight.system.machine import Machine
 
 MOUNT = "sys/fs/cgroup"
 MOUNT_V2 = (MOUNT, f"{MOUNT}/unified")  # alone, or beside version 1
-MOUNT_V1 = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
+MOUNT_V1 = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",), "pids": ("pids",)}
 
 # Version 1 has no word for "no limit": it gives the largest number of whole pages, which is near 2**63.
 NO_LIMIT_V1 = 1 << 60
@@ -37,6 +37,15 @@ def read_memory_limit_bytes(machine: Machine) -> int | Limit:
     for directory in _directories_v1(machine, "memory"):
         if machine.exists(f"{directory}/memory.limit_in_bytes"):
             found.append(parse_memory_limit_v1(machine.text(f"{directory}/memory.limit_in_bytes")))
+    return tightest(found)
+
+
+def read_pids_limit(machine: Machine) -> int | Limit:
+    """Return how many processes and threads the tightest cgroup above this process allows."""
+    found = _read_v2(machine, "pids.max", parse_pids_max)
+    for directory in _directories_v1(machine, "pids"):
+        if machine.exists(f"{directory}/pids.max"):
+            found.append(parse_pids_max(machine.text(f"{directory}/pids.max")))
     return tightest(found)
 
 
@@ -89,6 +98,11 @@ def parse_cpu_max(text: str) -> float | Limit:
 def parse_memory_max(text: str) -> int | Limit:
     """Parse memory.max."""
     return Limit.UNLIMITED if text == "max" else parse_whole(text, "memory.max")
+
+
+def parse_pids_max(text: str) -> int | Limit:
+    """Parse pids.max."""
+    return Limit.UNLIMITED if text == "max" else parse_whole(text, "pids.max")
 
 
 def parse_memory_limit_v1(text: str) -> int | Limit:

@@ -6,9 +6,9 @@ import re
 from functools import partial
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import ContainerKind, SystemFacts
-from preflight.probe.cgroup import read_cpu_limit, read_memory_limit_bytes
-from preflight.probe.reading import first_of, gap_or, parse_cpu_list, parse_meminfo
+from preflight.model.facts import ContainerKind, Overcommit, SystemFacts
+from preflight.probe.cgroup import read_cpu_limit, read_memory_limit_bytes, read_pids_limit
+from preflight.probe.reading import first_of, gap_or, parse_cpu_list, parse_meminfo, parse_whole
 from preflight.system.machine import Machine
 
 DMI = "sys/class/dmi/id"
@@ -53,6 +53,9 @@ def probe_system(machine: Machine) -> SystemFacts:
         container=gap_or(lambda: _read_container(machine)),
         hypervisor=gap_or(lambda: _read_hypervisor(machine)),
         iommu_options=gap_or(lambda: parse_iommu_options(machine.text("proc/cmdline"))),
+        cgroup_pids_limit=gap_or(lambda: read_pids_limit(machine)),
+        overcommit=gap_or(lambda: parse_overcommit(machine.text("proc/sys/vm/overcommit_memory"))),
+        commit_left_bytes=gap_or(lambda: parse_commit_left(machine.text("proc/meminfo"))),
     )
 
 
@@ -106,6 +109,19 @@ def parse_cpu_model(cpuinfo: str) -> str:
     if numbers[0] and numbers[1]:
         return f"Arm implementer {numbers[0].group(1)} part {numbers[1].group(1)}"
     raise UnreadableFact("/proc/cpuinfo: it names no model")
+
+
+def parse_overcommit(text: str) -> Overcommit:
+    """Parse vm.overcommit_memory."""
+    mode = parse_whole(text, "overcommit_memory")
+    if mode not in (each.value for each in Overcommit):
+        raise UnreadableFact(f"overcommit_memory: {mode} is none of 0, 1 and 2")
+    return Overcommit(mode)
+
+
+def parse_commit_left(meminfo: str) -> int:
+    """Return how many bytes may still be committed, from /proc/meminfo; below zero where more already is."""
+    return parse_meminfo(meminfo, "CommitLimit") - parse_meminfo(meminfo, "Committed_AS")
 
 
 def parse_cpu_count(cpuinfo: str) -> int:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.model.facts import ContainerKind, Gap, Limit, SystemFacts
+from preflight.model.facts import ContainerKind, Gap, Limit, Overcommit, SystemFacts
 from preflight.probe.system import parse_hypervisor, parse_iommu_options, probe_system
 from tests.sysroot import build
 
@@ -141,3 +141,15 @@ def test_on_an_empty_machine_every_fact_is_a_gap_with_a_reason(tmp_path: Path) -
     facts = _probe(tmp_path, {})
     values = [getattr(facts, name) for name in SystemFacts.__dataclass_fields__]
     assert all(isinstance(value, Gap) and value.reason for value in values)
+
+
+def test_the_pids_limit_and_what_may_still_be_committed_are_read(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/job\n",
+        "sys/fs/cgroup/pids.max": "max\n",
+        "sys/fs/cgroup/job/pids.max": "512\n",
+        "proc/sys/vm/overcommit_memory": "2\n",
+        "proc/meminfo": "CommitLimit:     1000 kB\nCommitted_AS:     400 kB\n",
+    }
+    facts = _probe(tmp_path, files)
+    assert (facts.cgroup_pids_limit, facts.overcommit, facts.commit_left_bytes) == (512, Overcommit.NEVER, 600 << 10)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static int is(const char *fault) {
@@ -44,14 +45,17 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset) {
     return real(fd, data, size, offset);
 }
 
-ssize_t preadv64v2(int fd, const void *parts, int count, off64_t offset, int flags) {
+ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off64_t offset, int flags) {
     ssize_t (*real)(int, const void *, int, off64_t, int) = dlsym(RTLD_NEXT, "preadv64v2");
     if (is("stall-read"))
         stall();
-    return real(fd, parts, count, offset, flags);
+    ssize_t got = real(fd, parts, count, offset, flags);
+    if (is("wrong-read") && got > 0)
+        *(char *)parts->iov_base ^= 1;
+    return got;
 }
 
-ssize_t preadv64(int fd, const void *parts, int count, off64_t offset) {
+ssize_t preadv64(int fd, const struct iovec *parts, int count, off64_t offset) {
     ssize_t (*real)(int, const void *, int, off64_t) = dlsym(RTLD_NEXT, "preadv64");
     if (is("stall-read"))
         stall();
