@@ -28,7 +28,7 @@ from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.environment import inherited_tuning
-from preflight.plan.expected import expected_of_trials
+from preflight.plan.expected import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.gpu_set import closed_gpus
 from preflight.plan.path import Path, choose_path
 from preflight.probe.run import probe_node
@@ -220,7 +220,7 @@ def _judged_or_not(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
         run.interrupted = error
         why = f"{error} while judging"
     except Exception as error:  # noqa: BLE001  what was tried is not lost with it
-        why = f"a defect in preflight: {type(error).__name__}: {error}"
+        why = " ".join(f"a defect in preflight: {type(error).__name__}: {error}".split())
     return _unjudged(run, left_out, why, why)
 
 
@@ -256,7 +256,7 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
         problems=problems,
         advice=advice,
         checks=ran_checks(checks),
-        expected=expected_of_trials(load_links(), run.node, chosen, trials),
+        expected=expected_of_trials(load_links(), run.node, chosen, trials) if chosen else NO_GPU_TRIED,
     )
 
 
