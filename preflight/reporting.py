@@ -47,7 +47,7 @@ def judged_or_not(run: Run) -> Report:
         run.interrupted = error
         why = f"{error} while judging"
     except Exception as error:  # noqa: BLE001  what was tried is not lost with it
-        why = f"a defect in preflight: {type(error).__name__}: {error}"
+        why = " ".join(f"a defect in preflight: {type(error).__name__}: {error}".split())
     return unjudged(run, why, why)
 
 

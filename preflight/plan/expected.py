@@ -16,6 +16,7 @@ from preflight.model.units import size_text
 from preflight.plan.seats import NVLINK, Seats, islands, seats_of
 
 LARGE_BYTES = 1 << 30
+NO_GPU_TRIED = Gap("no GPU was tried, and what a CPU path should give is not known")
 NVLINK_PATH, NVLS_PATH, PCIE_PATH, NIC_PATH = "nvlink", "nvls", "pcie", "nic"
 
 
@@ -66,7 +67,7 @@ def expected_of_trials(
 ) -> tuple[Expected, ...] | Gap:
     """Return what these GPUs should give at every point that was measured; a Gap where that isn't known."""
     if not gpus:
-        return Gap("no GPU was tried, and what a CPU path should give is not known")
+        return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
     try:
         return tuple(expected_busbw(links, node, gpus, *point) for point in points)
