@@ -227,7 +227,7 @@ def _report(run: _Run, plan: NcclPlan) -> Report:
     tried = (with_cause(trial) for trial in launched.trials)
     trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
-    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
+    case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen, load_links())
     findings, skipped = run_checks(all_checks(), case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)

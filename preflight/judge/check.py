@@ -11,6 +11,7 @@ from functools import partial
 from preflight.errors import UnreadableFact
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Blame, CheckDescription, Finding, SkippedCheck
+from preflight.model.links import Links
 from preflight.model.trial import TrialResult
 
 
@@ -24,6 +25,7 @@ class Case:
     world_size: int  # asked for; 0 for `probe`
     wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
     gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
+    links: Links | None = None  # what links can carry; None where speeds are not judged
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,14 @@ NCCL_TRIAL_ENV = (
     ("TORCH_NCCL_ENABLE_MONITORING", "0"),
 )
 
+# Lines of its own for every call: they cost time, so this trial's speeds count for nothing.
+ALGORITHMS = Candidate(
+    "algorithms",
+    (("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,TUNING"),),
+    "the default again, untimed, to see which algorithm NCCL takes by size",
+    Scope.ANYWHERE,
+)
+
 
 def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the inherited variables that tune communication, which trials run without, by name."""

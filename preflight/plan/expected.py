@@ -48,6 +48,31 @@ def expected_busbw(
     return _expected(links, path, limit, len(gpus), size_bytes, words, collective)
 
 
+def expected_over(
+    links: Links,
+    node: NodeFacts,
+    gpus: Sequence[int],
+    collective: Collective,
+    size_bytes: int,
+    transport: Sequence[str],
+) -> Expected:
+    """Return what the ways that were really taken should give; `transport` as a trial tells it, empty where unknown.
+
+    UnreadableFact where ranks of one node met over the network: no link between the GPUs says how fast that is.
+    """
+    if any(" via NET/" in way for way in transport):
+        raise UnreadableFact("ranks of this node met over the network, not over the links between their GPUs")
+    promised = expected_busbw(links, node, gpus, collective, size_bytes)
+    chosen = [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus]
+    if any(" via SHM" in way for way in transport) and promised.path != PCIE_PATH:
+        limit, words = _pcie_limit(links, chosen)
+        return _expected(links, PCIE_PATH, limit, len(gpus), size_bytes, f"through host memory: {words}", collective)
+    if promised.path == NVLS_PATH and transport and "NVLS" not in transport:
+        limit, words = _nvlink_limit(links, seats_of(node), chosen)
+        return _expected(links, NVLINK_PATH, limit, len(gpus), size_bytes, words, collective)
+    return promised
+
+
 def expected_network(links: Links, ports: Sequence[HcaPort]) -> Expected:
     """Return what a node's active ports carry together, with large messages."""
     active = [port for port in ports if port.state is PortState.ACTIVE]

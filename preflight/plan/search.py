@@ -54,6 +54,7 @@ def next_step(
     known: Known,
     settings: Sequence[Setting] = (),
     inherited: Sequence[Setting] = (),
+    last: Candidate | None = None,
 ) -> Next:
     """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
 
@@ -61,7 +62,7 @@ def next_step(
     else the cure among the conservative `settings` (plan/cure.py), and without these every candidate. It works: with
     `screen_all` every candidate, and comparisons. The best of those that passed is measured afresh: the best of several
     equal ones looks better by chance. After a process that SIGKILL does not end nothing more is tried: every candidate
-    would run on its GPU.
+    would run on its GPU. `last` ends a thorough search of a default that works: it only shows more of it.
     """
     if known.unkillable:
         return Stop()
@@ -79,7 +80,7 @@ def next_step(
     for candidate in candidates:
         if candidate.name not in tried and (screen_all or not default_works):
             return Try(candidate)
-    return _next_comparison(decisions, known, tried) if default_works and screen_all else Stop()
+    return _next_comparison(decisions, known, tried, last) if default_works and screen_all else Stop()
 
 
 def _cure(settings: Sequence[Setting], default: TrialResult, known: Known) -> Next:
@@ -93,7 +94,9 @@ def _try_or_stop(candidate: Candidate | None) -> Next:
     return Stop() if candidate is None else Try(candidate)
 
 
-def _next_comparison(decisions: Sequence[Measure], known: Known, tried: Mapping[str, TrialResult]) -> Next:
+def _next_comparison(
+    decisions: Sequence[Measure], known: Known, tried: Mapping[str, TrialResult], last: Candidate | None
+) -> Next:
     compared = {duel.candidate for duel in known.compared}
     if AS_IS in tried and is_sound(tried[AS_IS]) and AS_IS not in compared:
         return Compare(AS_IS, DUEL_PAIRS)
@@ -103,4 +106,6 @@ def _next_comparison(decisions: Sequence[Measure], known: Known, tried: Mapping[
         if name not in heated:
             return Compare(name, 1)
     best = finalist(screened, known.heated)
-    return Compare(best, DUEL_PAIRS) if best and best not in compared else Stop()
+    if best and best not in compared:
+        return Compare(best, DUEL_PAIRS)
+    return Try(last) if last is not None and last.name not in tried else Stop()

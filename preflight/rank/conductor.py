@@ -13,9 +13,10 @@ from preflight.model.codec import encode
 from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.plan import search
-from preflight.plan.environment import inherited_settings
+from preflight.plan.environment import ALGORITHMS, inherited_settings
 from preflight.rank.children import Child
 from preflight.rank.duel import duel_turns
+from preflight.rank.gpu_release import GpuKeeper
 from preflight.rank.outcome import RankAnswer, classify, trial_result
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
 
@@ -39,12 +40,14 @@ class Conductor:
         self._told_stage = ""
         self._known = search.Known()
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
+        self._keeper: GpuKeeper | None = None
 
     def run(self) -> None:
         for rank in range(self._spec.world_size):
             if not self._rank.channel.wait(f"ready/{rank}", self._spec.deadline_monotonic_s):
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
+        self._keeper = GpuKeeper(self._spec.gpu_uuids) if self._spec.gpu_uuids else None
         while True:
             match self._next():
                 case search.Try(candidate=candidate):
@@ -54,13 +57,16 @@ class Conductor:
                 case search.Stop():
                     break
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
+        if self._keeper:
+            self._keeper.close()
         self._tell({"event": "done"})
 
     def _next(self) -> search.Next:
         spec = self._spec
         inherited = inherited_settings(spec.inherited, spec.dialect)
+        last = ALGORITHMS if spec.dialect == "nccl" else None
         return search.next_step(
-            spec.candidates, spec.screen_all, spec.duel_measures, self._known, spec.settings, inherited
+            spec.candidates, spec.screen_all, spec.duel_measures, self._known, spec.settings, inherited, last
         )
 
     def _try(self, candidate: Candidate, is_second: bool = False) -> None:
@@ -79,13 +85,21 @@ class Conductor:
                 again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
                 self._try(again, is_second=True)
                 return
+            result = self._after_release(result)
             if result.outcome is Outcome.OK:  # what fails takes its stage's limit, and ends with the deadline
                 self._longest_s = max(self._longest_s, took_s)
             result = self._note_no_effect(result)
+            if candidate == ALGORITHMS:
+                result = replace(result, env=(), results=())
             if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
                 self._tell({"event": "simulated"})
         self._known = replace(self._known, results=(*self._known.results, result))
         self._tell({"event": "trial", "result": encode(result)})
+
+    def _after_release(self, result: TrialResult) -> TrialResult:
+        """Wait until what a failed trial had on the GPUs is given back: the next one would find them full."""
+        held = self._keeper.wait_until_released() if self._keeper and result.outcome is not Outcome.OK else ""
+        return replace(result, problem=f"{result.problem}; {held}") if held else result
 
     def _may_be_a_stranger(self, result: TrialResult) -> bool:
         """Tell whether a gloo group that never met is worth one more attempt.

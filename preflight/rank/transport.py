@@ -7,6 +7,7 @@ import os
 
 from preflight.errors import UnreadableFact
 from preflight.model.nccl_log import read_nccl_log, transport_summary
+from preflight.model.units import size_text
 from preflight.rank import sockets
 
 WARNING = "NCCL WARN "
@@ -32,7 +33,12 @@ def left_behind(pattern: str, pid: int) -> tuple[list[str], list[str]]:
 
 
 def _from_nccl_log(pattern: str) -> list[str]:
-    return list(transport_summary(read_nccl_log(_log_lines(pattern, os.getpid()))))
+    log = read_nccl_log(_log_lines(pattern, os.getpid()))
+    algorithms = {
+        f"algorithm {each.collective or 'collective'} {size_text(each.size_bytes)} {each.algorithm}/{each.protocol}"
+        for each in log.algorithms
+    }
+    return [*transport_summary(log), *sorted(algorithms)]
 
 
 def _log_lines(pattern: str, pid: int) -> list[str]:

@@ -15,6 +15,7 @@ from preflight.render.node import render_probe
 from preflight.render.search import search_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
+from preflight.render.transport import transport_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *findings_section(report.findings, style),
         *trials_section(report, style),
         *search_section(report, style),
+        *transport_section(report, style),
         *comparisons_section(report, style),
         *left_out_section(report, style),
         *_recommendation(report, style, env_path),
@@ -164,7 +166,8 @@ def _settings(advice: Advice, settings: list[tuple[str, str]], style: Style) -> 
 
 
 def _evidence(advice: Advice, name: str) -> tuple[str, ...]:
-    return tuple(clean(text) for about, text in advice.evidence if about == name)
+    told = [text for about, text in advice.evidence if about == name]
+    return tuple(clean(line) for text in told for line in text.splitlines())
 
 
 def shell_quote_path(path: str) -> str:

@@ -173,3 +173,14 @@ def test_whatever_happens_the_search_ends_default_first_and_compares_only_what_w
     if not is_sound(trials[DEFAULT]):
         needs_inherited = has_as_is and is_sound(trials[AS_IS])
         assert played.tried == ([DEFAULT, AS_IS] if needs_inherited else names)
+
+
+def test_a_thorough_search_ends_with_the_trial_that_shows_more_of_the_default() -> None:
+    last = candidate("algorithms")
+    known = Known(results=(trial_of(DEFAULT),))
+    assert next_step([candidate(DEFAULT)], True, DECISIONS, known, last=last) == Try(last)
+    assert next_step([candidate(DEFAULT)], False, DECISIONS, known, last=last) == Stop()
+    known = Known(results=(trial_of(DEFAULT), replace(trial_of("algorithms"), results=())))
+    assert next_step([candidate(DEFAULT)], True, DECISIONS, known, last=last) == Stop()
+    failed = Known(results=(trial_of(DEFAULT, Outcome.HANG),))
+    assert next_step([candidate(DEFAULT)], True, DECISIONS, failed, last=last) == Stop()

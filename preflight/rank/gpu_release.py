@@ -1,0 +1,72 @@
+"""After a rank was killed its GPU context takes a moment to vanish: the next trial waits until the memory is back."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from preflight.system.gpu_keeper import PARENT
+
+START_S, ANSWER_S = 5.0, 2.0  # the first answer may wait for the driver to load
+RELEASE_S = 10.0
+POLL_S = 0.1
+SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's own books move
+
+
+class GpuKeeper:
+    """The process that keeps NVML open; where it gives no answer, nothing is waited for."""
+
+    def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
+        self._uuids = tuple(uuids)
+        self._process = subprocess.Popen(
+            command or [sys.executable, "-m", "preflight.system.gpu_keeper"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
+            env=os.environ | {PARENT: str(os.getpid())},
+        )  # fmt: skip
+        self._silent = False
+        self._before = self._used(START_S)
+
+    def wait_until_released(self, within_s: float = RELEASE_S) -> str:
+        """Return "" once the GPUs hold no more than before the first trial, or can't be asked; else what they hold."""
+        until = time.monotonic() + within_s
+        while True:
+            held = still_held(self._before, self._used(ANSWER_S))
+            if not held:
+                return ""
+            if time.monotonic() > until:
+                return f"{held} {within_s:.0f} s after it was killed"
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _used(self, within_s: float) -> dict[str, int]:
+        """Return the bytes in use by UUID; none, and no more questions, where no answer comes in time."""
+        if self._silent or self._process.stdin is None or self._process.stdout is None:
+            return {}
+        try:
+            self._process.stdin.write(b"\n")
+            if select.select([self._process.stdout], [], [], within_s)[0]:
+                told = json.loads(self._process.stdout.readline())
+                return {uuid: told[uuid] for uuid in self._uuids if uuid in told}
+        except (OSError, ValueError, TypeError):
+            pass
+        self._silent = True
+        return {}
+
+
+def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """Return which GPUs hold more than before by more than the slack, "" where none does or is known to."""
+    more = {uuid: now[uuid] - before[uuid] for uuid in now if uuid in before and now[uuid] - before[uuid] > SLACK_BYTES}
+    told = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
+    return f"memory was not given back: {told}" if told else ""

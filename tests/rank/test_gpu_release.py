@@ -1,0 +1,73 @@
+"""The GPUs are seen to be free before the next trial, and whoever can't say so delays nobody for long."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preflight.rank.gpu_release import SLACK_BYTES, GpuKeeper, still_held
+from tests.nvmlsim.machine import uuid
+from tests.nvmlsim.machines import L20X10
+from tests.nvmlsim.simulate import LIBRARY, simulate
+
+FILLING = """
+import json, sys
+used = [0, 900, 900, 0]
+for _ in sys.stdin:
+    print(json.dumps({"GPU-a": used.pop(0) << 20 if used else 0}), flush=True)
+"""
+
+
+def keeper(code: str, *uuids: str) -> GpuKeeper:
+    return GpuKeeper(uuids or ("GPU-a",), [sys.executable, "-c", code])
+
+
+def test_the_keeper_reads_the_memory_of_a_simulated_machine(tmp_path: Path) -> None:
+    simulate(L20X10, tmp_path)
+    library = str(tmp_path / LIBRARY)
+    kept = GpuKeeper((uuid(6), uuid(7)), [sys.executable, "-m", "preflight.system.gpu_keeper", library])
+    try:
+        assert set(kept._before) == {uuid(6), uuid(7)}
+        assert kept.wait_until_released(0) == ""
+    finally:
+        kept.close()
+
+
+def test_it_is_waited_until_the_memory_is_back() -> None:
+    kept = keeper(FILLING)
+    try:
+        assert kept.wait_until_released() == ""
+    finally:
+        kept.close()
+
+
+def test_memory_that_does_not_come_back_is_told() -> None:
+    kept = keeper(FILLING.replace("else 0", "else 700 << 20").replace("used = [0, 900, 900, 0]", "used = [0]"))
+    try:
+        assert "GPU-a 700 MiB" in kept.wait_until_released(0.3)
+    finally:
+        kept.close()
+
+
+def test_a_keeper_that_is_silent_dead_or_talks_nonsense_delays_nobody() -> None:
+    for code in ("raise SystemExit", "import sys\nfor _ in sys.stdin: print('{]', flush=True)", "print(1, flush=True)"):
+        kept = keeper(code)
+        since = time.monotonic()
+        assert kept.wait_until_released() == ""
+        assert time.monotonic() - since < 5
+        kept.close()
+
+
+SIZES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 1 << 37))
+
+
+@given(SIZES, SIZES)
+def test_only_memory_above_the_slack_on_a_gpu_that_was_known_before_is_held(
+    before: dict[str, int], now: dict[str, int]
+) -> None:
+    more = any(now[each] - before[each] > SLACK_BYTES for each in now if each in before)
+    assert bool(still_held(before, now)) == more
