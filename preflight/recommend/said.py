@@ -73,9 +73,7 @@ def _cost(best: TrialResult, cpu_path: bool, background: Background) -> str:
 def _until(background: Background) -> str:
     learnt = background.learnt()
     when = f"learnt {learnt}; " if learnt else ""
-    return (
-        f"Delete this line when that is done, or to see whether it still is needed: {when}run `preflight check` again."
-    )
+    return f"Delete this line once that is repaired ({when}`preflight check` shows whether it is still needed)."
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
