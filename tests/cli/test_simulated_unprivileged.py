@@ -74,6 +74,7 @@ def _why_not(made: Unprivileged) -> str:
     return "" if ran.returncode == 0 else ((ran.stderr.strip() or "?").splitlines()[-1])
 
 
+@pytest.mark.integration
 @pytest.mark.timeout(240)
 def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing(unprivileged: Unprivileged) -> None:
     command = unprivileged.command
