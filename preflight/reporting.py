@@ -22,7 +22,7 @@ from preflight.model.job import Job
 from preflight.model.report import Report
 from preflight.model.trial import Outcome, TrialResult, without_speeds
 from preflight.plan.environment import inherited_settings
-from preflight.plan.expected import expected_of_trials
+from preflight.plan.expected import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.gpu_set import closed_gpus
 from preflight.recommend.background import Background
 from preflight.recommend.compare import compare
@@ -94,7 +94,7 @@ def _judged(run: Run) -> Report:
         advice=advice,
         durations_s=_durations(run),
         checks=ran_checks(checks),
-        expected=expected_of_trials(load_links(), run.node, run.chosen, trials),
+        expected=expected_of_trials(load_links(), run.node, run.chosen, trials) if run.chosen else NO_GPU_TRIED,
         p2p=hardware if isinstance(hardware, Gap) else hardware.pairs,
         gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,
         counters=hardware if isinstance(hardware, Gap) else hardware.counters,

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 
 from preflight.judge.check import Case, RunCheck
 from preflight.judge.wording import ranks_text, size_text
-from preflight.judge.workaround import P2P, cures, hidden_faults
+from preflight.judge.workaround import P2P, cures, default_trial, hidden_faults
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.trial import DEFAULT, UNDER_LOAD, CollectiveResult, Outcome, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, UNDER_LOAD, CollectiveResult, Outcome, TrialResult
 
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code on this machine'
 
 
 def judge(case: Case) -> Iterator[Finding]:
     """Yield one finding per trial and collective with wrong data; only the default's can fail the run."""
+    default = default_trial(case.trials)
+    default_is_wrong = default is not None and default.outcome is Outcome.WRONG_DATA
     for trial in case.trials:
+        if default_is_wrong and trial.candidate not in (DEFAULT, AS_IS):
+            continue  # a step of the search that meets the same fault again
         wrong = [result for result in trial.results if not result.verified]
         for collective in Collective:
             of_it = [result for result in wrong if result.collective is collective]

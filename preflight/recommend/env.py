@@ -92,7 +92,7 @@ def _beside_a_failing_default(seen: _Seen, default: TrialResult, gpus: tuple[str
     removed = [(name, text) for name, text in advice.evidence if name in advice.unset]
     local = {name for each in cure if each.setting.scope is Scope.ONE_NODE for name, _ in each.setting.env}
     one_node = tuple(dict.fromkeys([*(name for name, _ in best.env if name in local), *advice.one_node_only]))
-    return replace(advice, evidence=(*said, *removed), one_node_only=one_node)
+    return replace(advice, evidence=_by_name((*said, *removed)), one_node_only=one_node)
 
 
 def _inherited_that_are_needed(seen: _Seen, default: TrialResult, best: TrialResult, gpus: tuple[str, ...]) -> Advice:
@@ -111,7 +111,7 @@ def _inherited_that_are_needed(seen: _Seen, default: TrialResult, best: TrialRes
     open_ones = _open(cure)
     one_node = tuple(_network(name for name, _ in with_env.env))
     reason += f"; {open_ones}" if open_ones else ""
-    return Advice(with_env.env, (), tuple(said), one_node, NO_TIMEOUT, NO_TIMEOUT, gpus, reason)
+    return Advice(with_env.env, (), _by_name(said), one_node, NO_TIMEOUT, NO_TIMEOUT, gpus, reason)
 
 
 def _cure_reason(cure: Sequence[Needed], best: TrialResult, cpu_path: bool) -> str:
@@ -121,6 +121,14 @@ def _cure_reason(cure: Sequence[Needed], best: TrialResult, cpu_path: bool) -> s
     if open_ones or len(names) == 1:
         return f"{told}; {open_ones}" if open_ones else told
     return f"{told}; each of them is needed, since without it and with the others a trial failed"
+
+
+def _by_name(said: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return one entry a name, its lines below each other: in JSON the evidence is an object."""
+    lines: dict[str, list[str]] = {}
+    for name, line in said:
+        lines.setdefault(name, []).append(line)
+    return tuple((name, "\n".join(told)) for name, told in lines.items())
 
 
 def _and(names: Sequence[str]) -> str:

@@ -178,7 +178,8 @@ def _settings(advice: Advice, settings: list[tuple[str, str]], style: Style) -> 
 
 
 def _evidence(advice: Advice, name: str) -> tuple[str, ...]:
-    return tuple(clean(text) for about, text in advice.evidence if about == name)
+    told = [text for about, text in advice.evidence if about == name]
+    return tuple(clean(line) for text in told for line in text.splitlines())
 
 
 def _safe_timeout(advice: Advice, style: Style) -> list[str]:

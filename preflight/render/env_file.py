@@ -65,7 +65,7 @@ def _header(report: Report) -> list[str]:
 
 def _setting(advice: Advice, name: str, indent: str) -> list[str]:
     evidence = [text for about, text in advice.evidence if about == name]
-    lines = [indent + line for text in evidence for line in _comment(text)]
+    lines = [indent + line for text in evidence for told in text.splitlines() for line in _comment(told)]
     if not SETTABLE.fullmatch(name):
         return [*lines, *_comment(f"{indent}{name}: not a name that a shell can set or unset")]
     value = dict(advice.env).get(name)

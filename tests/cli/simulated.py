@@ -18,13 +18,14 @@ from tests.command import Command, Ran
 HERE = Path(__file__).parent.parent
 CAPTURES = HERE / "machines"
 GOLDEN = HERE / "golden" / "machines-tried"
-LIMIT_S = "2"
+HANG_LIMIT_S, LIMIT_S = "3", "15"  # where nothing hangs, a busy test machine must not look as if
 # What a clock gave, in the report's numbers and in its sentences; nothing else is replaced.
 MEASURED = frozenset(
     {"min_us", "median_us", "p95_us", "spread", "algbw_gb_s", "busbw_gb_s", "own_us", "slowdown", "duration_s"}
 )
 TOLD = (
     (re.compile(r"\b\d[\d.]* GB/s"), "1.00 GB/s"),
+    (re.compile(r"\b\d[\d.]* (µs|ms)"), r"1.00 \1"),
     (re.compile(r"\bsilent for [\d.]+ s"), "silent for 2.0 s"),
     (re.compile(r"\]:\d{4,5}\b"), "]:45231"),
     (re.compile(r"\b\d[\d.]*( ?%| times)"), r"1\1"),
@@ -45,6 +46,7 @@ class Scenario:
     profile: str = "quick"
     verdict: str = "ready_with_env"
     finding: str = ""  # a check that must speak
+    kept: bool = True  # False where which figure is the worst, and so the page's words, is the clock's doing
 
     @property
     def code(self) -> int:
@@ -70,9 +72,8 @@ SCENARIOS = {
         "l20x4_docker", "0,2", "error:via=SHM/FILE", {"NCCL_SHM_DISABLE": "1"}, finding="shm-too-small"
     ),
     "slow_but_right": Scenario("l20x10", "0,1", "slow:factor=4", verdict="ready"),
-    "one_gpu_slow": Scenario("l20x10", "6,7,8,9", "slow:gpu=8,factor=3", verdict="ready", finding="straggler"),
-    "p2p_slower_than_shm": Scenario(
-        "l20x10", "6,7", "slow:via=P2P,factor=12", P2P_OFF, profile="standard", verdict="ready_with_env"
+    "one_gpu_slow": Scenario(
+        "l20x10", "6,7,8,9", "slow:gpu=8,factor=3", verdict="not_ready", finding="straggler", kept=False
     ),
     "two_faults": Scenario("l20x10_ens34", "0,1", f"{HANGS};{NO_IB}", P2P_OFF | IB_OFF),
     "three_faults": Scenario("l20x10_ens34", "6,7,8,9", f"{HANGS};{NO_IB};{ONLY_ENS34}", P2P_OFF | IB_OFF | ENS34),
@@ -91,7 +92,8 @@ def run(scenario: Scenario, command: Command) -> Ran:
     """Run `preflight check` on the scenario's machine."""
     return command.run(
         "check", "--machine", str(CAPTURES / f"{scenario.machine}.json"), "--backend", "simnccl@simnccl",
-        "--gpus", scenario.gpus, "--profile", scenario.profile, "--stage-limit", LIMIT_S,
+        "--gpus", scenario.gpus, "--profile", scenario.profile,
+        "--stage-limit", HANG_LIMIT_S if "hang" in scenario.rules else LIMIT_S, "--deadline", "200",
         env={"SIMNCCL": scenario.rules, "COLUMNS": "80", **scenario.inherited}, timeout_s=220,
     )  # fmt: skip
 

@@ -6,12 +6,15 @@ have changed all the same, or written where anybody may write, is compared befor
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,42 +23,66 @@ from tests.cli.simulated import CAPTURES, ENS34, IB_OFF, P2P_OFF
 from tests.command import OWN_PATH, Command
 
 NOBODY = 65534
+FAULTS = "hang:via=P2P;error:net=IB;hang:netif=!ens34"
 WRITABLE_BY_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-SETTINGS = ("/proc/sys", "/sys/class/net", "/sys/kernel/mm/transparent_hugepage", "/sys/module/nvidia/parameters")
+SETTINGS = ("/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/net", "/proc/sys/fs")
+INTERFACES = "/sys/class/net/*/{}"
 # What moves by itself: counters, random numbers, and what the kernel or another process tunes on the way.
 MOVES = ("/random/", "-nr", "/pty/", "ns_last_pid", "_count", "statistics", "state", "/stat", "sched_domain", "entropy")
 
 
+# In a mount namespace of its own the Python gets a place that any uid may enter: root's home is often closed.
+BY_ANY = 'mount --bind "$1" "$2" && shift 2 && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Unprivileged:
+    """The command for another uid, and what runs it."""
+
+    command: Command
+    prefix: tuple[str, ...]
+    path: str
+
+
 @pytest.fixture
-def unprivileged(need: Callable[[str, bool, str], None]) -> Iterator[Command]:
+def unprivileged(need: Callable[[str, bool, str], None]) -> Iterator[Unprivileged]:
     """Yield a command in a place of its own that any uid may enter."""
     need("root", os.getuid() == 0, "only root can start the command under another uid")
-    need("readable", _can_run_as_nobody(), "another uid can't read this Python or this tree")
+    need("setpriv", shutil.which("setpriv") is not None, "setpriv is not there")
     folder = Path(tempfile.mkdtemp(prefix="unprivileged-", dir="/tmp"))
-    command = Command(sys.executable, folder)
-    for path in (folder, command.cwd, folder / "tmp"):
+    python = folder / "python"
+    command = Command(str(python / "bin" / Path(os.path.realpath(sys.executable)).name), folder)
+    for path in (folder, python, command.cwd, folder / "tmp"):
         path.mkdir(exist_ok=True)
         os.chown(path, NOBODY, NOBODY)
-    yield command
-    command.kill_all()
-    shutil.rmtree(folder)
+    prefix = ("unshare", "--mount", "sh", "-c", BY_ANY, "sh", sys.base_prefix, str(python))
+    made = Unprivileged(command, prefix, os.pathsep.join((OWN_PATH, sysconfig.get_path("purelib"))))
+    try:
+        why = _why_not(made)
+        need("readable", not why, f"another uid can't run this Python on this tree: {why}")
+        yield made
+    finally:
+        command.kill_all()
+        shutil.rmtree(folder)
 
 
-def _can_run_as_nobody() -> bool:
-    ran = subprocess.run(
-        [sys.executable, "-c", "import preflight, torch"], user=NOBODY, group=NOBODY, extra_groups=[], check=False,
-        cwd="/", env={"PYTHONPATH": OWN_PATH, "PATH": os.environ["PATH"]}, capture_output=True,
-    )  # fmt: skip
-    return ran.returncode == 0
+def _why_not(made: Unprivileged) -> str:
+    again = "import preflight, subprocess, sys, torch; sys.exit(subprocess.call([sys.executable, '-c', 'pass']))"
+    argv = [*made.prefix, made.command.python, "-c", again]
+    environ = {"PYTHONPATH": made.path, "PATH": os.environ["PATH"]}
+    ran = subprocess.run(argv, cwd="/", env=environ, capture_output=True, text=True, check=False)
+    return "" if ran.returncode == 0 else ((ran.stderr.strip() or "?").splitlines()[-1])
 
 
+@pytest.mark.integration
 @pytest.mark.timeout(240)
-def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing(unprivileged: Command) -> None:
-    before, files = settings(), files_of_nobody(unprivileged.tmp_path)
-    ran = unprivileged.run(
+def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing(unprivileged: Unprivileged) -> None:
+    command = unprivileged.command
+    before, files = settings(), files_of_nobody(command.tmp_path)
+    ran = command.run(
         "check", "--machine", str(CAPTURES / "l20x10_ens34.json"), "--backend", "simnccl@simnccl", "--gpus", "8,9",
-        "--stage-limit", "2", env={"SIMNCCL": "hang:via=P2P;error:net=IB;hang:netif=!ens34", "HOME": "/nonexistent"},
-        user=NOBODY, group=NOBODY, extra_groups=[], timeout_s=220,
+        "--stage-limit", "2", env={"SIMNCCL": FAULTS, "HOME": "/nonexistent", "PYTHONPATH": unprivileged.path},
+        prefix=unprivileged.prefix, timeout_s=220,
     )  # fmt: skip
     assert ran.code == 0, ran.stdout + ran.stderr
     assert ran.report["advice"]["env"] == {**P2P_OFF, **IB_OFF, **ENS34}
@@ -63,26 +90,18 @@ def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing
     assert {
         path: (value, after.get(path)) for path, value in before.items() if path in after and after[path] != value
     } == {}
-    assert files_of_nobody(unprivileged.tmp_path) <= files
-    assert sorted(path.name for path in unprivileged.cwd.iterdir()) == ["preflight-report.json", "preflight.env"]
-    assert unprivileged.run_dirs == []
-    assert unprivileged.processes() == {}
+    assert files_of_nobody(command.tmp_path) <= files
+    assert sorted(path.name for path in command.cwd.iterdir()) == ["preflight-report.json", "preflight.env"]
+    assert command.run_dirs == []
+    assert command.processes() == {}
 
 
 def settings() -> dict[str, bytes]:
     """Return what /proc/sys and the interfaces are set to, as far as it does not move by itself."""
-    found = {}
-    for top in SETTINGS:
-        for folder, _, names in os.walk(top, followlinks=top == "/sys/class/net"):
-            if folder.count("/") > 8:  # the links of /sys lead in circles
-                continue
-            for name in names:
-                path = os.path.join(folder, name)
-                if not any(word in path for word in MOVES):
-                    value = _read(path)
-                    if value is not None:
-                        found[path] = value
-    return found
+    paths = [os.path.join(folder, name) for top in SETTINGS for folder, _, names in os.walk(top) for name in names]
+    paths += [path for name in ("mtu", "flags", "tx_queue_len") for path in glob.glob(INTERFACES.format(name))]
+    read = {path: _read(path) for path in paths if not any(word in path for word in MOVES)}
+    return {path: value for path, value in read.items() if value is not None}
 
 
 def _read(path: str) -> bytes | None:

@@ -84,7 +84,7 @@ def test_for_each_variable_is_said_what_was_seen_what_it_costs_the_repair_and_wh
     plan = plan_nccl(l20s(), GPUS, (), for_speed=False)
     done = searched(parse(f"hang:stage=first,unless={P2P};crash:unless={IB}"), plan.settings)
     advice = recommend(done.results, (), (), cpu_path=False, background=background(plan.settings))
-    about = [text for name, text in advice.evidence if name == "NCCL_P2P_DISABLE"]
+    about = dict(advice.evidence)["NCCL_P2P_DISABLE"].splitlines()
     assert [text.partition(":")[0] for text in about[:4]] == ["Without it", "With it", "Costs", "Repair"]
     assert "trial 'without NCCL_P2P_DISABLE' hung" in about[0]
     assert "verified" in about[1]
