@@ -16,7 +16,8 @@ from preflight.plan import search
 from preflight.rank.children import Child
 from preflight.rank.duel import duel_turns
 from preflight.rank.outcome import RankAnswer, classify, trial_result
-from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
+from preflight.rank.store import serve_store
+from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_here, candidate_named, take_step
 
 LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
@@ -40,21 +41,23 @@ class Conductor:
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
 
     def run(self) -> None:
-        for rank in range(self._spec.world_size):
+        for rank in range(self._spec.local_size):  # those of other nodes were ready before the nodes met
             if not self._rank.channel.wait(f"ready/{rank}", self._spec.deadline_monotonic_s):
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
+        if self._spec.nodes > 1:
+            self._rank.channel.put("store/0", {"port": serve_store(self._spec.store_host)})
         while True:
             step = search.next_step(self._spec.candidates, self._spec.screen_all, self._spec.duel_measures, self._known)
             match step:
                 case search.Try(candidate=name):
-                    self._try(candidate_named(self._spec, name))
+                    self._try(candidate_here(self._spec, name))
                 case search.Compare(candidate=name, pairs=pairs):
                     self._compare(name, pairs)
                 case search.Stop():
                     break
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
-        self._tell({"event": "done"})
+        self._tell({"event": "alone" if self._spec.goes_on else "done"})
 
     def _try(self, candidate: Candidate) -> None:
         started_at = time.monotonic()
