@@ -8,25 +8,33 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from preflight import __version__
-from preflight.errors import Interrupted, PreflightError
+from preflight.errors import Interrupted, MalformedInput, MeetingError, PreflightError
 from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
 from preflight.judge.verdict import decide
-from preflight.launch.launcher import Launched, Watcher, launch
+from preflight.launch.guest import Guest
+from preflight.launch.host import Host
+from preflight.launch.launcher import Launched, Watcher, launch, meet_without_ranks
+from preflight.launch.placement import Asked, find_placement
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
+from preflight.launch.together import prepare
 from preflight.model.advice import Advice
 from preflight.model.collective import Collective
 from preflight.model.facts import EnvVar, Gap, NodeFacts, SystemFacts, known
+from preflight.model.placement import Placement
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
-from preflight.model.trial import Candidate, LeftOut, without_speeds
+from preflight.model.together import Alone
+from preflight.model.trial import Candidate, LeftOut, TrialResult, without_speeds
+from preflight.nodes import adopt, common_findings, last_word, open_meeting, separate_findings, times_of
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
-from preflight.plan.environment import inherited_tuning
+from preflight.plan.environment import inherited_tuning, matters
 from preflight.plan.gpu_set import closed_gpus
 from preflight.plan.path import Path, choose_path
+from preflight.plan.together import Effort, advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.probe.run import probe_node
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
@@ -39,6 +47,7 @@ LAUNCHER_MARGIN_S = 0.6
 CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
 GPU_MEMORY_SHARE = 0.8
 GIB = 1 << 30
+ONE_NODE = Asked(nnodes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,7 @@ class Request:
     accept: bool = False
     keep: bool = False
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
+    asked: Asked = ONE_NODE  # where this node stands; Asked() looks at the environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +85,11 @@ class _Run:
     request: Request
     environ: Mapping[str, str]
     started_at: float  # monotonic
+    place: Placement
     node: NodeFacts
     path: Path
     inherited: tuple[tuple[str, str], ...]
+    others: Host | Guest | None = None
     launched: Launched = field(default_factory=Launched)
     run_dir: str = ""
     interrupted: Interrupted | None = None
@@ -96,16 +108,17 @@ def check(
     `process` is the machine whose Python, environment and limits the ranks will have: the live one. Raises UsageError
     before anything is started; whatever goes wrong later is in the report.
     """
+    place = find_placement(request.asked, environ)
     probing_since = time.monotonic()
     node, _ = probe_node(machine, process)
     path = choose_path(request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node)
-    run = _Run(request, environ, started_at, node, path, inherited_tuning(environ))
+    run = _Run(request, environ, started_at, place, node, path, inherited_tuning(environ))
     run.durations_s["probe"] = time.monotonic() - probing_since
     candidates, left_out = _candidates(run)
     run.launched.problem = _torch_problem(node) or path.blocked
-    if not run.launched.problem:
+    if not run.launched.problem or place.nodes > 1:
         _launch(run, candidates, watch)
-    report = _report(run, left_out)
+    report = _final_report(run, left_out)
     if run.run_dir and not request.keep and report.exit_code == 0 and run.interrupted is None:
         remove_run_dir(run.run_dir)
         run.run_dir = ""
@@ -133,7 +146,11 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
     try:
         run.run_dir = make_run_dir()
         spec = _spec(run, candidates)
-        launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
+        kill_at = run.ends_at() - LAUNCHER_MARGIN_S
+        if run.place.nodes == 1:
+            launch(spec, run.environ, run.launched, watch, kill_at)
+        else:
+            _launch_with_others(run, spec, watch, kill_at)
     except Interrupted as error:
         run.interrupted = error
         run.launched.problem = f"{error} at {run.launched.running or 'the start of torchrun'}"
@@ -145,6 +162,51 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
         run.launched.problem = f"a defect in preflight: {type(error).__name__}: {error}"
     run.durations_s["start of the ranks"] = run.launched.ready_after_s
     run.durations_s["trials"] = time.monotonic() - since - run.launched.ready_after_s
+
+
+def _launch_with_others(run: _Run, spec: RunSpec, watch: Watcher, kill_at: float) -> None:
+    """Have this node's ranks try what they can alone, and then with the other nodes'."""
+    request, launched = run.request, run.launched
+    times = times_of(time.monotonic(), run.ends_at())
+    spec = replace(spec, goes_on=True, screen_all=False, deadline_monotonic_s=times.alone_by)
+    prepare(run.run_dir)
+    effort = Effort(request.profile, request.collectives, request.stage_limit_s, request.default_only)
+    try:
+        run.others = open_meeting(run.place, times, spec, run.node, lambda _: _alone(run), effort)
+    except MeetingError as error:
+        if not launched.problem:
+            launch(replace(spec, goes_on=False), run.environ, launched, watch, kill_at)
+        launched.problem = launched.problem or f"the nodes could not meet: {error}"
+        return
+    if launched.problem:
+        launched.end_alone(launched.problem)
+        launched.problem = ""
+        meet_without_ranks(run.others, launched, watch, kill_at)
+    else:
+        launch(spec, run.environ, launched, watch, kill_at, run.others)
+
+
+def _alone(run: _Run) -> Alone:
+    """Return what this node found by itself."""
+    path, launched = run.path, run.launched
+    report = _report(run, (), tuple(launched.alone))
+    return Alone(
+        host=run.node.host,
+        ranks=path.world_size,
+        backend=path.backend,
+        dialect=path.dialect,
+        is_cpu_path=not path.wants_gpus,
+        problem=launched.alone_problem,
+        trials=report.trials,
+        findings=report.findings,
+        skipped_checks=report.skipped_checks,
+        env=report.advice.env,
+        inherits_tuning=any(matters(name, path.dialect) for name, _ in run.inherited),
+        netif="",
+        free_bytes_per_rank=_free_bytes_per_rank(run),
+        gpus=tuple(gpu.nvml_index for gpu in path.gpus),
+        facts=run.node,
+    )
 
 
 def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
@@ -180,7 +242,7 @@ def _free_bytes_per_rank(run: _Run) -> int:
         (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
     )
     free_bytes = min((value for value in limits if isinstance(value, int)), default=GIB)
-    return int(free_bytes * CPU_MEMORY_SHARE / run.path.world_size)
+    return int(free_bytes * CPU_MEMORY_SHARE / max(1, run.path.world_size))
 
 
 def _with_gpus(run: _Run, advice: Advice) -> Advice:
@@ -192,18 +254,58 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
-def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
+def _final_report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
+    """Return this node's report; with several nodes it is node 0's, where that came, and node 0 sends its own."""
+    others, launched = run.others, run.launched
+    origins = (*run.place.origins, *(others.node.origins if others else ()))
+    try:
+        if isinstance(others, Guest) and others.report is not None:
+            try:
+                return adopt(others.report, run.place.node_rank, origins, tuple(run.durations_s.items()))
+            except MalformedInput as error:
+                launched.problem = f"node 0's report can't be read: {error}"
+        alones = others.alones() if isinstance(others, Host) else {}
+        together = isinstance(others, Host) and others.has_begun
+        trials = tuple(launched.trials if together or run.place.nodes == 1 else launched.alone or launched.trials)
+        report = _report(run, left_out, trials, alones, together=together)
+        report = replace(report, launch=origins)
+        if isinstance(others, Host):
+            others.finish({"kind": "bye", "why": str(run.interrupted)} if run.interrupted else last_word(report))
+        return report
+    finally:
+        if isinstance(others, Guest):
+            others.finish(launched.problem)
+
+
+def _report(
+    run: _Run,
+    left_out: tuple[LeftOut, ...],
+    tried: tuple[TrialResult, ...],
+    alones: Mapping[int, Alone] | None = None,
+    *,
+    together: bool = False,
+) -> Report:
     since = time.monotonic()
+    alones = alones or {}
     request, path, launched = run.request, run.path, run.launched
     disturbed = why_disturbed(path.gpus)
-    tried = (with_cause(trial) for trial in launched.trials)
-    trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
+    hosts = hosts_by_rank(alones) if together else ()
+    caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
+    trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in caused)
     chosen = tuple(gpu.nvml_index for gpu in path.gpus)
     case = Case((run.node,), trials, path.backend, path.world_size, path.wants_gpus, chosen)
-    findings, skipped = run_checks(all_checks(), case)
+    if together:
+        facts, gpus = tuple(each.facts for each in alones.values()), tuple(each.gpus for each in alones.values())
+        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus)
+        findings, skipped = common_findings(alones, case)
+    elif len(alones) > 1:
+        findings, skipped = separate_findings(alones)
+    else:
+        findings, skipped = run_checks(all_checks(), case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))
+    advice = advice_of_nodes(advice, trials, alones) if together else advice
     problems = (launched.problem,) if launched.problem else ()
     decision = decide(
         case, findings, skipped, trials, advice, problems,
@@ -222,8 +324,8 @@ def _report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
         simulated=launched.simulated or request.is_other_machine,
         backend=path.backend,
         profile=request.profile.value,
-        world_size=path.world_size,
-        nodes=(run.node,),
+        world_size=case.world_size,
+        nodes=tuple(alone.facts for alone in alones.values()) or (run.node,),
         trials=trials,
         comparisons=comparisons,
         left_out=left_out,

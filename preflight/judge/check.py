@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from preflight.errors import UnreadableFact
@@ -24,6 +24,7 @@ class Case:
     world_size: int  # asked for; 0 for `probe`
     wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
     gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
+    gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +91,6 @@ def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Iterato
         case RunCheck():
             yield "", partial(check.judge, case)
         case NodeCheck():
-            for node in case.nodes:
-                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, case)
+            for i, node in enumerate(case.nodes):
+                own = replace(case, gpus=case.gpus_by_node[i]) if case.gpus_by_node else case
+                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)

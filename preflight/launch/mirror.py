@@ -19,8 +19,8 @@ from preflight.launch.wire import Message, pack, unpack
 from preflight.rank.channel import Channel
 from preflight.system.watch import DirectoryWatch
 
-FROM_THE_CONDUCTOR = ("step", "store")
-FILE = re.compile(r"(step|store|kill|end)\.(\d{1,9})(?:\.(\d{1,6}))?", re.ASCII)
+KEY = re.compile(r"(step|store|kill)\.(\d{1,9})", re.ASCII)  # the channel's temporary files have one more number
+END = re.compile(r"(end)\.(\d{1,9})\.(\d{1,6})", re.ASCII)
 Send = Callable[[Message], None]
 
 
@@ -43,25 +43,29 @@ class Mirror:
         """Yield what has appeared here and is for the other nodes, in the order of the steps."""
         self._watch.drain()
         names = [name for name in os.listdir(self._channel.directory) if name not in self._known]
-        matches = [match for match in map(FILE.fullmatch, names) if match]
+        matches = [match for name in names if (match := KEY.fullmatch(name) or END.fullmatch(name))]
         for match in sorted(matches, key=lambda match: (int(match[2]), match[1] != "store")):
             self._known.add(match[0])
-            yield from self._told(match[1], int(match[2]), match[3])
+            if match.re is END:
+                yield from self._answer(int(match[2]), match[3])
+            elif match[1] == "kill" or self._is_host:
+                key = f"{match[1]}/{match[2]}"
+                yield {"kind": "key", "key": key, "z": pack(self._channel.get(key))}
 
-    def _told(self, what: str, index: int, rank: str | None) -> Iterator[Message]:
-        if what == "kill" or (what in FROM_THE_CONDUCTOR and self._is_host):
-            yield {"kind": "key", "key": f"{what}/{index}", "z": pack(self._channel.get(f"{what}/{index}"))}
-        elif what == "end" and rank is not None and not self._is_host:
-            answers = self._answered.setdefault(index, {})
-            answers[rank] = self._channel.get(f"end/{index}/{rank}")
-            if len(answers) == len(self._ranks):
-                yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
+    def _answer(self, index: int, rank: str) -> Iterator[Message]:
+        """Yield the answers of this node's ranks once there are all of them; node 0's are where they are read."""
+        if self._is_host:
+            return
+        answers = self._answered.setdefault(index, {})
+        answers[rank] = self._channel.get(f"end/{index}/{rank}")
+        if len(answers) == len(self._ranks):
+            yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> None:
         """Publish a key of another node here; MeetingError where it has no business to say it."""
         key = message.get("key")
-        match = FILE.fullmatch(str(key).replace("/", "."))
-        if match is None or match[3] or (match[1] != "kill" and (self._is_host or match[1] == "end")):
+        match = KEY.fullmatch(str(key).replace("/", "."))
+        if match is None or (match[1] != "kill" and self._is_host):
             raise MeetingError(f"it says {str(key)[:40]!r}, which is not its business")
         if match[0] in self._known or self._channel.has(f"{match[1]}/{match[2]}"):
             return  # its own word came first

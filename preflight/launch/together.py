@@ -20,8 +20,8 @@ def together_dir(run_dir: str) -> str:
     return os.path.join(run_dir, FOLDER)
 
 
-def common_spec(own: RunSpec, common: Common) -> RunSpec:
-    """Return what this node's ranks do in the common phase; no later than its own deadline."""
+def common_spec(own: RunSpec, common: Common, ends_by: float) -> RunSpec:
+    """Return what this node's ranks do in the common phase; no later than `ends_by` (monotonic)."""
     return replace(
         own,
         run_dir=together_dir(own.run_dir),
@@ -37,7 +37,7 @@ def common_spec(own: RunSpec, common: Common) -> RunSpec:
         duel_measures=common.duel_measures,
         duel_turns=common.duel_turns,
         limits=common.limits,
-        deadline_monotonic_s=min(own.deadline_monotonic_s, time.monotonic() + common.left_s),
+        deadline_monotonic_s=min(ends_by, time.monotonic() + common.left_s),
         goes_on=False,
     )
 

@@ -34,6 +34,7 @@ class Link:
         self._scanned = 0
         self._unsent: deque[memoryview] = deque()
         self.most_bytes = most_bytes
+        self.broke = 0  # the errno with which the connection failed
         self.heard_at = self.sent_at = self.since = time.monotonic()
 
     def fileno(self) -> int:
@@ -68,7 +69,7 @@ class Link:
         except BlockingIOError:
             pass
         except OSError as error:
-            raise MeetingError(f"the connection broke: {os.strerror(error.errno or 0)}") from None
+            raise self._broken(error) from None
 
     def receive(self) -> list[Message]:
         """Return the messages that have arrived; MeetingError where the other end is gone or is no preflight."""
@@ -79,7 +80,7 @@ class Link:
             except BlockingIOError:
                 break
             except OSError as error:
-                raise MeetingError(f"the connection broke: {os.strerror(error.errno or 0)}") from None
+                raise self._broken(error) from None
             if not data:
                 if messages:
                     break  # its last words first; the end of the stream is found again
@@ -104,6 +105,10 @@ class Link:
     def _refuse_length(self, length: int) -> None:
         if length > self.most_bytes:
             raise MeetingError(f"a message of more than {self.most_bytes} bytes")
+
+    def _broken(self, error: OSError) -> MeetingError:
+        self.broke = error.errno or 0
+        return MeetingError(f"the connection broke: {os.strerror(self.broke)}")
 
     def close(self) -> None:
         self._socket.close()

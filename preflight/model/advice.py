@@ -8,6 +8,15 @@ from preflight.model.facts import Gap
 
 
 @dataclass(frozen=True, slots=True)
+class NodeEnv:
+    """What one node sets, where nodes differ: interfaces have other names."""
+
+    host: str
+    node_rank: int
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """Settings to source, variables to remove, timeouts and GPUs; empty where nothing need change.
 
@@ -24,3 +33,4 @@ class Advice:
     gpus: tuple[str, ...]  # uuids, where `--gpus` named a strict subset
     reason: str  # one sentence: why this, or why nothing
     gpu_env: tuple[tuple[str, str], ...] = ()  # gives the job these GPUs; no trial earned it
+    nodes: tuple[NodeEnv, ...] = ()  # several nodes that do not set the same: `env` is then this node's own

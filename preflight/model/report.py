@@ -8,6 +8,7 @@ from enum import Enum
 from preflight.model.advice import Advice
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.placement import Origin
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
 SCHEMA_VERSION = 1
@@ -54,3 +55,4 @@ class Report:
     problems: tuple[str, ...]  # what preflight itself could not do
     advice: Advice
     durations_s: tuple[tuple[str, float], ...]
+    launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so

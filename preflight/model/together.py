@@ -41,7 +41,8 @@ class Alone:
     env: tuple[tuple[str, str], ...]  # what it needs to work by itself
     inherits_tuning: bool
     netif: str  # through which it reached the meeting, "" where that was loopback or is not known
-    largest_bytes: int  # a collective that fits into its memory
+    free_bytes_per_rank: int
+    gpus: tuple[int, ...]  # nvml_index of those that were chosen
     facts: NodeFacts
 
 

@@ -17,7 +17,7 @@ from preflight.rank.children import Child
 from preflight.rank.duel import duel_turns
 from preflight.rank.outcome import RankAnswer, classify, trial_result
 from preflight.rank.store import serve_store
-from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_here, candidate_named, take_step
+from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
 
 LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
@@ -51,7 +51,7 @@ class Conductor:
             step = search.next_step(self._spec.candidates, self._spec.screen_all, self._spec.duel_measures, self._known)
             match step:
                 case search.Try(candidate=name):
-                    self._try(candidate_here(self._spec, name))
+                    self._try(candidate_named(self._spec, name))
                 case search.Compare(candidate=name, pairs=pairs):
                     self._compare(name, pairs)
                 case search.Stop():

@@ -11,7 +11,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DirectoryWatch:
-    """Readable when something has appeared; `fds` is empty where there is no watch, and one has to look now and then."""
+    """Readable when something has appeared; `fds` is empty where there is no watch: then look now and then."""
 
     def __init__(self, path: str) -> None:
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
