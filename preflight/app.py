@@ -6,16 +6,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 
 from preflight import __version__
-from preflight.errors import Interrupted, MalformedInput, MeetingError, PreflightError
+from preflight.errors import Interrupted, MeetingError, PreflightError
 from preflight.explain.trial import with_cause
 from preflight.judge.check import Case, all_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
 from preflight.judge.verdict import decide
 from preflight.launch.guest import Guest
 from preflight.launch.host import Host
-from preflight.launch.launcher import Launched, Watcher, launch, meet_without_ranks
+from preflight.launch.launcher import Launched, Watcher, launch
 from preflight.launch.placement import Asked, find_placement
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.launch.together import prepare
@@ -27,7 +28,7 @@ from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.run import Profile, RunSpec
 from preflight.model.together import Alone
 from preflight.model.trial import Candidate, LeftOut, TrialResult, without_speeds
-from preflight.nodes import adopt, common_findings, last_word, open_meeting, separate_findings, times_of
+from preflight.nodes import common_findings, conclude, launch_with, open_meeting, separate_findings, times_of
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates, nccl_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
@@ -118,7 +119,8 @@ def check(
     run.launched.problem = _torch_problem(node) or path.blocked
     if not run.launched.problem or place.nodes > 1:
         _launch(run, candidates, watch)
-    report = _final_report(run, left_out)
+    told = str(run.interrupted or "")
+    report = conclude(place, run.others, run.launched, told, partial(_report, run, left_out))
     if run.run_dir and not request.keep and report.exit_code == 0 and run.interrupted is None:
         remove_run_dir(run.run_dir)
         run.run_dir = ""
@@ -166,47 +168,30 @@ def _launch(run: _Run, candidates: tuple[Candidate, ...], watch: Watcher) -> Non
 
 def _launch_with_others(run: _Run, spec: RunSpec, watch: Watcher, kill_at: float) -> None:
     """Have this node's ranks try what they can alone, and then with the other nodes'."""
-    request, launched = run.request, run.launched
+    request = run.request
+    effort = Effort(request.profile, request.collectives, request.stage_limit_s, request.default_only)
+    prepare(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())
     spec = replace(spec, goes_on=True, screen_all=False, deadline_monotonic_s=times.alone_by)
-    prepare(run.run_dir)
-    effort = Effort(request.profile, request.collectives, request.stage_limit_s, request.default_only)
     try:
         run.others = open_meeting(run.place, times, spec, run.node, lambda _: _alone(run), effort)
     except MeetingError as error:
-        if not launched.problem:
-            launch(replace(spec, goes_on=False), run.environ, launched, watch, kill_at)
-        launched.problem = launched.problem or f"the nodes could not meet: {error}"
-        return
-    if launched.problem:
-        launched.end_alone(launched.problem)
-        launched.problem = ""
-        meet_without_ranks(run.others, launched, watch, kill_at)
-    else:
-        launch(spec, run.environ, launched, watch, kill_at, run.others)
+        spec = replace(spec, goes_on=False)
+        run.launched.alone_problem = f"the nodes could not meet: {error}"
+    launch_with(run.others, spec, run.environ, run.launched, watch, kill_at)
 
 
 def _alone(run: _Run) -> Alone:
     """Return what this node found by itself."""
     path, launched = run.path, run.launched
-    report = _report(run, (), tuple(launched.alone))
+    report = _report(run, (), tuple(launched.alone), {}, together=False)
     return Alone(
-        host=run.node.host,
-        ranks=path.world_size,
-        backend=path.backend,
-        dialect=path.dialect,
-        is_cpu_path=not path.wants_gpus,
-        problem=launched.alone_problem,
-        trials=report.trials,
-        findings=report.findings,
-        skipped_checks=report.skipped_checks,
-        env=report.advice.env,
-        inherits_tuning=any(matters(name, path.dialect) for name, _ in run.inherited),
-        netif="",
-        free_bytes_per_rank=_free_bytes_per_rank(run),
-        gpus=tuple(gpu.nvml_index for gpu in path.gpus),
-        facts=run.node,
-    )
+        host=run.node.host, ranks=path.world_size, backend=path.backend, dialect=path.dialect,
+        is_cpu_path=not path.wants_gpus, problem=launched.alone_problem, trials=report.trials,
+        findings=report.findings, skipped_checks=report.skipped_checks, env=report.advice.env,
+        inherits_tuning=any(matters(name, path.dialect) for name, _ in run.inherited), netif="",
+        free_bytes_per_rank=_free_bytes_per_rank(run), gpus=tuple(gpu.nvml_index for gpu in path.gpus), facts=run.node,
+    )  # fmt: skip
 
 
 def _spec(run: _Run, candidates: tuple[Candidate, ...]) -> RunSpec:
@@ -254,39 +239,14 @@ def _with_gpus(run: _Run, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
-def _final_report(run: _Run, left_out: tuple[LeftOut, ...]) -> Report:
-    """Return this node's report; with several nodes it is node 0's, where that came, and node 0 sends its own."""
-    others, launched = run.others, run.launched
-    origins = (*run.place.origins, *(others.node.origins if others else ()))
-    try:
-        if isinstance(others, Guest) and others.report is not None:
-            try:
-                return adopt(others.report, run.place.node_rank, origins, tuple(run.durations_s.items()))
-            except MalformedInput as error:
-                launched.problem = f"node 0's report can't be read: {error}"
-        alones = others.alones() if isinstance(others, Host) else {}
-        together = isinstance(others, Host) and others.has_begun
-        trials = tuple(launched.trials if together or run.place.nodes == 1 else launched.alone or launched.trials)
-        report = _report(run, left_out, trials, alones, together=together)
-        report = replace(report, launch=origins)
-        if isinstance(others, Host):
-            others.finish({"kind": "bye", "why": str(run.interrupted)} if run.interrupted else last_word(report))
-        return report
-    finally:
-        if isinstance(others, Guest):
-            others.finish(launched.problem)
-
-
 def _report(
     run: _Run,
     left_out: tuple[LeftOut, ...],
     tried: tuple[TrialResult, ...],
-    alones: Mapping[int, Alone] | None = None,
-    *,
-    together: bool = False,
+    alones: Mapping[int, Alone],
+    together: bool,
 ) -> Report:
     since = time.monotonic()
-    alones = alones or {}
     request, path, launched = run.request, run.path, run.launched
     disturbed = why_disturbed(path.gpus)
     hosts = hosts_by_rank(alones) if together else ()
@@ -306,7 +266,7 @@ def _report(
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     advice = _with_gpus(run, recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus))
     advice = advice_of_nodes(advice, trials, alones) if together else advice
-    problems = (launched.problem,) if launched.problem else ()
+    problems = tuple(dict.fromkeys(problem for problem in (launched.problem, launched.alone_problem) if problem))
     decision = decide(
         case, findings, skipped, trials, advice, problems,
         strict=request.strict, accept=request.accept, cpu_path=not path.wants_gpus,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from preflight import __version__
 from preflight.errors import MalformedInput
@@ -12,7 +11,7 @@ from preflight.judge.check import Case, RunCheck, all_checks, run_checks
 from preflight.launch.addresses import listening_addresses, netif_of, resolve
 from preflight.launch.guest import Guest
 from preflight.launch.host import Host
-from preflight.launch.launcher import Launched
+from preflight.launch.launcher import Launched, Watcher, launch, meet_without_ranks
 from preflight.launch.others import Node
 from preflight.launch.wire import pack
 from preflight.model.codec import decode, encode
@@ -22,6 +21,7 @@ from preflight.model.placement import Origin, Placement
 from preflight.model.report import Report
 from preflight.model.run import RunSpec
 from preflight.model.together import PROTOCOL, Alone, Common, Hello
+from preflight.model.trial import TrialResult
 from preflight.plan.together import Effort, advice_here, plan_together, why_apart
 
 RESOLVE_S = 3.0
@@ -106,17 +106,57 @@ def _by_host(alones: Mapping[int, Alone]) -> list[Finding]:
     return found
 
 
-def last_word(report: Report) -> dict[str, Any]:
-    """Return node 0's report as the other nodes are sent it."""
-    return {"kind": "report", "z": pack(encode(report))}
+def launch_with(
+    others: Host | Guest | None,
+    spec: RunSpec,
+    environ: Mapping[str, str],
+    launched: Launched,
+    watch: Watcher,
+    kill_at: float,
+) -> None:
+    """Launch this node's ranks, where they can be, and have the other nodes hear of it in any case."""
+    why_no_ranks, launched.problem = launched.problem, ""
+    if others is None:
+        if not why_no_ranks:
+            launch(spec, environ, launched, watch, kill_at)
+        launched.problem = launched.problem or why_no_ranks
+    elif why_no_ranks:
+        launched.end_alone(why_no_ranks)
+        meet_without_ranks(others, launched, watch, kill_at)
+    else:
+        launch(spec, environ, launched, watch, kill_at, others)
 
 
-def adopt(
-    document: Any, node_rank: int, launch: Sequence[Origin], durations_s: tuple[tuple[str, float], ...]
+def conclude(
+    place: Placement,
+    others: Host | Guest | None,
+    launched: Launched,
+    interrupted: str,
+    report_of: Callable[[tuple[TrialResult, ...], Mapping[int, Alone], bool], Report],
 ) -> Report:
-    """Return node 0's report as this node writes it; MalformedInput where it can't be read."""
-    report = decode(Report, document)
-    if not isinstance(report, Report):
-        raise MalformedInput("node 0's report is no report")
-    here = advice_here(report.advice, node_rank)
-    return replace(report, advice=here, launch=tuple(launch), durations_s=durations_s)
+    """Return this node's report; with several nodes it is node 0's, where that came, and node 0 sends its own."""
+    origins = (*place.origins, *(others.node.origins if others else ()))
+    if isinstance(others, Guest):
+        adopted = _adopted(others, launched)
+        others.finish(interrupted or launched.problem)
+        if adopted is not None:
+            return replace(adopted, advice=advice_here(adopted.advice, place.node_rank), launch=origins)
+    alones = others.alones() if isinstance(others, Host) else {}
+    together = isinstance(others, Host) and others.has_begun
+    trials = launched.trials if together else launched.alone or launched.trials
+    report = replace(report_of(tuple(trials), alones, together), launch=origins)
+    if isinstance(others, Host):
+        last = {"kind": "bye", "why": interrupted} if interrupted else {"kind": "report", "z": pack(encode(report))}
+        others.finish(last)
+    return report
+
+
+def _adopted(guest: Guest, launched: Launched) -> Report | None:
+    """Return node 0's report, None where it did not come or can't be read."""
+    if guest.report is None:
+        return None
+    try:
+        return decode(Report, guest.report)
+    except MalformedInput as error:
+        launched.problem = f"node 0's report can't be read: {error}"
+        return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.5
 RESOLVE_S = 3.0
-CONNECT_S = 3.0
+CONNECT_S = 5.0  # the kernel takes 3 s to find that no neighbour has an address
 WELCOME_S = 5.0
 REASONS = {
     errno.ECONNREFUSED: "refused: the host is there, but nobody listens on that port yet, or a firewall rejects it",

@@ -46,6 +46,7 @@ class Host:
     """The meeting as node 0 holds it; a single thread, linear in the number of nodes."""
 
     def __init__(self, node: Node, listening: Listening, plan: Plan) -> None:
+        self._since = time.monotonic()
         self.node = node
         self._plan = plan
         self._listening = listening
@@ -121,7 +122,9 @@ class Host:
         names = [self.node.placement.name_of(rank) for rank in missing[:8]]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         here = self.node.placement.nodes - len(missing)
-        told = f"{here} of {self.node.placement.nodes} nodes came; missing: {', '.join(names)}{more}"
+        waited_s = time.monotonic() - self._since
+        told = f"{here} of {self.node.placement.nodes} nodes came within {waited_s:.0f} s; missing: "
+        told += f"{', '.join(names)}{more}"
         turned_away = "; ".join(f"{host} was refused: {why}" for host, why in sorted(self._refused.items())[:4])
         where = ", ".join(address or "all interfaces" for address in self._listening.addresses)
         waited = f"node 0 ({self.node.hello.host}) listened on {where} port {self.port} ({self._listening.why})"

@@ -15,7 +15,7 @@ from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.plan import search
 from preflight.rank.children import Child
 from preflight.rank.duel import duel_turns
-from preflight.rank.outcome import RankAnswer, classify, trial_result
+from preflight.rank.outcome import RankAnswer, classify, could_not_connect, trial_result
 from preflight.rank.store import serve_store
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
 
@@ -87,7 +87,8 @@ class Conductor:
 
         Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
         """
-        unmet = result.outcome is Outcome.HANG and not result.culprits and not result.results
+        unmet = result.outcome is Outcome.HANG and not (result.culprits or result.results)
+        unmet = unmet and not could_not_connect(result.ranks)
         first_attempt = result.reason == candidate_named(self._spec, result.candidate).reason
         return self._spec.backend == "gloo" and unmet and first_attempt
 
