@@ -82,6 +82,12 @@ class Cluster:
             self.start(number, *arguments, **options)
         return self.wait()
 
+    def end(self) -> None:
+        """End what a test that failed has left."""
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
     def wait_for(self, number: int, words: str, within_s: float = 60) -> None:
         """Wait until a file with these words in its name is in a node's run directory."""
         until = time.monotonic() + within_s

@@ -24,7 +24,9 @@ def _namespaces(need: Callable[[str, bool, str], None]) -> None:
 @pytest.fixture
 def two(command: Command) -> Iterator[Cluster]:
     with make_nodes(2) as nodes:
-        yield Cluster(command, nodes)
+        cluster = Cluster(command, nodes)
+        yield cluster
+        cluster.end()
 
 
 def test_the_default_works_over_two_nodes_and_all_write_the_same_answer(two: Cluster) -> None:
@@ -116,10 +118,12 @@ def test_a_name_that_does_not_resolve_is_called_so(two: Cluster) -> None:
 def test_a_node_that_dies_in_a_trial_is_named_and_the_other_ends_alike(two: Cluster, killed: int) -> None:
     arguments = ("--backend", "simnccl@simnccl", "--stage-limit", "30", "--deadline", "90")
     for number in range(2):
-        two.start(number, *arguments, env={"SIMNCCL": "slow:s=2", **two.own_tmp(number)})
+        two.start(number, *arguments, env={"SIMNCCL": "hang:rank=3,stage=first", **two.own_tmp(number)})
     two.wait_for(1, "together/control/step.0")
     time.sleep(0.5)
-    two.running.pop(killed).send_signal(signal.SIGKILL)
+    victim = two.running.pop(killed)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
     died_at = time.monotonic()
     (survivor,) = two.wait().values()
     assert survivor.code == 3, survivor.page
