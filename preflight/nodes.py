@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from preflight import __version__
 from preflight.errors import MalformedInput
 from preflight.judge.check import Case, RunCheck, all_checks, run_checks
-from preflight.launch.addresses import listening_addresses, netif_of, resolve
+from preflight.launch.addresses import listening_addresses, resolve
 from preflight.launch.guest import Guest
 from preflight.launch.host import Host
 from preflight.launch.launcher import Launched, Watcher, launch, meet_without_ranks
@@ -63,17 +63,10 @@ def open_meeting(
         return Guest(node, netifs)
 
     def plan(alones: Mapping[int, Alone], store_host: str, left_s: float) -> Mapping[int, Common] | str:
-        why = why_apart(alones)
-        if why:
-            return why
-        known = {
-            rank: alone if rank else replace(alone, netif=netif_of(store_host, netifs))
-            for rank, alone in alones.items()
-        }
-        return plan_together(known, store_host, left_s, effort)
+        return why_apart(alones) or plan_together(alones, store_host, left_s, effort)
 
     listening = listening_addresses(place.host, resolve(place.host, RESOLVE_S).addresses, netifs)
-    host = Host(node, listening, plan)
+    host = Host(node, listening, netifs, plan)
     where = ", ".join(address or "all interfaces" for address in listening.addresses)
     node.origins.append(Origin("listens", f"{where} port {host.port}", listening.why))
     return host

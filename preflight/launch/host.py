@@ -9,16 +9,17 @@ import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
-from preflight.launch.addresses import Listening
+from preflight.launch.addresses import Listening, netif_of
 from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
 from preflight.model.codec import decode, encode
+from preflight.model.facts import Netif
 from preflight.model.together import Alone, Common, Hello
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ class Guest:
 class Host:
     """The meeting as node 0 holds it; a single thread, linear in the number of nodes."""
 
-    def __init__(self, node: Node, listening: Listening, plan: Plan) -> None:
+    def __init__(self, node: Node, listening: Listening, netifs: Sequence[Netif], plan: Plan) -> None:
         self._since = time.monotonic()
         self.node = node
         self._plan = plan
         self._listening = listening
+        self._netifs = netifs
         self._listeners, self.port = listen(listening, node.placement.ports)
         self._strangers: list[Link] = []
         self._refused: dict[str, str] = {}  # who came and does not belong, by host
@@ -101,6 +103,8 @@ class Host:
 
     def _begin(self) -> None:
         ((store_host, _),) = Counter(guest.link.here for guest in self.guests.values()).most_common(1)
+        assert self.node.alone is not None
+        self.node.alone = replace(self.node.alone, netif=netif_of(store_host, self._netifs))
         ends_by = min(self.node.ends_by, *(guest.ends_by for guest in self.guests.values()))
         planned = self._plan(self.alones(), store_host, ends_by - time.monotonic())
         if isinstance(planned, str):
@@ -212,20 +216,23 @@ class Host:
                     guest.link.send()
 
     def finish(self, last: Message) -> None:
-        """Send the last word to every node that is here, wait for it to be taken, and close."""
+        """Send the last word to every node that is here, wait until it was taken, and close.
+
+        Each node closes once it has it. Closing first would reset the connection where something of theirs is unread,
+        and the last word would be lost with it.
+        """
         self._close_listeners()
-        line = line_of(last)
-        self._tell_all(line)
+        self._tell_all(line_of(last))
         until = time.monotonic() + FAREWELL_S
-        waiting = {guest.link.fileno(): guest.link for guest in self.guests.values() if guest.link.wants_to_send}
+        waiting = {guest.link.fileno(): guest.link for guest in self.guests.values()}
         while waiting and time.monotonic() < until:
-            for fd in select.select([], list(waiting), [], SOON_S)[1]:
+            sending = [fd for fd, link in waiting.items() if link.wants_to_send]
+            readable, writable, _ = select.select(list(waiting), sending, [], SOON_S)
+            for fd in {*readable, *writable}:
                 try:
                     waiting[fd].send()
-                    gone = not waiting[fd].wants_to_send
+                    waiting[fd].receive()
                 except MeetingError:
-                    gone = True
-                if gone:
                     del waiting[fd]
         for link in (*self._strangers, *(guest.link for guest in self.guests.values())):
             link.close()

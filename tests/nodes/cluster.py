@@ -58,9 +58,9 @@ class Cluster:
     def start(self, number: int, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> None:
         """Start the command on a node; what it prints goes to a file, so that no pipe can fill."""
         cwd = self.cwd(number)
-        place = ("--nnodes", str(len(self.nodes)), "--node-rank", str(number), "--rdzv-endpoint", ENDPOINT)
+        place = ["--nnodes", str(len(self.nodes)), "--node-rank", str(number), "--rdzv-endpoint", ENDPOINT]
         if options.pop("without_options", False):
-            place = ()
+            place = []
         with (cwd / "page").open("w") as page:
             self.running[number] = self.command.start(
                 "check", "--nproc", "2", *place, *arguments, env=env, cwd=cwd, stdout=page, stderr=page,
@@ -87,6 +87,13 @@ class Cluster:
         for process in self.running.values():
             process.kill()
             process.wait()
+
+    def wait_for_listener(self, number: int, within_s: float = 60) -> None:
+        """Wait until something listens at the port of the meeting."""
+        until = time.monotonic() + within_s
+        while f":{PORT} " not in subprocess.check_output([*self.nodes[number].prefix, "ss", "-H", "-ltn"], text=True):
+            assert time.monotonic() < until, f"nobody listens on node {number} after {within_s} s"
+            time.sleep(0.05)
 
     def wait_for(self, number: int, words: str, within_s: float = 60) -> None:
         """Wait until a file with these words in its name is in a node's run directory."""

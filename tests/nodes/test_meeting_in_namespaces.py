@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,24 @@ def test_a_host_name_that_resolves_to_loopback_needs_the_interface_and_gets_it(c
         assert "if [" not in each.env, "it was confirmed by all nodes together"
         assert "hostname-loopback" in {finding["check"] for finding in each.report["findings"]}
     assert "127.0.1.1" in " ".join(ended[0].page.split()), "node 0 says why it listens where it does"
+
+
+def sourced_on(prefix: tuple[str, ...], cwd: Path, command: Command) -> str:
+    script = '. ./preflight.env; echo "$GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"'
+    argv = (*prefix, "sh", "-c", script)
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=True, env=command.environ()).stdout
+
+
+def test_where_interfaces_have_other_names_each_node_sets_its_own_from_the_same_file(command: Command) -> None:
+    with make_nodes(2, netifs=("ens3", "enp1s0"), own_address="127.0.1.1") as nodes:
+        cluster = Cluster(command, nodes)
+        ended = cluster.run("--stage-limit", "4")
+        sourced = [sourced_on(node.named(f"node{k}"), cluster.cwd(0), command) for k, node in enumerate(nodes)]
+    assert {each.code for each in ended.values()} == {0}, ended[0].page
+    assert sourced == ["ens3 =ens3\n", "enp1s0 =enp1s0\n"]
+    for number, name in enumerate(("ens3", "enp1s0")):
+        assert ended[number].report["advice"]["env"]["TP_SOCKET_IFNAME"] == name
+        assert "node0" in ended[number].env
 
 
 def test_a_node_that_never_comes_is_named_and_nobody_is_blamed(command: Command) -> None:
