@@ -17,8 +17,8 @@ from preflight.plan.profiles import stage_limits
 from tests.facts import trial
 
 SPEC = RunSpec(
-    run_dir="/run/preflight-x", world_size=2, backend="gloo", backend_module="", dialect="gloo", gpu_uuids=(), gpu_bdfs=(),
-    inherited=(), candidates=(), screen_all=False, measures=(), duel_measures=(), duel_turns=2,
+    run_dir="/run/preflight-x", world_size=2, backend="gloo", backend_module="", dialect="gloo", gpu_uuids=(),
+    gpu_bdfs=(), inherited=(), candidates=(), screen_all=False, measures=(), duel_measures=(), duel_turns=2,
     limits=stage_limits("gloo", None), deadline_monotonic_s=1e9,
 )  # fmt: skip
 DUEL = Duel("netif eth0", (), "rank 1 hung")

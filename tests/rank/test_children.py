@@ -29,8 +29,8 @@ SHORT = StageLimits(0.05, 0.05, 0.05, 0.05, stretches=False)
 
 def assignment(**overrides: object) -> Assignment:
     made = Assignment(
-        label="0", rank=0, local_rank=0, world_size=1, backend="gloo", backend_module="", dialect="gloo", set_env=(), unset_env=(),
-        gpu_uuids=(), gpu_bdfs=(), store_path="/nonexistent", init_timeout_s=7, timed_timeout_s=10,
+        label="0", rank=0, local_rank=0, world_size=1, backend="gloo", backend_module="", dialect="gloo", set_env=(),
+        unset_env=(), gpu_uuids=(), gpu_bdfs=(), store_path="/nonexistent", init_timeout_s=7, timed_timeout_s=10,
         timeout_stretches=True,
         measures=(Measure(Collective.ALL_REDUCE, 1024, 0.01, 3, 5),), turns=1, side=0, sides=1,
     )  # fmt: skip
