@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import select
@@ -17,6 +16,7 @@ from typing import Any
 from preflight.errors import HarnessError, LaunchError
 from preflight.launch.others import Others
 from preflight.launch.run_dir import events_path, last_words, spec_path
+from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
@@ -83,11 +83,8 @@ def launch(
         _take_in(agent, fifo, spec, launched, watch, kill_at, others)
     finally:
         survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
-        noted = [
-            noted_segments(logs)
-            for logs in glob.glob(os.path.join(glob.escape(spec.run_dir), "**/logs"), recursive=True)
-        ]
-        remove_segments(frozenset().union(*noted) | (_stale_segments() - stale_before))
+        noted = [noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, together_dir(spec.run_dir))]
+        remove_segments(noted[0] | noted[1] | (_stale_segments() - stale_before))
         os.close(fifo)
     if survivors:
         launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"
