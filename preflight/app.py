@@ -6,14 +6,18 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from preflight.errors import Interrupted, OutputError, PreflightError
+from preflight.errors import Interrupted, MeetingError, OutputError, PreflightError
 from preflight.launch.hardware import Watching, start_watching
 from preflight.launch.launcher import Watcher, launch
+from preflight.launch.placement import find_placement
 from preflight.launch.run_dir import machine_path, make_run_dir, remove_run_dir, write_machine
+from preflight.launch.together import prepare
 from preflight.model.facts import Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import Report
 from preflight.model.run import Profile, RunSpec
+from preflight.nodes import conclude, launch_with, open_meeting, times_of
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
@@ -21,9 +25,10 @@ from preflight.plan.environment import inherited_tuning
 from preflight.plan.gpu_tests import device_plan
 from preflight.plan.nccl import NcclPlan, plan_nccl
 from preflight.plan.path import choose_path
+from preflight.plan.together import Effort
 from preflight.probe.environment import reported_environment
 from preflight.probe.run import probe_node
-from preflight.reporting import KILLED, judged_or_not, unjudged, unprobed
+from preflight.reporting import KILLED, alone_of, judged_or_not, unjudged, unprobed
 from preflight.run_state import Request, Run
 from preflight.system.machine import Machine
 
@@ -63,6 +68,7 @@ def check(
     that holds if this process is killed: an earlier run's must not be taken for this one's. Raises UsageError before
     anything is started; whatever goes wrong later is in the report.
     """
+    place = find_placement(request.asked, environ)
     probing_since = time.monotonic()
     try:
         node, _ = probe_node(machine, process, silent=silent)
@@ -74,15 +80,15 @@ def check(
         request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node,
         is_elsewhere=request.is_played,
     )  # fmt: skip
-    run = Run(request, environ, started_at, node, path, inherited_tuning(environ), Watching(machine))
+    run = Run(request, environ, started_at, place, node, path, inherited_tuning(environ), Watching(machine))
     run.durations_s["probe"] = time.monotonic() - probing_since
     run.plan = _plan(run)
     run.launched.problem = _torch_problem(node) or path.blocked
-    if not run.launched.problem:
+    if not run.launched.problem or place.nodes > 1:
         with contextlib.suppress(OutputError):  # what can't be written now is said at the end, if it still can't
             save(unjudged(run, KILLED, None))
         _launch(run, watch)
-    report = judged_or_not(run)
+    report = conclude(place, run.others, run.launched, str(run.interrupted or ""), partial(judged_or_not, run))
     if run.run_dir and not request.keep and report.exit_code == 0 and run.interrupted is None:
         remove_run_dir(run.run_dir)
         run.run_dir = ""
@@ -115,7 +121,11 @@ def _launch(run: Run, watch: Watcher) -> None:
             write_machine(run.run_dir, run.node, run.chosen)
         spec = _spec(run)
         run.watching = start_watching(run.watching.machine, run.path, run.request.is_other_machine)
-        launch(spec, run.environ, run.launched, watch, kill_at=run.ends_at() - LAUNCHER_MARGIN_S)
+        kill_at = run.ends_at() - LAUNCHER_MARGIN_S
+        if run.place.nodes == 1:
+            launch(spec, run.environ, run.launched, watch, kill_at)
+        else:
+            _launch_with_others(run, spec, watch, kill_at)
     except Interrupted as error:
         run.interrupted = error
         run.launched.problem = f"{error} at {run.launched.running or 'the start of torchrun'}"
@@ -127,6 +137,23 @@ def _launch(run: Run, watch: Watcher) -> None:
         run.launched.problem = f"a defect in preflight: {type(error).__name__}: {error}"
     run.durations_s["start of the ranks"] = run.launched.ready_after_s
     run.durations_s["trials"] = time.monotonic() - since - run.launched.ready_after_s
+
+
+def _launch_with_others(run: Run, spec: RunSpec, watch: Watcher, kill_at: float) -> None:
+    """Have this node's ranks try what they can alone, and then with the other nodes'."""
+    request = run.request
+    effort = Effort(request.profile, request.collectives, request.stage_limit_s, request.default_only)
+    prepare(run.run_dir)
+    times = times_of(time.monotonic(), run.ends_at())
+    spec = replace(spec, goes_on=True, screen_all=False, deadline_monotonic_s=times.alone_by)
+    try:
+        run.others = open_meeting(
+            run.place, times, spec, run.node, lambda _: alone_of(run, _free_bytes_per_rank(run)), effort
+        )
+    except MeetingError as error:
+        spec = replace(spec, goes_on=False)
+        run.launched.alone_problem = f"the nodes could not meet: {error}"
+    launch_with(run.others, spec, run.environ, run.launched, watch, kill_at)
 
 
 def _spec(run: Run) -> RunSpec:
@@ -163,9 +190,9 @@ def _free_bytes_per_rank(run: Run) -> int:
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)
     system = run.node.system
     if run.request.is_played:  # what is free on that machine is not free here
-        return GIB // run.path.world_size
+        return GIB // max(1, run.path.world_size)
     limits = (
         (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
     )
     free_bytes = min((value for value in limits if isinstance(value, int)), default=GIB)
-    return int(free_bytes * CPU_MEMORY_SHARE / run.path.world_size)
+    return int(free_bytes * CPU_MEMORY_SHARE / max(1, run.path.world_size))

@@ -6,6 +6,7 @@
      +- OutputError                a result could not be written (full disk, read-only directory)
      +- HarnessError               preflight's own machinery failed
      |   +- LaunchError            torchrun or a supervisor did not start, or died
+     |   +- MeetingError           another node did not come, went away, or does not speak as one
      +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
      |   +- NotRecorded            the recording of a machine does not hold this read
      |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
@@ -41,6 +42,10 @@ class HarnessError(PreflightError):
 
 class LaunchError(HarnessError):
     """The launcher, torchrun or a supervisor did not start, or died."""
+
+
+class MeetingError(HarnessError):
+    """The nodes did not meet, or one of them went away; the message says which and why."""
 
 
 class UnreadableFact(PreflightError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -18,12 +19,16 @@ from preflight.judge.verdict import decide
 from preflight.launch.hardware import hardware_of
 from preflight.model.advice import Advice
 from preflight.model.facts import EnvVar, Gap, known
+from preflight.model.gpu_test import Hardware
 from preflight.model.job import Job
 from preflight.model.report import Report
+from preflight.model.together import Alone
 from preflight.model.trial import Outcome, TrialResult, without_speeds
-from preflight.plan.environment import inherited_settings
+from preflight.nodes import common_findings, separate_findings
+from preflight.plan.environment import inherited_settings, matters
 from preflight.plan.expected import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.gpu_set import closed_gpus
+from preflight.plan.together import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.recommend.background import Background
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
@@ -39,10 +44,13 @@ KILLED = "preflight was killed, or the machine went down, before it could answer
 REPORT_S = 0.4  # for judging and writing
 
 
-def judged_or_not(run: Run) -> Report:
-    """Return the report; where judging fails or is interrupted, one with everything but a judgement."""
+def judged_or_not(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone], together: bool) -> Report:
+    """Return the report; where judging fails or is interrupted, one with everything but a judgement.
+
+    Several nodes: `alones` is what each found by itself, and the trials are all nodes' where they ran them `together`.
+    """
     try:
-        return _judged(run)
+        return _judged(run, tried, alones, together=together)
     except Interrupted as error:
         run.interrupted = error
         why = f"{error} while judging"
@@ -51,20 +59,40 @@ def judged_or_not(run: Run) -> Report:
     return unjudged(run, why, why)
 
 
-def _judged(run: Run) -> Report:
+def alone_of(run: Run, free_bytes_per_rank: int) -> Alone:
+    """Return what this node found by itself, for the others."""
+    path, launched = run.path, run.launched
+    report = _judged(run, tuple(launched.alone), {}, together=False)
+    return Alone(
+        host=run.node.host, ranks=path.world_size, backend=path.backend, dialect=path.dialect,
+        is_cpu_path=not path.wants_gpus, problem=launched.alone_problem, trials=report.trials,
+        findings=report.findings, skipped_checks=report.skipped_checks, env=report.advice.env,
+        inherits_tuning=any(matters(name, path.dialect) for name, _ in run.inherited), netif="",
+        free_bytes_per_rank=free_bytes_per_rank, gpus=run.chosen, facts=run.node,
+    )  # fmt: skip
+
+
+def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone], *, together: bool) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
     disturbed = why_disturbed(path.gpus)
-    tried = (with_cause(trial) for trial in launched.trials)
-    trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in tried)
-    left_s = 0.0 if run.interrupted else run.ends_at() - time.monotonic() - REPORT_S
-    hardware = hardware_of(launched, run.node, path, run.watching, disturbed, left_s)
+    hosts = hosts_by_rank(alones) if together else ()
+    caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
+    trials = tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in caused)
+    hardware = _hardware(run, disturbed)
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=request.policy, hardware=hardware,
     )  # fmt: skip
     checks = all_checks()
-    findings, skipped = run_checks(checks, case)
+    if together:
+        facts, gpus = tuple(each.facts for each in alones.values()), tuple(each.gpus for each in alones.values())
+        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus)
+        findings, skipped = common_findings(alones, case)
+    elif len(alones) > 1:
+        findings, skipped = separate_findings(alones)
+    else:
+        findings, skipped = run_checks(checks, case)
     if request.policy is not None:
         findings = apply_policy(findings, request.policy)
     comparisons = () if disturbed else tuple(compare(duel) for duel in launched.duels)
@@ -72,8 +100,9 @@ def _judged(run: Run) -> Report:
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     background = _background(run, unjudged_report.created_at.partition("T")[0])
     advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus, background=background)
-    advice = _with_timeouts(run, trials, _with_gpus(run, advice))
-    problems = (launched.problem,) if launched.problem else ()
+    advice = advice_of_nodes(advice, trials, alones) if together else advice
+    advice = _with_timeouts(run, trials, _with_gpus(run, advice), case.world_size)
+    problems = tuple(dict.fromkeys(problem for problem in (launched.problem, launched.alone_problem) if problem))
     decision = decide(
         case, findings, skipped, trials, advice, problems,
         strict=request.strict, accept=request.accept, cpu_path=not path.wants_gpus,
@@ -85,6 +114,8 @@ def _judged(run: Run) -> Report:
         node_verdict=decision.node_verdict,
         exit_code=run.interrupted.exit_code if run.interrupted else decision.exit_code,
         headline=decision.headline,
+        world_size=case.world_size,
+        nodes=tuple(alone.facts for alone in alones.values()) or (run.node,),
         trials=trials,
         comparisons=comparisons,
         left_out=run.plan.left_out_of(trials),
@@ -99,6 +130,14 @@ def _judged(run: Run) -> Report:
         gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,
         counters=hardware if isinstance(hardware, Gap) else hardware.counters,
     )
+
+
+def _hardware(run: Run, disturbed: str) -> Hardware | Gap:
+    """Return what the GPUs of this node showed; the counters are read again once."""
+    if run.hardware is None:
+        left_s = 0.0 if run.interrupted else run.ends_at() - time.monotonic() - REPORT_S
+        run.hardware = hardware_of(run.launched, run.node, run.path, run.watching, disturbed, left_s)
+    return run.hardware
 
 
 def _with_gpus(run: Run, advice: Advice) -> Advice:
@@ -116,15 +155,15 @@ def _background(run: Run, today: str) -> Background:
     return Background(run.plan.settings, inherited, run.node, run.chosen, links, today)
 
 
-def _with_timeouts(run: Run, trials: tuple[TrialResult, ...], advice: Advice) -> Advice:
+def _with_timeouts(run: Run, trials: tuple[TrialResult, ...], advice: Advice, world_size: int) -> Advice:
     """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
     if not any(trial.outcome is Outcome.OK for trial in trials):
         return advice
-    measured = timings(trials, run.path.world_size, None, nccl_settings(run.node))
+    measured = timings(trials, world_size, None, nccl_settings(run.node))
     torch = known(run.node.software).torch
     versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
     versions |= installed_versions(("deepspeed",))
-    safe = safe_timeout(Job(world_size=run.path.world_size), measured, versions=versions)
+    safe = safe_timeout(Job(world_size=world_size), measured, versions=versions)
     return with_timeouts(advice, safe, versions, run.path.dialect)
 
 

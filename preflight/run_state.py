@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from preflight.errors import Interrupted
+from preflight.launch.guest import Guest
 from preflight.launch.hardware import Watching
+from preflight.launch.host import Host
 from preflight.launch.launcher import Launched
+from preflight.launch.placement import Asked
 from preflight.model.collective import Collective
-from preflight.model.facts import NodeFacts
+from preflight.model.facts import Gap, NodeFacts
+from preflight.model.gpu_test import Hardware
+from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.run import Profile
 from preflight.plan import profiles
@@ -36,6 +41,7 @@ class Request:
     keep: bool = False
     policy: Policy | None = None
     burn_s: float | None = None  # how long `burn` repeats its tests under load
+    asked: Asked = Asked()  # for which place among several nodes
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
     is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
 
@@ -47,11 +53,14 @@ class Run:
     request: Request
     environ: Mapping[str, str]
     started_at: float  # monotonic
+    place: Placement
     node: NodeFacts
     path: Path
     inherited: tuple[tuple[str, str], ...]
     watching: Watching
     plan: NcclPlan = NOTHING_PLANNED
+    others: Host | Guest | None = None
+    hardware: Hardware | Gap | None = None  # what this node's GPUs showed by themselves, once it was asked for
     launched: Launched = field(default_factory=Launched)
     was_launched: bool = False
     run_dir: str = ""

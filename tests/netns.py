@@ -76,6 +76,41 @@ def make_netns(lo_is_up: bool = True, name_server: str = "", hosts: str = "127.0
 
 
 @contextlib.contextmanager
+def make_nodes(
+    count: int, netifs: tuple[str, ...] = (), own_address: str = "", name_server: str = ""
+) -> Iterator[list[Netns]]:
+    """Make namespaces `node0`, `node1`, ... on one bridge, with the addresses 10.79.0.1, 10.79.0.2, ...
+
+    Each knows its own name and the others' from its hosts file; with `own_address`, that is what its own name is there.
+    The bridge lies in a namespace of its own, so that nothing of the host is touched.
+    """
+    with contextlib.ExitStack() as stack:
+        switch = stack.enter_context(make_netns())
+        switch.ip("link", "add", "br0", "type", "bridge")
+        switch.ip("link", "set", "br0", "up")
+        nodes = []
+        for number in range(count):
+            names = [
+                f"{own_address or node_address(k)} node{k}" if k == number else f"{node_address(k)} node{k}"
+                for k in range(count)
+            ]
+            hosts = "\n".join(["127.0.0.1 localhost", *names]) + "\n"
+            node = stack.enter_context(make_netns(hosts=hosts, name_server=name_server))
+            netif = netifs[number] if netifs else "eth0"
+            switch.ip("link", "add", f"port{number}", "type", "veth", "peer", "name", netif, "netns", node.name)
+            switch.ip("link", "set", f"port{number}", "master", "br0", "up")
+            node.ip("addr", "add", f"{node_address(number)}/24", "dev", netif)
+            node.ip("link", "set", netif, "up")
+            nodes.append(node)
+        yield nodes
+
+
+def node_address(number: int) -> str:
+    """Return the address of a node that make_nodes made."""
+    return f"10.79.0.{number + 1}"
+
+
+@contextlib.contextmanager
 def make_netns_with_dead_name_server() -> Iterator[Netns]:
     """Make a namespace with an interface and a name server whose address swallows every packet."""
     with make_netns(name_server=BLACKHOLE) as namespace:

@@ -10,16 +10,20 @@ from preflight.cli.options import (
     Also,
     Backend,
     Deadline,
+    Endpoint,
     EnvOut,
     Gpus,
     JsonPath,
     Keep,
     Minutes,
+    Nnodes,
+    NodeRank,
     Nproc,
     PlayedMachine,
     PolicyFile,
     ProfileOption,
     ReportOut,
+    RunId,
     StageLimit,
     Strict,
     SysrootOption,
@@ -54,12 +58,17 @@ def check(
     minutes: Minutes = None,
     sysroot: SysrootOption = None,
     machine: PlayedMachine = None,
+    nnodes: Nnodes = None,
+    node_rank: NodeRank = None,
+    rdzv_endpoint: Endpoint = None,
+    rdzv_id: RunId = None,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
     Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
     """
     from preflight import app as application  # noqa: PLC0415  `--help` must not pay for it
+    from preflight.launch.placement import Asked  # noqa: PLC0415
 
     check_seconds("--deadline", deadline)
     check_seconds("--stage-limit", stage_limit)
@@ -68,6 +77,7 @@ def check(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
+        asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
     )  # fmt: skip
     outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []), *(path for _, path in outputs.also))

@@ -47,6 +47,12 @@ PolicyFile = Annotated[
     str | None,
     typer.Option("--policy", metavar="FILE", help="TOML: what is fatal, warned, waived or expected here."),
 ]
+Nnodes = Annotated[
+    int | None, typer.Option("--nnodes", metavar="N", help="Nodes; by itself: what Slurm or Kubernetes says, or 1.")
+]
+NodeRank = Annotated[int | None, typer.Option("--node-rank", metavar="R", help="Which of them this is, from 0.")]
+Endpoint = Annotated[str | None, typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is reached.")]
+RunId = Annotated[str | None, typer.Option("--rdzv-id", metavar="ID", help="What keeps two runs at one place apart.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
 TopoOption = Annotated[
     str | None, typer.Option("--topo", metavar="FILE", help="Read a pasted `nvidia-smi topo -m` instead; - is stdin.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from preflight.errors import UnreadableFact
@@ -30,6 +30,7 @@ class Case:
     policy: Policy | None = None  # the site's own
     links: Links | None = None  # what links can carry; None where speeds are not judged
     hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
+    gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,5 +102,6 @@ def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Iterato
         case RunCheck():
             yield "", partial(check.judge, case)
         case NodeCheck():
-            for node in case.nodes:
-                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, case)
+            for i, node in enumerate(case.nodes):
+                own = replace(case, gpus=case.gpus_by_node[i]) if case.gpus_by_node else case
+                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from preflight.judge.check import Case, NodeCheck
-from preflight.judge.workaround import default_trial, works
+from preflight.judge.workaround import proven_severity
 from preflight.model.facts import Gap, NameResolution, NodeFacts, known
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 
@@ -58,11 +58,8 @@ def _trouble(node: NodeFacts, resolution: NameResolution) -> Trouble | None:
 def _severity(node: NodeFacts, case: Case, trouble: Trouble) -> Severity:
     if len(case.nodes) < 2:
         return trouble.on_one_node
-    default = default_trial(case.trials)
     is_told = not isinstance(node.environment, Gap) and any(v.name == "GLOO_SOCKET_IFNAME" for v in node.environment)
-    if case.backend != "gloo" or is_told or (default is not None and works(default)):
-        return Severity.WARN
-    return Severity.FAIL
+    return Severity.WARN if case.backend != "gloo" or is_told else proven_severity(case)
 
 
 def _own_addresses(node: NodeFacts) -> frozenset[IPv4Address | IPv6Address]:

@@ -94,7 +94,8 @@ def _blame(case: Case, default: TrialResult) -> Blame:
     if hidden:
         return hidden[0].blame
     # A cure that switches no transport off (an interface's name, a neutralised nccl.conf) shows a sound machine.
-    return Blame.CONFIGURATION if cures(case) else Blame.HOST
+    # What works on each node alone and not between them accuses no node: who it is takes more trials to tell.
+    return Blame.CONFIGURATION if cures(case) or len(case.nodes) > 1 else Blame.HOST
 
 
 def _fix(case: Case, default: TrialResult) -> str:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from preflight.errors import HarnessError, LaunchError
+from preflight.launch.others import Others
 from preflight.launch.run_dir import events_path, last_words, spec_path
+from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.run import Duel, RunSpec
@@ -43,15 +45,32 @@ class Launched:
     ready_after_s: float = 0.0  # until the supervisors had imported torch
     done: bool = False
     garbled: bool = False  # a line was cut short or mixed with another's
+    # Several nodes: what this one found by itself, before the common trials.
+    alone: list[TrialResult] = field(default_factory=list)
+    alone_problem: str = ""
+    alone_is_over: bool = False
+
+    def end_alone(self, problem: str) -> None:
+        """Note that this node has done by itself what it can; the trials that follow are those of all nodes."""
+        self.alone, self.trials = self.trials, []
+        self.alone_problem, self.alone_is_over = problem, True
 
 
 Watcher = Callable[[Launched], None]
 
 
-def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch: Watcher, kill_at: float) -> None:
+def launch(
+    spec: RunSpec,
+    environ: Mapping[str, str],
+    launched: Launched,
+    watch: Watcher,
+    kill_at: float,
+    others: Others | None = None,
+) -> None:
     """Run the spec under torchrun, filling `launched` as results arrive, until done, dead or `kill_at` (monotonic).
 
-    Whatever ends it, also an exception such as Ctrl-C, no process of the run is left.
+    Whatever ends it, also an exception such as Ctrl-C, no process of the run is left. With `others` this node's own
+    ranks are the first phase; what all nodes do together follows.
     """
     try:
         with open(spec_path(spec.run_dir), "w", encoding="utf-8") as file:
@@ -60,14 +79,15 @@ def launch(spec: RunSpec, environ: Mapping[str, str], launched: Launched, watch:
         raise LaunchError(f"{spec_path(spec.run_dir)}: could not be written: {error.strerror}") from None
     processes.adopt_orphans()
     stale_before = _stale_segments()
-    others = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
+    foreign = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
     try:
         agent = _start_agent(spec, environ)
-        _take_in(agent, fifo, spec, launched, watch, kill_at)
+        _take_in(agent, fifo, spec, launched, watch, kill_at, others)
     finally:
-        survivors = processes.kill_descendants(others, KILL_WAIT_S)
-        remove_segments(noted_segments(os.path.join(spec.run_dir, "logs")) | (_stale_segments() - stale_before))
+        survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
+        noted = [noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, together_dir(spec.run_dir))]
+        remove_segments(noted[0] | noted[1] | (_stale_segments() - stale_before))
         os.close(fifo)
     if survivors:
         launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"
@@ -85,7 +105,7 @@ def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[
     launcher = os.getpid()
     argv = [
         sys.executable, "-m", "preflight.rank.agent", "--rdzv-backend", "preflight", "--nnodes", "1",
-        "--nproc-per-node", str(spec.world_size), "--max-restarts", "0", "--monitor-interval", "0.1",
+        "--nproc-per-node", str(spec.local_size), "--max-restarts", "0", "--monitor-interval", "0.1",
         "--log-dir", os.path.join(spec.run_dir, "torchrun"), "--redirects", "3",
         "-m", "preflight.worker", spec_path(spec.run_dir),
     ]  # fmt: skip
@@ -121,28 +141,55 @@ def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
     return own
 
 
+def meet_without_ranks(others: Others, launched: Launched, watch: Watcher, kill_at: float) -> None:
+    """Tell the other nodes that this one could not even start its ranks, and hear what becomes of the run."""
+    while not (launched.problem or launched.done):
+        reading, writing = others.files()
+        select.select(reading, writing, [], POLL_S)
+        others.turn(launched)
+        watch(launched)
+        if time.monotonic() > kill_at:
+            launched.problem = launched.alone_problem
+
+
 def _take_in(
-    agent: subprocess.Popen[bytes], fifo: int, spec: RunSpec, launched: Launched, watch: Watcher, kill_at: float
+    agent: subprocess.Popen[bytes],
+    fifo: int,
+    spec: RunSpec,
+    launched: Launched,
+    watch: Watcher,
+    kill_at: float,
+    others: Others | None,
 ) -> None:
     unread = b""
     while not launched.done:
         ended = agent.poll() is not None  # before reading, so that its last words are read
-        select.select([fifo], [], [], 0 if ended else POLL_S)
+        reading, writing = others.files() if others else ([], [])
+        select.select([fifo, *reading], writing, [], 0 if ended and not _may_be_gone(launched, others) else POLL_S)
         data = _read_all(fifo)
         *lines, unread = (unread + data).split(b"\n")
         for line in filter(None, lines):
             note(launched, parse_event(line))
+        if ended and not (launched.problem or launched.done or _may_be_gone(launched, others)):
+            launched.problem = f"torchrun {_how(agent.returncode)}{_because(spec.run_dir)}"
+        if others:
+            if launched.problem and not launched.alone_is_over:
+                launched.end_alone(launched.problem)  # the other nodes still have to hear of it
+                launched.problem = ""
+            others.turn(launched)
         watch(launched)
         if launched.problem or launched.done:
-            return
-        if ended:
-            launched.problem = f"torchrun {_how(agent.returncode)}{_because(spec.run_dir)}"
             return
         if time.monotonic() > kill_at:
             launched.problem = (
                 f"the deadline came before the run was through, at {launched.running or 'starting torchrun'}"
             )
             return
+
+
+def _may_be_gone(launched: Launched, others: Others | None) -> bool:
+    """Tell whether the run goes on without this node's ranks."""
+    return others is not None and (bool(launched.alone_problem) or others.needs_no_ranks)
 
 
 def _read_all(fifo: int) -> bytes:
@@ -186,6 +233,8 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.problem = launched.problem or (
                 f"the supervisor of rank {event['rank']} {_how(event['exitcode'])} during {launched.running or 'start'}"
             )
+        case "alone":
+            launched.end_alone("")
         case "done":
             if launched.garbled:
                 raise HarnessError("a line of what the ranks report arrived garbled, so a result may be missing")

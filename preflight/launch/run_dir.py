@@ -33,8 +33,7 @@ def make_run_dir() -> str:
             tried.append(f"{parent}: {error.strerror}")
             continue
         try:
-            for folder in FOLDERS:
-                os.mkdir(os.path.join(path, folder), 0o700)
+            make_folders(path)
             os.mkfifo(events_path(path), 0o600)
         except OSError as error:
             shutil.rmtree(path, ignore_errors=True)
@@ -42,6 +41,12 @@ def make_run_dir() -> str:
             continue
         return path
     raise LaunchError(f"no directory for the run's files ({'; '.join(tried)}); set TMPDIR to one that is writable")
+
+
+def make_folders(path: str) -> None:
+    """Make the folders of one phase."""
+    for folder in FOLDERS:
+        os.mkdir(os.path.join(path, folder), 0o700)
 
 
 def _lack_of_room(parent: str) -> str:

@@ -8,6 +8,15 @@ from preflight.model.facts import Gap
 
 
 @dataclass(frozen=True, slots=True)
+class NodeEnv:
+    """What one node sets, where nodes differ: interfaces have other names."""
+
+    host: str
+    node_rank: int
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """Settings to source, variables to remove, timeouts and GPUs; empty where nothing need change.
 
@@ -26,3 +35,4 @@ class Advice:
     gpu_env: tuple[tuple[str, str], ...] = ()  # gives the job these GPUs; no trial earned it
     timeout_env: tuple[tuple[str, str], ...] = ()  # says the timeouts to who asks; changes nothing that NCCL does
     timeout_reason: str = ""  # why they are what they are
+    nodes: tuple[NodeEnv, ...] = ()  # several nodes that do not set the same: `env` is then this node's own

@@ -41,6 +41,14 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnEnv:
+    """What a candidate sets on one node, where that is not what it sets elsewhere: interface names differ."""
+
+    candidate: str
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """Everything that the ranks of one node need to know."""
 
@@ -62,6 +70,17 @@ class RunSpec:
     machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
     settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
     devices: DevicePlan = NO_DEVICES  # what is tested on the GPUs themselves; nothing on the CPU path
+    nodes: int = 1  # that take part in this phase; the rest tells apart what several nodes need
+    ranks_here: int = 0  # of this node; 0 means all
+    first_rank: int = 0  # of this node
+    store_host: str = ""  # the address at which node 0's store listens
+    own_env: tuple[OwnEnv, ...] = ()
+    goes_on: bool = False  # afterwards the ranks wait for a spec in `together/`
+
+    @property
+    def local_size(self) -> int:
+        """How many of the ranks are on this node."""
+        return self.ranks_here or self.world_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +140,5 @@ class Assignment:
     side: int  # 0 or 1 of a duel: whose turn comes first
     sides: int  # 1 for a plain trial
     jobs: tuple[DeviceJob, ...] = ()  # no trial: these, on GPUs by themselves
+    store_host: str = ""  # several nodes: the store is a server there, and `store_path` a prefix in it
+    store_port: int = 0

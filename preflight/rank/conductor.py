@@ -19,7 +19,8 @@ from preflight.rank.children import Child
 from preflight.rank.device_step import Tested, conduct_rounds
 from preflight.rank.duel import duel_turns
 from preflight.rank.gpu_release import GpuKeeper
-from preflight.rank.outcome import RankAnswer, classify, trial_result
+from preflight.rank.outcome import RankAnswer, classify, could_not_connect, trial_result
+from preflight.rank.store import serve_store
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
 
 LEAST_TIME_FOR_A_TRIAL_S = 1.0
@@ -45,12 +46,14 @@ class Conductor:
         self._keeper: GpuKeeper | None = None
 
     def run(self) -> None:
-        for rank in range(self._spec.world_size):
+        for rank in range(self._spec.local_size):  # those of other nodes were ready before the nodes met
             if not self._rank.channel.wait(f"ready/{rank}", self._spec.deadline_monotonic_s):
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._tell({"event": "ready"})
         self._keeper = GpuKeeper(self._spec.gpu_uuids) if self._spec.gpu_uuids else None
         self._test_devices()
+        if self._spec.nodes > 1:
+            self._rank.channel.put("store/0", {"port": serve_store(self._spec.store_host)})
         while True:
             match self._next():
                 case search.Try(candidate=candidate):
@@ -63,7 +66,7 @@ class Conductor:
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
         if self._keeper:
             self._keeper.close()
-        self._tell({"event": "done"})
+        self._tell({"event": "alone" if self._spec.goes_on else "done"})
 
     def _next(self) -> search.Next:
         spec = self._spec
@@ -148,7 +151,8 @@ class Conductor:
 
         Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
         """
-        unmet = result.outcome is Outcome.HANG and not result.culprits and not result.results
+        unmet = result.outcome is Outcome.HANG and not (result.culprits or result.results)
+        unmet = unmet and not could_not_connect(result.ranks)
         return self._spec.backend == "gloo" and unmet
 
     def _note_no_effect(self, result: TrialResult) -> TrialResult:

@@ -108,7 +108,7 @@ def _hung(ends: Sequence[RankEnd]) -> Verdict:
     # A rank that entered its stage late had no time to raise; it is accused only where nobody was silent for long.
     silent = tuple(end.rank for end in ends if end.ended == "stuck")
     silent = silent or tuple(end.rank for end in ends if end.ended == "killed")
-    if waited and silent:
+    if waited and silent and not could_not_connect(ends):
         return Verdict(
             Outcome.HANG,
             f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} waited in vain",
@@ -117,6 +117,12 @@ def _hung(ends: Sequence[RankEnd]) -> Verdict:
     how = "waited in vain" if waited else "hung"
     who = "all ranks" if len(waited) in (0, len(ends)) else _ranks(waited)
     return Verdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; none can be told from the others", ())
+
+
+def could_not_connect(ends: Sequence[RankEnd]) -> bool:
+    """Tell whether ranks called an address where nobody is: gloo's other end then waits in silence and is not stuck."""
+    signs = ("connection refused", "timed out connecting", "no route to host", "network is unreachable")
+    return any(end.ended in CONSEQUENCES and any(sign in end.detail.lower() for sign in signs) for end in ends)
 
 
 def _data_verdict(answers: Sequence[RankAnswer]) -> Verdict:

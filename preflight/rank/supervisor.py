@@ -7,6 +7,9 @@ Rank 0's supervisor is also the conductor. What crosses between supervisors is J
                     (or "devices": see device_step.py)
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
+    store/0         several nodes: {"port": ...} of the store that node 0 serves
+
+On several nodes each has such a directory, and the launchers carry its files from one to the other (launch/mirror.py).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from preflight.model.run import Assignment, RunSpec
 from preflight.model.trial import Candidate
 from preflight.plan.environment import trial_environment
 from preflight.rank import children
-from preflight.rank.channel import Channel
+from preflight.rank.channel import POLL_S, Channel
 from preflight.rank.device_step import take_round
 from preflight.rank.transport import carried, last_words
 
@@ -37,14 +40,28 @@ Listener = Callable[[children.Child], None]
 
 
 def supervise(spec_path: str) -> None:
-    """Run this rank's part of every step until the conductor says stop."""
-    with open(spec_path, encoding="utf-8") as file:
-        spec = decode(RunSpec, json.load(file))
-    rank = Rank(
-        int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]), spec, Channel(os.path.join(spec.run_dir, "control"))
-    )
-    if int(os.environ["WORLD_SIZE"]) != spec.world_size:
-        raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.world_size} were asked for")
+    """Run this rank's part of every step until the conductor says stop; then what all nodes do together, if several."""
+    spec = _read_spec(spec_path)
+    if int(os.environ["WORLD_SIZE"]) != spec.local_size:
+        raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.local_size} were asked for")
+    _take_part(spec)
+    while spec.goes_on:
+        path = os.path.join(spec.run_dir, "together", os.path.basename(spec_path))
+        while not os.path.exists(path):  # the launcher ends this process where it never comes
+            time.sleep(POLL_S)
+        spec = _read_spec(path)
+        _take_part(spec)
+
+
+def _read_spec(path: str) -> RunSpec:
+    with open(path, encoding="utf-8") as file:
+        return decode(RunSpec, json.load(file))
+
+
+def _take_part(spec: RunSpec) -> None:
+    local_rank = int(os.environ["LOCAL_RANK"])
+    channel = Channel(os.path.join(spec.run_dir, "control"))
+    rank = Rank(spec.first_rank + local_rank, local_rank, spec, channel)
     rank.channel.put(f"ready/{rank.rank}", {})
     if rank.rank == 0:
         from preflight.rank.conductor import conduct  # noqa: PLC0415  only rank 0 needs it, and it needs this module
@@ -109,7 +126,7 @@ def _start(rank: Rank, step: Step, side: int) -> children.Child:
 def assign(rank: Rank, step: Step, side: int) -> Assignment:
     """Return what this rank's child does on one side of a step."""
     spec = rank.spec
-    candidate = step.candidates[side]
+    candidate = candidate_here(spec, step.candidates[side])
     label = f"{step.index}-{side}" if step.is_duel else f"{step.index}"
     debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
     set_env, unset_env = trial_environment(candidate, spec.inherited, spec.dialect, debug_file)
@@ -126,7 +143,7 @@ def assign(rank: Rank, step: Step, side: int) -> Assignment:
         unset_env=unset_env,
         gpu_uuids=spec.gpu_uuids,
         gpu_bdfs=spec.gpu_bdfs,
-        store_path=os.path.join(spec.run_dir, "stores", f"{step.index}"),
+        store_path=os.path.join(spec.run_dir, "stores", f"{step.index}") if spec.nodes == 1 else f"{step.index}",
         init_timeout_s=OWN_TIMEOUT_SHARE * min(limits.init_s, limits.first_s),
         timed_timeout_s=OWN_TIMEOUT_SHARE * limits.timed_s,
         timeout_stretches=limits.stretches,
@@ -134,7 +151,15 @@ def assign(rank: Rank, step: Step, side: int) -> Assignment:
         turns=spec.duel_turns if step.is_duel else 1,
         side=side,
         sides=len(step.candidates),
+        store_host=spec.store_host,
+        store_port=rank.channel.get("store/0")["port"] if spec.nodes > 1 else 0,
     )
+
+
+def candidate_here(spec: RunSpec, candidate: Candidate) -> Candidate:
+    """Return the candidate with what it sets on this node."""
+    own = next((own.env for own in spec.own_env if own.candidate == candidate.name), candidate.env)
+    return replace(candidate, env=own)
 
 
 def candidate_named(spec: RunSpec, name: str) -> Candidate:

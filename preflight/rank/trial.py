@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
@@ -28,6 +28,7 @@ from preflight.rank.device_check import check_device
 from preflight.rank.device_job import run_jobs
 from preflight.rank.measure import Ranks, measure_collective, prove_first
 from preflight.rank.reporting import Report
+from preflight.rank.store import open_store
 from preflight.rank.transport import transport
 from preflight.system.processes import die_with_parent
 
@@ -77,8 +78,7 @@ def _run(assignment: Assignment, report: Report) -> None:
     report({"stage": "device"})
     ranks = Ranks(assignment.rank, assignment.world_size, _device(assignment))
     report({"stage": "store"})
-    store = FileStore(assignment.store_path, assignment.world_size * assignment.sides)
-    store.set_timeout(timedelta(seconds=assignment.init_timeout_s))
+    store = open_store(assignment)
     report({"stage": "init"})
     since = time.monotonic()
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)

@@ -39,6 +39,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
     lines = [
         *_preamble(report, style),
         *_verdict(report, style),
+        *launch_section(report, style),
         *problems_section(report.problems, style),
         *_unfinished(report, style),
         *findings_section(report.findings, style),
@@ -116,9 +117,18 @@ def _preamble(report: Report, style: Style) -> list[str]:
         lines += wrap(clean(text), style.width)
     if report.backend == "gloo":
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
-        text = f"CPU path: gloo over {ranks}; no GPU and no NCCL was tried."
+        nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
+        text = f"CPU path: gloo over {ranks}{nodes}; no GPU and no NCCL was tried."
         lines += wrap(text, style.width)
     return lines
+
+
+def launch_section(report: Report, style: Style) -> list[str]:
+    """Return where this node stands among several, and who said so."""
+    if not report.launch:
+        return []
+    items = [(clean(each.what), clean(f"{each.value} ({each.source})")) for each in report.launch]
+    return [*heading("Several nodes", style), *pairs(items, style.width)]
 
 
 def _verdict(report: Report, style: Style) -> list[str]:
@@ -200,7 +210,7 @@ def _unseen(report: Report, style: Style) -> list[str]:
     """Return what could not be looked at: checks with their reason, and the first of the gaps."""
     items = _skipped(report.skipped_checks)
     gaps = [(gap["fact"], clean(gap["reason"])) for node in report.nodes for gap in encode(node)[GAPS]]
-    telling = [gap for gap in gaps if not _is_ordinary(gap[0], report.backend)][:GAPS_SHOWN]
+    telling = list(dict.fromkeys(gap for gap in gaps if not _is_ordinary(gap[0], report.backend)))[:GAPS_SHOWN]
     lines = pairs([*items, *telling], style.width)
     if len(gaps) > len(telling):
         more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"

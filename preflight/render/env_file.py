@@ -32,8 +32,10 @@ def render_env(report: Report) -> str:
         lines += ["", *_comment(f"The GPUs that were tried: {', '.join(advice.gpus)}.")]
         lines += [f"export {name}={shell_quote(value)}" for name, value in advice.gpu_env]
     names = [name for name, _ in advice.env] + [name for name in advice.unset if name not in dict(advice.env)]
+    by_node = _by_node(advice)
+    lines += by_node
     for name in names:
-        if name not in advice.one_node_only:
+        if name not in advice.one_node_only and not (by_node and name in dict(advice.env)):
             lines += ["", *_setting(advice, name, "")]
     local = [name for name in names if name in advice.one_node_only]
     settable = [name for name in local if SETTABLE.fullmatch(name)]
@@ -61,6 +63,26 @@ def _header(report: Report) -> list[str]:
     lines += _comment(f"{ran}; verdict {report.verdict.value}.")
     simulated = _comment("SIMULATED: learnt from a simulated backend; says nothing of any machine.")
     return simulated + lines if report.simulated else lines
+
+
+def _by_node(advice: Advice) -> list[str]:
+    """Return the settings of every node, chosen by its name: the file is the same on all, so they may share it."""
+    if not advice.nodes:
+        return []
+    hosts: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for node in advice.nodes:
+        hosts.setdefault(node.env, []).append(node.host)
+    names = sorted({name for env in hosts for name, _ in env})
+    evidence = dict.fromkeys(text for about, text in advice.evidence if about in names)
+    lines = ["", *_comment("What nodes set differs (interfaces have other names); each takes its own.")]
+    lines += [line for text in evidence for line in _comment(text)]
+    lines.append('case "$(uname -n)" in')
+    for env, who in hosts.items():
+        lines.append(f"  {'|'.join(map(shell_quote, dict.fromkeys(who)))})")
+        lines += [f"    export {name}={shell_quote(value)}" for name, value in env if SETTABLE.fullmatch(name)]
+        lines.append("    ;;")
+    told = shell_quote("preflight.env: this node was not among those that were tried")
+    return [*lines, "  *)", f"    echo {told} >&2", "    ;;", "esac"]
 
 
 def _setting(advice: Advice, name: str, indent: str) -> list[str]:

@@ -51,6 +51,16 @@ def test_of_a_hang_the_silent_rank_is_the_cause_and_those_that_raised_waited() -
     assert "ranks 0, 2, 3 waited" in verdict.problem
 
 
+def test_who_is_silent_while_others_call_an_address_where_nobody_is_is_not_named() -> None:
+    refused = (
+        "timeout",
+        "init",
+        "RuntimeError: timed out connecting: SO_ERROR: Connection refused, remote=[127.0.1.1]",
+    )
+    verdict = classify(answers(STUCK, refused), "hang")
+    assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
+
+
 def test_several_silent_ranks_are_all_named() -> None:
     assert classify(answers(STUCK, WAITED, STUCK, WAITED), "hang").culprits == (0, 2)
 

@@ -1,0 +1,107 @@
+"""At which address the nodes meet: what the meeting point's name resolves to, and what to do where that is loopback."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.launch.wire import plain_address
+from preflight.model.facts import Gap, Netif, NetifKind
+from preflight.system.isolate import run_isolated
+
+# Reached from other nodes only by accident: each host has the same one.
+LOCAL_KINDS = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a name resolves to here; `problem` says why to nothing."""
+
+    addresses: tuple[str, ...]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The addresses at which node 0 waits, and why these."""
+
+    addresses: tuple[str, ...]
+    why: str
+
+
+def resolve(host: str, limit_s: float) -> Resolved:
+    """Ask the resolver, in a process of its own: a dead name server keeps it for many seconds."""
+    if is_address(host):
+        return Resolved((host,), "")
+    answer = run_isolated({host: functools.partial(_look_up, host)}, {host: limit_s})[host]
+    if answer.failure:
+        stuck = answer.failure.startswith("no answer")
+        told = "the name server does not answer" if stuck else answer.failure.partition(": ")[2]
+        return Resolved((), f"the name {host} does not resolve on this node: {told or answer.failure}")
+    return Resolved(tuple(answer.value), "")
+
+
+def _look_up(host: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a name that IDNA can't encode
+        raise OSError(0, str(error)) from None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
+    """Return where node 0 listens: at its own addresses of that name, never on all interfaces unless none is known.
+
+    A name that resolves to loopback (Debian's 127.0.1.1) or to somebody else's address (a service, NAT) leaves the
+    other nodes to find a way of their own: then all of this node's addresses that could be reached are used.
+    """
+    own = {address: netif for netif in netifs for address in _addresses(netif)}
+    meant = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
+    if meant:
+        return Listening(tuple(meant), f"{host} resolves to it")
+    asked_for_loopback = host == "localhost" or (is_address(host) and is_loopback(host))
+    if asked_for_loopback:
+        return Listening(tuple(resolved[:1]), f"{host} was asked for: only this host's own processes can come")
+    usable = [address for address, netif in own.items() if _is_usable(address, netif)]
+    looped = [address for address in resolved if is_loopback(address)]
+    told = f"resolves to {', '.join(resolved)} here" if resolved else "does not resolve here"
+    if usable:
+        which = "a loopback address" if looped and len(looped) == len(resolved) else "no address of this node"
+        why = f"{host} {told}{f', {which}' if resolved else ''}: every address that others could reach is used"
+        return Listening((*usable, *looped), why)
+    return Listening(("",), f"{host} {told} and no address of this node is known: all interfaces are used")
+
+
+def netif_of(address: str, netifs: Sequence[Netif]) -> str:
+    """Return the interface that has this address, "" where none has or it is loopback."""
+    found = (netif for netif in netifs if plain_address(address) in _addresses(netif))
+    return next((netif.name for netif in found if netif.kind is not NetifKind.LOOPBACK), "")
+
+
+def _addresses(netif: Netif) -> tuple[str, ...]:
+    return () if isinstance(netif.addresses, Gap) else netif.addresses
+
+
+def _is_usable(address: str, netif: Netif) -> bool:
+    link_local = address.startswith(("169.254.", "fe80:"))
+    return netif.is_up and netif.kind not in LOCAL_KINDS and not is_loopback(address) and not link_local
+
+
+def is_address(host: str) -> bool:
+    """Tell whether this is an address and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an address reaches this host only."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,207 @@
+"""Any other node's launcher: it finds node 0, tells it what it found alone, and passes on what both sides say."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from preflight.errors import MalformedInput, MeetingError
+from preflight.launch import wire
+from preflight.launch.addresses import is_address, is_loopback, netif_of, resolve
+from preflight.launch.others import PING_S, SILENT_S, Node
+from preflight.launch.wire import Link, Message, pack, plain_address, unpack
+from preflight.model.codec import decode, encode
+from preflight.model.facts import Netif
+from preflight.model.placement import Origin
+from preflight.model.together import Common
+
+if TYPE_CHECKING:
+    from preflight.launch.launcher import Launched
+
+RETRY_S = 0.5
+RESOLVE_S = 3.0
+CONNECT_S = 5.0  # the kernel takes 3 s to find that no neighbour has an address
+WELCOME_S = 5.0
+REASONS = {
+    errno.ECONNREFUSED: "refused: the host is there, but nobody listens on that port yet, or a firewall rejects it",
+    errno.EHOSTUNREACH: "no route: the host is down or in another network",
+    errno.ENETUNREACH: "no route to its network from this node",
+    errno.ETIMEDOUT: "dropped: no answer at all, as when a firewall drops packets",
+}
+
+
+class Guest:
+    """The meeting as any node but node 0 takes part in it."""
+
+    def __init__(self, node: Node, netifs: tuple[Netif, ...]) -> None:
+        self.node = node
+        self._netifs = netifs
+        self._link: Link | None = None
+        self._is_welcome = False
+        self._has_told = False
+        self._next_try_at = 0.0
+        self._tries = 0
+        self._trying = ""  # the address and port of the attempt under way
+        self._why: dict[str, str] = {}  # why each address did not work, the latest
+        self._host = ""
+        self.report: Any = None  # node 0's last word
+
+    @property
+    def needs_no_ranks(self) -> bool:
+        return self.node.mirror is not None  # node 0's report comes after its stop has ended them
+
+    def files(self) -> tuple[list[int], list[int]]:
+        mirror = self.node.mirror.fds if self.node.mirror else ()
+        if self._link is None:
+            return [*mirror], []
+        return [self._link.fileno(), *mirror], [self._link.fileno()] if self._link.wants_to_send else []
+
+    def turn(self, launched: Launched) -> None:
+        """Go on with finding node 0, or with what it says."""
+        try:
+            if self._link is None:
+                self._look_for_node_0()
+            else:
+                self._talk(self._link, launched)
+        except (MeetingError, MalformedInput) as error:
+            self._lose(str(error), launched)
+        if not launched.alone_is_over or launched.problem or launched.done:
+            return
+        if self.node.alone is None:
+            self.node.alone = self.node.tell_alone(launched)
+        if not self._is_welcome:
+            launched.running = f"looking for {self.node.placement.name_of(0)}"
+            if time.monotonic() > self.node.meet_by:
+                launched.problem = self._why_not()
+        elif not self._has_told and self._link is not None:
+            self._has_told = True
+            launched.running = "waiting for the other nodes"
+            alone = replace(self.node.alone, netif=self.netif)
+            self._link.queue({"kind": "alone", "z": pack(encode(alone))})
+
+    @property
+    def netif(self) -> str:
+        """The interface through which node 0 is reached, "" where it is not, or through loopback."""
+        return netif_of(self._link.here, self._netifs) if self._link is not None and self._is_welcome else ""
+
+    def _look_for_node_0(self) -> None:
+        now = time.monotonic()
+        if now < self._next_try_at:
+            return
+        place = self.node.placement
+        found = resolve(place.host, max(0.2, min(RESOLVE_S, self.node.meet_by - now)))
+        self._next_try_at = time.monotonic() + RETRY_S
+        if not found.addresses:
+            self._why = {place.host: found.problem}
+            return
+        self._why.pop(place.host, None)
+        pairs = [(address, port) for port in place.ports for address in found.addresses]
+        address, port = pairs[self._tries % len(pairs)]
+        self._tries += 1
+        self._trying = f"{address} port {port}"
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        error = sock.connect_ex((address, port))
+        if error not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._note(_reason(error))
+            return
+        self._link = Link(sock)
+        hello = replace(self.node.hello, left_s=max(0.0, self.node.ends_by - time.monotonic()))
+        self._link.queue({"kind": "hello", "hello": encode(hello)})
+
+    def _talk(self, link: Link, launched: Launched) -> None:
+        now = time.monotonic()
+        if not self._is_welcome and link.wants_to_send and now - link.since > CONNECT_S:
+            raise MeetingError(_reason(errno.ETIMEDOUT))
+        try:
+            link.send()
+            messages = link.receive()
+        except MeetingError:
+            if self._is_welcome or not link.broke:
+                raise
+            raise MeetingError(_reason(link.broke)) from None
+        for message in messages:
+            self._take(link, message, launched)
+        if not self._is_welcome and now - link.since > CONNECT_S + WELCOME_S:
+            raise MeetingError("whoever listens there does not answer as preflight")
+        if self._is_welcome and now - link.heard_at > SILENT_S:
+            raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
+        if self._is_welcome and now - link.sent_at > PING_S:
+            link.queue({"kind": "ping"})
+        if self.node.mirror is not None:
+            for message in self.node.mirror.outbound():
+                link.queue(message)
+            link.send()
+
+    def _take(self, link: Link, message: Message, launched: Launched) -> None:
+        match message["kind"]:
+            case "welcome":
+                self._is_welcome = True
+                self._host = str(message.get("host"))[:255]
+                link.most_bytes = wire.HOST_BYTES
+                self.node.origins.append(Origin("reached", self._trying, f"from {link.here}"))
+            case "refused":
+                host = str(message.get("host"))[:255]
+                launched.problem = f"{host} (node 0) does not take this node in: {str(message.get('why'))[:500]}"
+            case "common" if self._is_welcome:
+                self.node.begin(decode(Common, unpack(message.get("z"))))
+                launched.running = "the common trials"
+            case "key" if self.node.mirror is not None:
+                self.node.mirror.take_key(message)
+            case "report" if self._is_welcome:
+                self.report = unpack(message.get("z"))
+                launched.done = True
+            case "bye":
+                raise MeetingError(str(message.get("why"))[:500])
+            case _:
+                pass  # a ping
+
+    def _lose(self, why: str, launched: Launched) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if launched.done or launched.problem:
+            return
+        if self._is_welcome:
+            during = f" during {launched.running}" if launched.running else ""
+            launched.problem = f"{self._host or 'node 0'} (node 0) went away{during}: {why}"
+        else:
+            self._note(why)
+            self._next_try_at = time.monotonic() + RETRY_S
+
+    def _note(self, why: str) -> None:
+        self._why[self._trying] = why
+
+    def _why_not(self) -> str:
+        place = self.node.placement
+        parts = []
+        for where, why in self._why.items():
+            address = where.partition(" port ")[0]
+            looped = is_loopback(plain_address(address)) and not is_address(place.host)
+            trap = (
+                f"; {place.host} resolves to a loopback address on this node, which reaches no other" if looped else ""
+            )
+            parts.append(f"{where}: {why}{trap}" if where != place.host else why)
+        told = "; ".join(parts) or "there was no time to try"
+        return f"{place.name_of(0)} at {place.host} was not reached: {told}"
+
+    def finish(self, why: str) -> None:
+        """Say goodbye to node 0 with what stopped this node, where there is anything to say."""
+        if self._link is not None:
+            if why and self._is_welcome:
+                with contextlib.suppress(MeetingError):
+                    self._link.queue({"kind": "bye", "why": why})
+                    self._link.send()
+            self._link.close()
+        self.node.close()
+
+
+def _reason(error: int) -> str:
+    return REASONS.get(error, f"failed: {os.strerror(error)}")

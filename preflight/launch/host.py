@@ -1,0 +1,266 @@
+"""Node 0's launcher: it listens, takes the other nodes in, and passes their words on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from preflight.errors import MalformedInput, MeetingError
+from preflight.launch import wire
+from preflight.launch.addresses import Listening, netif_of
+from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
+from preflight.launch.wire import Link, Message, line_of, pack, unpack
+from preflight.model.codec import decode, encode
+from preflight.model.facts import Netif
+from preflight.model.together import Alone, Common, Hello
+
+if TYPE_CHECKING:
+    from preflight.launch.launcher import Launched
+
+MOST_STRANGERS = 256  # that have not said who they are; beyond, the oldest makes room
+ACCEPTS_A_TURN = 256
+SOON_S = 0.25
+# Given what each node found alone, the store's address and the seconds left: what each does next, or why none can.
+Plan = Callable[[Mapping[int, Alone], str, float], "Mapping[int, Common] | str"]
+
+
+@dataclass(slots=True)
+class Guest:
+    """Another node that has introduced itself."""
+
+    link: Link
+    hello: Hello
+    ends_by: float  # monotonic, on this node's clock
+    alone: Alone | None = None
+    ranks: range = field(default_factory=lambda: range(0))
+
+
+class Host:
+    """The meeting as node 0 holds it; a single thread, linear in the number of nodes."""
+
+    def __init__(self, node: Node, listening: Listening, netifs: Sequence[Netif], plan: Plan) -> None:
+        self._since = time.monotonic()
+        self.node = node
+        self._plan = plan
+        self._listening = listening
+        self._netifs = netifs
+        self._listeners, self.port = listen(listening, node.placement.ports)
+        self._strangers: list[Link] = []
+        self._refused: dict[str, str] = {}  # who came and does not belong, by host
+        self.guests: dict[int, Guest] = {}
+        self._told_alone: dict[int, Alone] = {}  # also of those that have gone since
+        self.has_begun = False
+
+    @property
+    def needs_no_ranks(self) -> bool:
+        return False
+
+    def files(self) -> tuple[list[int], list[int]]:
+        links = [*self._strangers, *(guest.link for guest in self.guests.values())]
+        mirror = self.node.mirror.fds if self.node.mirror else ()
+        reading = [*(listener.fileno() for listener in self._listeners), *(link.fileno() for link in links), *mirror]
+        return reading, [link.fileno() for link in links if link.wants_to_send]
+
+    def turn(self, launched: Launched) -> None:
+        """Take in who calls, hear every node, pass on what is new; a node that is gone ends the run for all."""
+        self._accept()
+        self._hear_strangers()
+        try:
+            for node_rank, guest in sorted(self.guests.items()):
+                self._hear(node_rank, guest, launched)
+            if launched.alone_is_over and not self.has_begun:
+                self._gather(launched)
+            if self.node.mirror is not None:
+                for message in self.node.mirror.outbound():
+                    self._tell_all(line_of(message))
+        except MeetingError as error:
+            launched.problem = launched.problem or str(error)
+
+    def _gather(self, launched: Launched) -> None:
+        """Once all are here and through by themselves, begin; or say who is missing."""
+        if self.node.alone is None:
+            self.node.alone = self.node.tell_alone(launched)
+        missing = [rank for rank in range(1, self.node.placement.nodes) if rank not in self.guests]
+        if missing:
+            launched.running = f"waiting for {len(missing)} of {self.node.placement.nodes} nodes"
+            if time.monotonic() > self.node.meet_by:
+                raise MeetingError(self._who_is_missing(missing))
+            return
+        self._close_listeners()
+        unready = [guest for guest in self.guests.values() if guest.alone is None]
+        if unready:
+            launched.running = f"{unready[0].hello.host} and {len(unready) - 1} more are checking themselves"
+            return
+        self._begin()
+
+    def _begin(self) -> None:
+        ((store_host, _),) = Counter(guest.link.here for guest in self.guests.values()).most_common(1)
+        assert self.node.alone is not None
+        self.node.alone = replace(self.node.alone, netif=netif_of(store_host, self._netifs))
+        ends_by = min(self.node.ends_by, *(guest.ends_by for guest in self.guests.values()))
+        planned = self._plan(self.alones(), store_host, ends_by - time.monotonic())
+        if isinstance(planned, str):
+            raise MeetingError(planned)
+        self.has_begun = True
+        for rank, guest in self.guests.items():
+            common = planned[rank]
+            assert guest.alone is not None
+            guest.ranks = range(common.first_rank, common.first_rank + guest.alone.ranks)
+            guest.link.queue({"kind": "common", "z": pack(encode(common))})
+        self.node.begin(planned[0])
+
+    def alones(self) -> dict[int, Alone]:
+        """Return what the nodes found by themselves, as far as they have told it, by node rank."""
+        own = {0: self.node.alone} if self.node.alone is not None else {}
+        return own | dict(sorted(self._told_alone.items()))
+
+    def _who_is_missing(self, missing: list[int]) -> str:
+        names = [self.node.placement.name_of(rank) for rank in missing[:8]]
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        here = self.node.placement.nodes - len(missing)
+        waited_s = time.monotonic() - self._since
+        told = f"{here} of {self.node.placement.nodes} nodes came within {waited_s:.0f} s; missing: "
+        told += f"{', '.join(names)}{more}"
+        turned_away = "; ".join(f"{host} was refused: {why}" for host, why in sorted(self._refused.items())[:4])
+        where = ", ".join(address or "all interfaces" for address in self._listening.addresses)
+        waited = f"node 0 ({self.node.hello.host}) listened on {where} port {self.port} ({self._listening.why})"
+        return "; ".join(part for part in (told, turned_away, waited) if part)
+
+    def _accept(self) -> None:
+        for listener in self._listeners:
+            for _ in range(ACCEPTS_A_TURN):
+                try:
+                    sock, _ = listener.accept()
+                except OSError:  # none left, or the caller is gone again, or no descriptor is free
+                    break
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._strangers.append(Link(sock))
+        while len(self._strangers) > MOST_STRANGERS:
+            self._strangers.pop(0).close()
+
+    def _hear_strangers(self) -> None:
+        """Take in who introduces itself; whoever sends anything else, or nothing for 5 s, is dropped."""
+        for link in list(self._strangers):
+            try:
+                link.send()
+                messages = link.receive()
+                if messages:
+                    self._strangers.remove(link)
+                    self._meet(link, decode(Hello, messages[0].get("hello")))
+                elif time.monotonic() - link.since > HELLO_S:
+                    raise MeetingError("it said nothing")
+            except (MeetingError, MalformedInput):
+                if link in self._strangers:
+                    self._strangers.remove(link)
+                link.close()
+
+    def _meet(self, link: Link, hello: Hello) -> None:
+        why = why_unlike(self.node.hello, hello)
+        taken = self.guests.get(hello.node_rank)
+        if not why and taken is not None:
+            why = f"node {hello.node_rank} is here already, from {taken.hello.host}"
+        if why:
+            self._refused[hello.host] = why
+            link.queue({"kind": "refused", "why": why, "host": self.node.hello.host})
+            link.send()
+            link.close()
+            return
+        link.most_bytes = wire.GUEST_BYTES
+        link.queue({"kind": "welcome", "host": self.node.hello.host})
+        self.guests[hello.node_rank] = Guest(link, hello, time.monotonic() + hello.left_s)
+
+    def _hear(self, node_rank: int, guest: Guest, launched: Launched) -> None:
+        try:
+            guest.link.send()
+            for message in guest.link.receive():
+                self._take(guest, message)
+            now = time.monotonic()
+            if now - guest.link.heard_at > SILENT_S:
+                raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
+            if now - guest.link.sent_at > PING_S:
+                guest.link.queue({"kind": "ping"})
+        except (MeetingError, MalformedInput) as error:
+            during = f" during {launched.running}" if launched.running else ""
+            del self.guests[node_rank]
+            guest.link.close()
+            raise MeetingError(f"{guest.hello.host} (node {node_rank}) went away{during}: {error}") from None
+
+    def _take(self, guest: Guest, message: Message) -> None:
+        match message["kind"]:
+            case "alone":
+                guest.alone = decode(Alone, unpack(message.get("z")))
+                self._told_alone[guest.hello.node_rank] = guest.alone
+            case "key" if self.node.mirror is not None:
+                self.node.mirror.take_key(message)
+                self._tell_all(line_of(message), but=guest)
+            case "ends" if self.node.mirror is not None:
+                self.node.mirror.take_ends(message, guest.ranks)
+            case "bye":
+                raise MeetingError(str(message.get("why"))[:500])
+            case _:
+                pass  # a ping
+
+    def _tell_all(self, line: bytes, but: Guest | None = None) -> None:
+        for guest in self.guests.values():
+            if guest is not but:
+                guest.link.queue_line(line)
+                with contextlib.suppress(MeetingError):  # found again when it is heard
+                    guest.link.send()
+
+    def finish(self, last: Message) -> None:
+        """Send the last word to every node that is here, wait until it was taken, and close.
+
+        Each node closes once it has it. Closing first would reset the connection where something of theirs is unread,
+        and the last word would be lost with it.
+        """
+        self._close_listeners()
+        self._tell_all(line_of(last))
+        until = time.monotonic() + FAREWELL_S
+        waiting = {guest.link.fileno(): guest.link for guest in self.guests.values()}
+        while waiting and time.monotonic() < until:
+            sending = [fd for fd, link in waiting.items() if link.wants_to_send]
+            readable, writable, _ = select.select(list(waiting), sending, [], SOON_S)
+            for fd in {*readable, *writable}:
+                try:
+                    waiting[fd].send()
+                    waiting[fd].receive()
+                except MeetingError:
+                    del waiting[fd]
+        for link in (*self._strangers, *(guest.link for guest in self.guests.values())):
+            link.close()
+        self.node.close()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+
+
+def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
+    """Listen on all of the addresses at the first port that is free on each; MeetingError says what is in the way."""
+    problem = ""
+    for port in ports:
+        opened: list[socket.socket] = []
+        try:
+            for address in listening.addresses:
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                opened.append(socket.create_server((address, port), family=family, backlog=4096))
+        except OSError as error:
+            for sock in opened:
+                sock.close()
+            taken = error.errno == errno.EADDRINUSE
+            why = "is taken by another process" if taken else f"can't be used: {os.strerror(error.errno or 0)}"
+            problem = f"port {port} on {address} {why}"
+            continue
+        for sock in opened:
+            sock.setblocking(False)
+        return opened, port
+    raise MeetingError(f"{problem}; choose another one: --rdzv-endpoint HOST:PORT (or MASTER_PORT)")
