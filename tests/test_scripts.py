@@ -140,7 +140,9 @@ def test_a_benchmark_runs_and_says_what_it_measured(script: str, arguments: tupl
 
 
 def test_a_check_with_hangs_may_cost_their_limits_the_timed_collectives_and_ten_seconds() -> None:
-    cost = bench_hangs.Cost(total_s=35.0, trials=8, hung=2, stage_limit_s=10.0, timed_s=5.0, launch_s=3.0)
+    cost = bench_hangs.Cost(
+        total_s=35.0, trials=8, hung=2, stage_limit_s=10.0, timed_s=5.0, profile="standard", launch_s=3.0
+    )
     assert (cost.allowed_s, cost.separate_s) == (35.0, 49.0)
     assert bench_hangs.keeps_promise(cost)
     assert not bench_hangs.keeps_promise(replace(cost, total_s=35.1))
