@@ -21,6 +21,7 @@ from preflight.plan import profiles
 from preflight.plan.nccl import NcclPlan
 from preflight.plan.path import Path
 
+NOT_ASKED = Asked()
 NOTHING_PLANNED = NcclPlan((), (), ())
 
 
@@ -41,7 +42,7 @@ class Request:
     keep: bool = False
     policy: Policy | None = None
     burn_s: float | None = None  # how long `burn` repeats its tests under load
-    asked: Asked = Asked()  # for which place among several nodes
+    asked: Asked = NOT_ASKED  # for which place among several nodes
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
     is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
 
