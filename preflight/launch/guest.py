@@ -169,12 +169,14 @@ class Guest:
             self._link = None
         if launched.done or launched.problem:
             return
-        if self._is_welcome:
+        if self.node.mirror is not None:
             during = f" during {launched.running}" if launched.running else ""
             launched.problem = f"{self._host or 'node 0'} (node 0) went away{during}: {why}"
-        else:
-            self._note(why)
-            self._next_try_at = time.monotonic() + RETRY_S
+            return
+        # Before the common trials it may come again: a pod that was restarted does.
+        self._note(f"it was there and went away: {why}" if self._is_welcome else why)
+        self._is_welcome = self._has_told = False
+        self._next_try_at = time.monotonic() + RETRY_S
 
     def _note(self, why: str) -> None:
         self._why[self._trying] = why
