@@ -49,6 +49,7 @@ class Guest:
         self._trying = ""  # the address and port of the attempt under way
         self._why: dict[str, str] = {}  # why each address did not work, the latest
         self._host = ""
+        self._refused = ""
         self.report: Any = None  # node 0's last word
 
     @property
@@ -64,7 +65,9 @@ class Guest:
     def turn(self, launched: Launched) -> None:
         """Go on with finding node 0, or with what it says."""
         try:
-            if self._link is None:
+            if self._refused:
+                pass  # nothing to wait for, but what this node finds alone
+            elif self._link is None:
                 self._look_for_node_0()
             else:
                 self._talk(self._link, launched)
@@ -74,7 +77,9 @@ class Guest:
             return
         if self.node.alone is None:
             self.node.alone = self.node.tell_alone(launched)
-        if not self._is_welcome:
+        if self._refused:
+            launched.problem = self._refused
+        elif not self._is_welcome:
             launched.running = f"looking for {self.node.placement.name_of(0)}"
             if time.monotonic() > self.node.meet_by:
                 launched.problem = self._why_not()
@@ -149,7 +154,8 @@ class Guest:
                 self.node.origins.append(Origin("reached", self._trying, f"from {link.here}"))
             case "refused":
                 host = str(message.get("host"))[:255]
-                launched.problem = f"{host} (node 0) does not take this node in: {str(message.get('why'))[:500]}"
+                self._refused = f"{host} (node 0) does not take this node in: {str(message.get('why'))[:500]}"
+                raise MeetingError("refused")
             case "common" if self._is_welcome:
                 self.node.begin(decode(Common, unpack(message.get("z"))))
                 launched.running = "the common trials"
@@ -169,12 +175,14 @@ class Guest:
             self._link = None
         if launched.done or launched.problem:
             return
-        if self._is_welcome:
+        if self.node.mirror is not None:
             during = f" during {launched.running}" if launched.running else ""
             launched.problem = f"{self._host or 'node 0'} (node 0) went away{during}: {why}"
-        else:
-            self._note(why)
-            self._next_try_at = time.monotonic() + RETRY_S
+            return
+        # Before the common trials it may come again: a pod that was restarted does.
+        self._note(f"it was there and went away: {why}" if self._is_welcome else why)
+        self._is_welcome = self._has_told = False
+        self._next_try_at = time.monotonic() + RETRY_S
 
     def _note(self, why: str) -> None:
         self._why[self._trying] = why

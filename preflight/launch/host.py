@@ -54,7 +54,7 @@ class Host:
         self._netifs = netifs
         self._listeners, self.port = listen(listening, node.placement.ports)
         self._strangers: list[Link] = []
-        self._refused: dict[str, str] = {}  # who came and does not belong, by host
+        self._turned_away: dict[str, str] = {}  # who came and was refused or went away again, by host
         self.guests: dict[int, Guest] = {}
         self._told_alone: dict[int, Alone] = {}  # also of those that have gone since
         self.has_begun = False
@@ -74,7 +74,7 @@ class Host:
         self._accept()
         self._hear_strangers()
         try:
-            for node_rank, guest in sorted(self.guests.items()):
+            for node_rank, guest in list(self.guests.items()):
                 self._hear(node_rank, guest, launched)
             if launched.alone_is_over and not self.has_begun:
                 self._gather(launched)
@@ -129,7 +129,7 @@ class Host:
         waited_s = time.monotonic() - self._since
         told = f"{here} of {self.node.placement.nodes} nodes came within {waited_s:.0f} s; missing: "
         told += f"{', '.join(names)}{more}"
-        turned_away = "; ".join(f"{host} was refused: {why}" for host, why in sorted(self._refused.items())[:4])
+        turned_away = "; ".join(why for _, why in sorted(self._turned_away.items())[:4])
         where = ", ".join(address or "all interfaces" for address in self._listening.addresses)
         waited = f"node 0 ({self.node.hello.host}) listened on {where} port {self.port} ({self._listening.why})"
         return "; ".join(part for part in (told, turned_away, waited) if part)
@@ -168,7 +168,7 @@ class Host:
         if not why and taken is not None:
             why = f"node {hello.node_rank} is here already, from {taken.hello.host}"
         if why:
-            self._refused[hello.host] = why
+            self._turned_away[hello.host] = f"{hello.host} was refused: {why}"
             link.queue({"kind": "refused", "why": why, "host": self.node.hello.host})
             link.send()
             link.close()
@@ -188,10 +188,13 @@ class Host:
             if now - guest.link.sent_at > PING_S:
                 guest.link.queue({"kind": "ping"})
         except (MeetingError, MalformedInput) as error:
-            during = f" during {launched.running}" if launched.running else ""
+            during = f" during {launched.running}" if launched.running and launched.alone_is_over else ""
             del self.guests[node_rank]
             guest.link.close()
-            raise MeetingError(f"{guest.hello.host} (node {node_rank}) went away{during}: {error}") from None
+            gone = f"{guest.hello.host} (node {node_rank}) went away{during}: {error}"
+            if not self._listeners:
+                raise MeetingError(gone) from None
+            self._turned_away[guest.hello.host] = gone  # it may come again: a pod that was restarted does
 
     def _take(self, guest: Guest, message: Message) -> None:
         match message["kind"]:

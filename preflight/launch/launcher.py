@@ -165,12 +165,14 @@ def _take_in(
     while not launched.done:
         ended = agent.poll() is not None  # before reading, so that its last words are read
         reading, writing = others.files() if others else ([], [])
-        select.select([fifo, *reading], writing, [], 0 if ended and not _may_be_gone(launched, others) else POLL_S)
+        select.select(
+            [fifo, *reading], writing, [], 0 if ended and not _may_be_gone(agent, launched, others) else POLL_S
+        )
         data = _read_all(fifo)
         *lines, unread = (unread + data).split(b"\n")
         for line in filter(None, lines):
             note(launched, parse_event(line))
-        if ended and not (launched.problem or launched.done or _may_be_gone(launched, others)):
+        if ended and not (launched.problem or launched.done or _may_be_gone(agent, launched, others)):
             launched.problem = f"torchrun {_how(agent.returncode)}{_because(spec.run_dir)}"
         if others:
             if launched.problem and not launched.alone_is_over:
@@ -187,9 +189,11 @@ def _take_in(
             return
 
 
-def _may_be_gone(launched: Launched, others: Others | None) -> bool:
-    """Tell whether the run goes on without this node's ranks."""
-    return others is not None and (bool(launched.alone_problem) or others.needs_no_ranks)
+def _may_be_gone(agent: subprocess.Popen[bytes], launched: Launched, others: Others | None) -> bool:
+    """Tell whether the run goes on without this node's ranks: they never worked, or node 0 has told them to stop."""
+    if others is None:
+        return False
+    return bool(launched.alone_problem) or (others.needs_no_ranks and agent.returncode == 0)
 
 
 def _read_all(fifo: int) -> bytes:
