@@ -49,7 +49,7 @@ class Watching:
 
 def start_watching(machine: Machine, path: Path, is_other_machine: bool) -> Watching:
     """Read the counters and listen for Xids; not on the CPU path, where nothing of this is judged."""
-    if path.on_cpu:
+    if path.on_cpu or not path.gpus:
         return Watching(machine)
     return Watching(machine, probe_counters(machine), None if is_other_machine else watch_xids())
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from preflight.model.collective import Collective
 from preflight.model.expected import Expected
@@ -89,11 +91,23 @@ def _summary(series: Sequence[Series], expected: Sequence[Expected]) -> str:
     return "; ".join(parts) + "."
 
 
+def _pygal() -> tuple[Any, Any]:
+    """Return pygal and its style: loaded for this page only, since it takes a tenth of a second.
+
+    It leaves a finder in sys.meta_path that only Python 2 could use; every later import would warn about it.
+    """
+    before = list(sys.meta_path)
+    import pygal  # noqa: PLC0415
+    from pygal.style import Style  # noqa: PLC0415
+
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder in before or hasattr(finder, "find_spec")]
+    return pygal, Style
+
+
 def _svg(
     series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], name: str, title: str, summary: str
 ) -> str:
-    import pygal  # noqa: PLC0415  a tenth of a second, for this page only
-    from pygal.style import Style  # noqa: PLC0415
+    pygal, Style = _pygal()  # noqa: N806
 
     rates = [rate for each in series for _, rate in each.points] + [e.high_gb_s for e in expected if e.high_gb_s > 0]
     chart = pygal.XY(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu import P2pStatus
+from preflight.model.gpu_test import Arrived, Direction, Ending, PairTruth
 from preflight.model.report import Report
 from preflight.model.units import three_digits
 from preflight.render.reasons import line
@@ -152,17 +152,19 @@ def _driver_cell(status: P2pStatus | Gap) -> Cell:
     return Cell("yes", "plain", told) if status is P2pStatus.OK else Cell("no", "warned", told)
 
 
-def _tried_pairs(report: Report) -> Sequence[Any]:
-    """Return what the tests of the pairs found, of a report that holds them."""
-    pairs = getattr(getattr(report, "hardware", None), "pairs", None)
-    return tuple(pairs) if isinstance(pairs, tuple) else ()
+def _tried_pairs(report: Report) -> Sequence[PairTruth]:
+    """Return what the tests of the pairs found, the bad ones last: a pair that failed under load stays bad."""
+    pairs = () if isinstance(report.p2p, Gap) else report.p2p
+    return sorted(pairs, key=lambda pair: pair.end is not Ending.OK)
 
 
-def _tried_cell(pair: Any) -> Cell:
+def _tried_cell(pair: PairTruth) -> Cell:
     said = UNKNOWN if isinstance(pair.driver, Gap) else "yes" if pair.driver is P2pStatus.OK else "no"
-    wrong = [copy for copy in pair.copies if copy.arrived.value != "right"]
+    wrong = [copy for copy in pair.copies if copy.arrived is not Arrived.RIGHT]
     right = "no" if wrong else "yes" if pair.copies else "-"
-    rates = [speed.gb_s for speed in pair.speeds if not isinstance(speed.gb_s, Gap) and speed.direction.value != "both"]
+    rates = [
+        speed.gb_s for speed in pair.speeds if not isinstance(speed.gb_s, Gap) and speed.direction is not Direction.BOTH
+    ]
     rate = three_digits(min(rates)) if rates else "-"
     end = pair.end.value
     heat = "bad" if wrong or end in ("wrong", "hang", "crash") else "good" if right == "yes" else "h9"

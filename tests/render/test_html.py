@@ -9,13 +9,12 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from preflight.model.facts import Gap
 from preflight.model.gpu import P2pStatus
+from preflight.model.gpu_test import Arrived, CopyBy, CopySeen, Direction, Ending, PairSpeed, PairTruth
 from preflight.model.report import Phase, PhaseEnd
 from preflight.render.html import render_html
 from preflight.render.html_chart import charts
@@ -149,14 +148,16 @@ def test_the_matrix_has_a_block_per_numa_node_and_the_nics_beside_the_gpus() -> 
 def test_peer_access_that_was_tried_shows_driver_bytes_and_speed() -> None:
     report = eight_gpus.healthy()
     assert p2p_matrix(report, report.nodes[0]) is not None
-    pair: Any = SimpleNamespace(
-        a=0, b=1, driver=P2pStatus.OK, end=SimpleNamespace(value="wrong"), problem="never written",
-        copies=(SimpleNamespace(arrived=SimpleNamespace(value="never_written")),),
-        speeds=(SimpleNamespace(gb_s=211.0, direction=SimpleNamespace(value="a_to_b")),
-                SimpleNamespace(gb_s=Gap("x"), direction=SimpleNamespace(value="b_to_a"))),
-    )  # fmt: skip
-    later: Any = SimpleNamespace(hardware=SimpleNamespace(pairs=(pair,)))
-    matrix = p2p_matrix(later, report.nodes[0])
+    copy = CopySeen(CopyBy.SM, Direction.A_TO_B, 4096, Arrived.NEVER_WRITTEN, 1024, 1024)
+    speeds = tuple(
+        PairSpeed(CopyBy.COPY_ENGINE, direction, 1 << 26, gb_s, Gap("not timed"))
+        for direction, gb_s in ((Direction.A_TO_B, 211.0), (Direction.B_TO_A, Gap("x")), (Direction.BOTH, 9.0))
+    )
+    right = PairTruth(0, 1, P2pStatus.OK, True, Ending.OK, "", (), (), 1, 0.1)
+    wrong = dataclasses.replace(
+        right, end=Ending.WRONG, problem="never written", copies=(copy,), speeds=speeds, repetition=0
+    )
+    matrix = p2p_matrix(dataclasses.replace(report, p2p=(wrong, right)), report.nodes[0])
     assert matrix is not None
     cell = matrix.rows[0].cells[1]
     assert (cell.text, cell.heat, cell.told) == ("yes / no / 211", "bad", "never written")
