@@ -59,7 +59,7 @@ def test_a_capture_of_this_machine_gives_its_facts() -> None:
 def test_a_capture_of_this_machine_names_neither_it_nor_its_addresses() -> None:
     capture = Capture()
     probe_node(live_machine(), capture=capture)
-    text = capture_document(capture)
+    text = capture_document(capture).replace("proc/sys/vm/", "")  # the kernel's word, whatever the host is called
     host = socket.gethostname()
     assert not re.search(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])", text)
     for folder in Path("/sys/class/net").iterdir():

@@ -178,7 +178,7 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
         raise UsageError(f"{_said(found, 'nodes')}: give 1 to {MOST_NODES} nodes")
     if rank is None:
         raise UsageError(f"{_said(found, 'nodes')}, but which of them is this? {ADVICE}")
-    if rank >= nodes:
+    if not 0 <= rank < nodes:
         raise UsageError(
             f"{_said(found, 'node rank')}, but {_said(found, 'nodes')}: node ranks go from 0 to {nodes - 1}"
         )

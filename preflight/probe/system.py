@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from functools import partial
 
@@ -40,6 +41,7 @@ CGROUP_WORDS = (
 
 def probe_system(machine: Machine) -> SystemFacts:
     """Return the facts of the operating system; each is a Gap by itself."""
+    meminfo = functools.cache(lambda: machine.text("proc/meminfo"))  # one moment for all of its figures
     return SystemFacts(
         kernel=gap_or(lambda: _read_uname(machine, "release", "proc/sys/kernel/osrelease")),
         architecture=gap_or(lambda: _read_uname(machine, "machine", "proc/sys/kernel/arch")),
@@ -47,15 +49,15 @@ def probe_system(machine: Machine) -> SystemFacts:
         cpu_count=gap_or(lambda: _read_cpu_count(machine)),
         cpu_affinity=gap_or(lambda: tuple(machine.ask("cpu_affinity"))),
         cgroup_cpu_limit=gap_or(lambda: read_cpu_limit(machine)),
-        memory_total_bytes=gap_or(lambda: parse_meminfo(machine.text("proc/meminfo"), "MemTotal")),
-        memory_available_bytes=gap_or(lambda: parse_meminfo(machine.text("proc/meminfo"), "MemAvailable")),
+        memory_total_bytes=gap_or(lambda: parse_meminfo(meminfo(), "MemTotal")),
+        memory_available_bytes=gap_or(lambda: parse_meminfo(meminfo(), "MemAvailable")),
         cgroup_memory_limit_bytes=gap_or(lambda: read_memory_limit_bytes(machine)),
         container=gap_or(lambda: _read_container(machine)),
         hypervisor=gap_or(lambda: _read_hypervisor(machine)),
         iommu_options=gap_or(lambda: parse_iommu_options(machine.text("proc/cmdline"))),
         cgroup_pids_limit=gap_or(lambda: read_pids_limit(machine)),
         overcommit=gap_or(lambda: parse_overcommit(machine.text("proc/sys/vm/overcommit_memory"))),
-        commit_left_bytes=gap_or(lambda: parse_commit_left(machine.text("proc/meminfo"))),
+        commit_left_bytes=gap_or(lambda: parse_commit_left(meminfo())),
     )
 
 
