@@ -30,6 +30,7 @@ TOLD = (
     (re.compile(r"\]:\d{4,5}\b"), "]:45231"),
     (re.compile(r"\b\d[\d.]*( ?%| times)"), r"1\1"),
     (re.compile(r"\bpid \d+"), "pid 4711"),
+    (re.compile(r"\bthe sum is [\d,]+ s"), "the sum is 180 s"),
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
 )
 
