@@ -10,6 +10,7 @@
      +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
      |   +- NotRecorded            the recording of a machine does not hold this read
      |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
+     +- DeadlinePassed             --deadline came before anything was known
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
 Messages say what failed, where, what was seen and what to do, in one line.
@@ -58,6 +59,10 @@ class NotRecorded(UnreadableFact):
 
 class OutOfGpuMemory(UnreadableFact):
     """A GPU has no memory left for a test."""
+
+
+class DeadlinePassed(PreflightError):
+    """The deadline came before there was anything to tell."""
 
 
 class Interrupted(PreflightError):

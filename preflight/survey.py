@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from preflight.errors import UnreadableFact
@@ -14,12 +15,13 @@ from preflight.model.gpu import gpu_known_by
 from preflight.plan.gpu_advice import GpuSetAdvice, advise_gpus
 from preflight.plan.gpu_set import choose_gpus, inherited_visible
 from preflight.plan.path import has_nvidia_hardware
-from preflight.probe.run import Capture, probe_node
+from preflight.probe.run import Capture, cut_short, probe_node
 from preflight.system.machine import Machine
 
 if TYPE_CHECKING:
     from preflight.model.expected import Expected
 
+READING_SHARE = 0.7  # of the time before the deadline; the rest is for judging and printing, on a busy node too
 EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
 
 
@@ -32,12 +34,18 @@ class Survey:
     skipped: tuple[SkippedCheck, ...]
     gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
     expected: Expected | Gap | None = None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
+    cut_short: tuple[str, ...] = ()  # the facts before which the deadline came
 
 
-def survey_machine(machine: Machine, gpus: str | None = None) -> Survey:
-    """Probe a machine. Must be called from a process with a single thread, since it forks."""
-    node, _ = probe_node(machine, meanwhile=all_checks)
-    return survey(node, gpus)
+def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
+    """Probe a machine, by a monotonic time. Must be called from a process with a single thread, since it forks."""
+    node, _ = probe_node(machine, meanwhile=all_checks, ends_at=_read_by(ends_at))
+    return replace(survey(node, gpus), cut_short=cut_short(node))
+
+
+def _read_by(ends_at: float | None) -> float | None:
+    now = time.monotonic()
+    return None if ends_at is None else now + (ends_at - now) * READING_SHARE
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
@@ -47,13 +55,13 @@ def survey_topology(text: str, gpus: str | None = None) -> Survey:
     return survey(topology_facts(text), gpus)
 
 
-def survey_capture(text: str, gpus: str | None = None) -> Survey:
-    """Probe a capture; MalformedInput where the text is none."""
+def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
+    """Probe a capture, by a monotonic time; MalformedInput where the text is none."""
     from preflight.probe.capture import open_capture  # noqa: PLC0415
 
     replay, silent = open_capture(text)
-    node, _ = probe_node(replay, silent=silent)
-    return survey(node, gpus)
+    node, _ = probe_node(replay, silent=silent, ends_at=_read_by(ends_at))
+    return replace(survey(node, gpus), cut_short=cut_short(node))
 
 
 def capture(machine: Machine) -> str:

@@ -1,4 +1,7 @@
-"""A real Slurm with two nodes on this host, for one test. Needs root and Debian's slurm-wlm and munge."""
+"""A real Slurm with two nodes on this host, for one test. Needs root and Debian's slurm-wlm and munge.
+
+With network namespaces the nodes have addresses, host names and hosts files of their own, like two machines.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,44 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.netns import Netns, node_address
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "sinfo")
 START_S = 30.0
-NODES = ("n1", "n2")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a slurmd runs."""
+
+    node: str
+    hostname: str
+    address: str
+    prefix: tuple[str, ...] = ()  # what to put before a command for it to run there
+
+
+def hosts_here() -> tuple[Host, ...]:
+    """Return two nodes that share this host's name and loopback address."""
+    return tuple(Host(node, socket.gethostname(), "127.0.0.1") for node in ("n1", "n2"))
+
+
+def hosts_apart(spaces: Sequence[Netns]) -> tuple[Host, ...]:
+    """Return a node for each of the namespaces that make_nodes made."""
+    return tuple(
+        Host(f"node{k}", f"node{k}", node_address(k), space.named(f"node{k}")) for k, space in enumerate(spaces)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Slurm:
-    """A running cluster of the nodes n1 and n2."""
+    """A running cluster."""
 
     directory: Path
+    hosts: tuple[Host, ...]
 
     @property
     def environ(self) -> dict[str, str]:
@@ -32,15 +59,23 @@ class Slurm:
         return inherited | {"SLURM_CONF": str(self.directory / "slurm.conf")}
 
     def run(self, *argv: str, timeout_s: float = 100.0, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run one of Slurm's commands."""
+        """Run one of Slurm's commands on the first host."""
         return subprocess.run(
-            argv, env=self.environ | environ, capture_output=True, text=True, timeout=timeout_s, check=False,
-            stdin=subprocess.DEVNULL, cwd=self.directory,
+            [*self.hosts[0].prefix, *argv], env=self.environ | environ, capture_output=True, text=True,
+            timeout=timeout_s, check=False, stdin=subprocess.DEVNULL, cwd=self.directory,
         )  # fmt: skip
 
     def state_of(self, node: str) -> str:
         """Return a node's state, such as `idle` or `drained`."""
         return self.run("sinfo", "--noheader", "--nodes", node, "--format", "%T").stdout.strip()
+
+    def reason_of(self, node: str) -> str:
+        """Return why a node is down or drained; `none` where it is neither."""
+        return self.run("sinfo", "--noheader", "--nodes", node, "--format", "%300E").stdout.strip()
+
+    def wait_until(self, is_true: Callable[[], bool], problem: str) -> None:
+        """Wait; fail with what the daemons logged."""
+        _wait(is_true, problem, self.directory)
 
 
 def can_run_slurm() -> bool:
@@ -50,15 +85,18 @@ def can_run_slurm() -> bool:
 
 
 @contextlib.contextmanager
-def run_slurm(directory: Path, settings: str = "") -> Iterator[Slurm]:
+def run_slurm(directory: Path, settings: str = "", hosts: tuple[Host, ...] = ()) -> Iterator[Slurm]:
     """Start munged, slurmctld and a slurmd per node, wait until both are idle; stop them all at the end."""
+    hosts = hosts or hosts_here()
     (directory / "state").mkdir(parents=True)
-    for node in NODES:
-        (directory / f"spool-{node}").mkdir()
+    for host in hosts:
+        (directory / f"spool-{host.node}").mkdir()
     (directory / "munge.key").write_bytes(secrets.token_bytes(128))
     (directory / "munge.key").chmod(0o400)
-    (directory / "slurm.conf").write_text(_configuration(directory, settings))
-    slurm = Slurm(directory)
+    (directory / "slurm.conf").write_text(_configuration(directory, settings, hosts))
+    # Nothing is confined here; but slurmd looks for a kind of cgroup by itself, and in a namespace there is none.
+    (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    slurm = Slurm(directory, hosts)
     with contextlib.ExitStack() as daemons:
         socket_path = directory / "munge.socket"
         daemons.enter_context(
@@ -69,18 +107,18 @@ def run_slurm(directory: Path, settings: str = "") -> Iterator[Slurm]:
             )
         )  # fmt: skip
         _wait(socket_path.exists, "munged has no socket", directory)
-        daemons.enter_context(_daemon(slurm, "slurmctld", "-D"))
-        for node in NODES:
-            daemons.enter_context(_daemon(slurm, "slurmd", "-D", "-N", node))
-        _wait(lambda: all(slurm.state_of(node) == "idle" for node in NODES), "the nodes are not idle", directory)
+        daemons.enter_context(_daemon(slurm, "slurmctld", "-D", prefix=hosts[0].prefix))
+        for host in hosts:
+            daemons.enter_context(_daemon(slurm, "slurmd", "-D", "-N", host.node, prefix=host.prefix))
+        _wait(lambda: all(slurm.state_of(host.node) == "idle" for host in hosts), "the nodes are not idle", directory)
         yield slurm
 
 
-def _configuration(directory: Path, settings: str) -> str:
-    host = socket.gethostname()
-    controller, *ports = _free_ports(1 + len(NODES))
+def _configuration(directory: Path, settings: str, hosts: tuple[Host, ...]) -> str:
+    controller, *ports = _free_ports(1 + len(hosts))
     lines = [
-        "ClusterName=preflight", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmctldPort={controller}",
+        "ClusterName=preflight", f"SlurmctldHost={hosts[0].hostname}({hosts[0].address})",
+        f"SlurmctldPort={controller}",
         "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", f"AuthInfo=socket={directory}/munge.socket",
         "CryptoType=crypto/munge", "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "MpiDefault=none",
         "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2", "SwitchType=switch/none",
@@ -90,9 +128,11 @@ def _configuration(directory: Path, settings: str) -> str:
         "AccountingStorageType=accounting_storage/none", "JobAcctGatherType=jobacct_gather/none",
         "SlurmdTimeout=300", "InactiveLimit=0", "KillWait=5", "MessageTimeout=30", settings,
     ]  # fmt: skip
-    for node, port in zip(NODES, ports, strict=True):
-        lines.append(f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 State=UNKNOWN")
-    lines.append(f"PartitionName=all Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP")
+    for host, port in zip(hosts, ports, strict=True):
+        place = f"NodeHostname={host.hostname} NodeAddr={host.address} Port={port}"
+        lines.append(f"NodeName={host.node} {place} CPUs=1 State=UNKNOWN")
+    names = ",".join(host.node for host in hosts)
+    lines.append(f"PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
 
 
@@ -105,12 +145,12 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _daemon(slurm: Slurm, program: str, *arguments: str) -> Iterator[None]:
+def _daemon(slurm: Slurm, program: str, *arguments: str, prefix: tuple[str, ...] = ()) -> Iterator[None]:
     path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin") or program
     name = f"{program}-{arguments[-1]}" if program == "slurmd" else program
     with (slurm.directory / f"{name}.out").open("wb") as log:
         process = subprocess.Popen(
-            [path, *arguments], env=slurm.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            [*prefix, path, *arguments], env=slurm.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
         try:

@@ -13,6 +13,7 @@ from tests.conftest import PROJECT
 README = PROJECT / "README.md"
 BLOCK = re.compile(r"```console\n(.*?)```\n", re.DOTALL)
 COMMAND = re.compile(r"\$ preflight (.+) \| head -(\d+)")
+SNIPPET = re.compile(r"```(?:bash|yaml)\n(.*?)```\n", re.DOTALL)
 SEEDS = PROJECT / "tests" / "explain" / "seeds"
 
 
@@ -46,3 +47,13 @@ def test_the_four_reports_are_shown_with_explain_and_timeout() -> None:
     shown = [line for block in blocks() for line in commands(block)]
     assert len([line for line in shown if line.startswith("$ preflight explain")]) == 4
     assert len([line for line in shown if "--current 1800" in line]) == 4
+
+
+def test_the_snippets_for_clusters_are_those_of_the_scripts_that_are_run() -> None:
+    scripts = [
+        path.read_text() for kind in ("sh", "sbatch", "yaml") for path in (PROJECT / "scripts").glob(f"*.{kind}")
+    ]
+    snippets = SNIPPET.findall(README.read_text(encoding="utf-8"))
+    assert len(snippets) == 4
+    for snippet in snippets:
+        assert any(snippet in script for script in scripts), snippet

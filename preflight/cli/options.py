@@ -18,6 +18,9 @@ Nproc = Annotated[int | None, typer.Option(metavar="N", help="Ranks, for backend
 Backend = Annotated[str | None, typer.Option(metavar="NAME", help="nccl, gloo, or NAME@MODULE that registers it.")]
 ProfileOption = Annotated[Profile, typer.Option(help="How thorough: seconds, minutes, or an hour under load.")]
 Deadline = Annotated[float | None, typer.Option(metavar="S", help="End by then with what is known (180, 900, 3600).")]
+ProbeDeadline = Annotated[
+    float | None, typer.Option("--deadline", metavar="S", help="End by then with what is known; exit 3 if cut short.")
+]
 JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="Write one JSON document; - is stdout.")]
 EnvOut = Annotated[str, typer.Option(metavar="PATH", help="Where the settings to source go.")]
 ReportOut = Annotated[str, typer.Option(metavar="PATH", help="Where the full report goes.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from preflight.errors import MalformedInput
 from preflight.fleet.digest import NodeDigest, digest
@@ -28,7 +29,7 @@ def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
             other = newest.get(node.host)
             if other is None or node.created_at >= other.created_at:
                 newest[node.host] = node
-            if other is not None:
+            if other is not None and not _is_copy(node, other):
                 kept = newest[node.host]
                 lost = other if kept is node else node
                 replaced.append(Unread(lost.path, f"a newer report of {node.host} is {kept.path}"))
@@ -51,6 +52,11 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
         return digest(path, document)
     except MalformedInput as error:
         return Unread(path, str(error).removeprefix(f"{path}: "))
+
+
+def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
+    """Tell whether two digests are of one report: each node of a common run writes it."""
+    return one == replace(other, path=one.path)
 
 
 def _is_failing(node: NodeDigest) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
 from preflight.errors import UnreadableFact
@@ -32,6 +32,8 @@ from preflight.system.machine import Json, Machine
 from preflight.system.recording import Record, Recorder, merged
 
 UNKNOWN_HOST = "unknown"
+LIMIT_S = 5.0
+CUT_SHORT = "not read: the deadline came first"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
 NVML = "nvml"
 READS = "reads"  # beside the facts in the answer of a group that is recorded
@@ -80,15 +82,16 @@ class Capture:
 
 
 def probe_node(
-    machine: Machine, software: Machine | None = None, limit_s: float = 5.0, *,
+    machine: Machine, software: Machine | None = None, limit_s: float = LIMIT_S, *,
     capture: Capture | None = None, silent: Mapping[str, str] | None = None,
-    meanwhile: Callable[[], object] = tuple,
+    meanwhile: Callable[[], object] = tuple, ends_at: float | None = None,
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
 
     `software` is the machine whose Python, environment and limits count, where `machine` is only a tree of files.
     A `capture` is filled with every read; `silent` are the groups that gave no answer when a capture was made.
     `meanwhile` is called while the probes run: loading what is needed next then costs no time.
+    What is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
     Must be called from a process with a single thread, since it forks.
     """
     process = software or machine
@@ -96,7 +99,10 @@ def probe_node(
     groups = {name: [probe for probe in PROBES if probe.process == name] for name in names}
     asked = {name: group for name, group in groups.items() if name not in (silent or {})}
     readers = {name: _reader(group, machine, process, capture is not None) for name, group in asked.items()}
-    answers = run_isolated(readers, dict.fromkeys(asked, limit_s), meanwhile)
+    left_s = limit_s if ends_at is None else min(limit_s, max(0.0, ends_at - time.monotonic()))
+    answers = run_isolated(readers, dict.fromkeys(asked, left_s), meanwhile)
+    if left_s < limit_s:  # given its time, it might have answered: nobody calls it stuck
+        answers = {n: replace(each, failure=CUT_SHORT) if each.is_late else each for n, each in answers.items()}
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}
     if capture is not None:
         _fill(capture, answers)
@@ -106,6 +112,11 @@ def probe_node(
         for probe in group:
             facts[probe.fact], durations_s[probe.fact] = _fact(probe.fact, answers[name])
     return _node_facts(facts), durations_s
+
+
+def cut_short(node: NodeFacts) -> tuple[str, ...]:
+    """Return the facts that were not read because the deadline came first."""
+    return tuple(each.name for each in fields(node) if getattr(node, each.name) == Gap(CUT_SHORT))
 
 
 def _reader(group: Sequence[Probe], machine: Machine, process: Machine, record: bool) -> Callable[[], Json]:

@@ -27,6 +27,7 @@ class Answer:
     value: Json
     failure: str  # empty when it returned
     duration_s: float
+    is_late: bool = False  # its limit came first
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def _collect(children: Mapping[str, _Child], answers: dict[str, Answer], start: 
     for name in waiting.values():
         if name not in answers and time.monotonic() >= children[name].deadline_s:
             elapsed_s = time.monotonic() - start
-            answers[name] = Answer(None, f"no answer within {elapsed_s:.1f} s; the call is stuck", elapsed_s)
+            answers[name] = Answer(None, f"no answer within {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
             _end(children[name])
 
 

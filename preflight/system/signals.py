@@ -1,11 +1,15 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a run in order: the first raises Interrupted, later ones change nothing."""
+"""Ctrl-C, SIGTERM and SIGHUP end a run in order: the first raises Interrupted, later ones change nothing.
+
+So does a deadline, where nothing else watches the clock.
+"""
 
 from __future__ import annotations
 
 import signal
+import time
 from types import FrameType
 
-from preflight.errors import Interrupted
+from preflight.errors import DeadlinePassed, Interrupted
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -15,6 +19,17 @@ def raise_on_signals() -> None:
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
             signal.signal(number, _raise)
+
+
+def raise_at(ends_at: float, problem: str) -> None:
+    """Have the main thread raise DeadlinePassed at a monotonic time, also out of a read that never returns."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise DeadlinePassed(problem)
+
+    signal.signal(signal.SIGALRM, end)
+    # A zero would disarm it; children that are forked inherit no timer.
+    signal.setitimer(signal.ITIMER_REAL, max(1e-3, ends_at - time.monotonic()))
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:

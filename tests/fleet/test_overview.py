@@ -51,6 +51,16 @@ def test_equal_nodes_are_all_alike() -> None:
     assert "ALL ALIKE" in render_fleet(seen, PAGE)
 
 
+def test_the_one_report_that_every_node_of_a_common_run_wrote_is_no_older_report() -> None:
+    both = report("n0", random.Random(1))
+    both["nodes"].append(copy.deepcopy(both["nodes"][0]) | {"host": "n1"})
+    later = both | {"created_at": "2099-01-01T00:00:00+00:00"}
+    seen = overview((f"{place}.json", both, "") for place in ("n0", "n1"))
+    assert (seen.nodes, seen.replaced) == (2, ())
+    seen = overview((path, each, "") for path, each in (("n0.json", both), ("n1.json", later)))
+    assert [each.path for each in seen.replaced] == ["n0.json", "n0.json"]
+
+
 def test_a_slow_node_is_named_with_its_figure_and_what_is_usual() -> None:
     slow = report("n007", random.Random(1))
     for result in slow["trials"][0]["results"]:

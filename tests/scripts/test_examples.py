@@ -131,7 +131,7 @@ def test_the_prolog_drains_for_a_fault_of_the_node_only(stand_in: StandIn, code:
         assert told == ["update", "NodeName=n7", f"Comment=preflight could not look: exit code {code}"]
 
 
-@pytest.mark.parametrize("script", ["gate.sh", "slurm_prolog.sh"])
+@pytest.mark.parametrize("script", ["gate.sh", "slurm_prolog.sh", "slurm_drain.sh", "slurm_health_check.sh"])
 @pytest.mark.parametrize("shell", ["sh", "dash", "bash"])
 def test_the_scripts_are_plain_shell(script: str, shell: str) -> None:
     if shutil.which(shell) is None:
