@@ -18,6 +18,8 @@ from tests.cli.simulated import CAPTURES, ENS34, GOLDEN, IB_OFF, P2P_OFF, SCENAR
 from tests.command import Command, Ran
 from tests.machines.faulty import FAULTY
 
+# They record, and change nothing; the timeout's part of the file switches them on where torch has them off.
+FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DUMP_ON_TIMEOUT")
 WRITING = os.environ.get("PREFLIGHT_GOLDEN") == "write"
 QUICK_RING = ("healthy", "p2p_hangs", "three_faults")
 BULK = [name for name in SCENARIOS if name not in QUICK_RING]
@@ -76,14 +78,15 @@ def check_env(scenario: Scenario, ran: Ran) -> None:
 
 
 def sourced(path: Path, shell: str, environ: dict[str, str] | object) -> dict[str, str]:
-    """Return NCCL's variables that a shell has after sourcing the file."""
+    """Return the variables that change what NCCL does and that a shell has after sourcing the file."""
     told = dict(environ) if isinstance(environ, dict) else {}
     ran = subprocess.run(
         [shell, "-c", f". {path} && env"], env={"PATH": os.environ["PATH"], **told}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
     pairs = [line.partition("=") for line in ran.stdout.splitlines()]
-    return {name: value for name, _, value in pairs if name.startswith(("NCCL_", "GLOO_", "TORCH_"))}
+    read = {name: value for name, _, value in pairs if name.startswith(("NCCL_", "GLOO_", "TORCH_"))}
+    return {name: value for name, value in read.items() if name not in FLIGHT_RECORDER}
 
 
 SEED = {"hang:via=P2P": P2P_OFF, "error:net=IB": IB_OFF, "hang:netif=!ens34": ENS34}
