@@ -35,7 +35,7 @@ HEADERS = ("GPU", "fp32", "bf16", "h2d", "d2h", "MHz", "°C", "W", "data")
 
 def hardware_section(report: Report, style: Style) -> list[str]:
     """Return the matrix of the pairs, the table of the GPUs and the counters that grew; nothing where none was run."""
-    lines = [] if isinstance(report.p2p, Gap) else _pairs(report.p2p, report.nodes[0], style)
+    lines = [] if isinstance(report.p2p, Gap) or not report.nodes else _pairs(report.p2p, report.nodes[0], style)
     lines += [] if isinstance(report.gpu_tests, Gap) else _gpus(report.gpu_tests, style)
     lines += [] if isinstance(report.counters, Gap) else _counters(report.counters, style)
     return lines
