@@ -15,9 +15,7 @@ from preflight.system.files import write_atomically
 
 PASSING, FAILING, PAGE = "passing_nodes.txt", "failing_nodes.txt", "fleet.html"
 Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or directories of *.json.")]
-OutDir = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help=f"Write {PAGE} and the lists of hosts there.")
-]
+OutDir = Annotated[str | None, typer.Option("--out", metavar="DIR", help=f"Write {PAGE} and the lists of hosts there.")]
 
 
 @app.command()

@@ -129,8 +129,8 @@ def _strip(metric: Metric, odd: int) -> Strip:
     for place, count in enumerate(metric.histogram):
         if not count:
             continue
-        middle = metric.lowest + span * (place + 0.5) / len(metric.histogram)
-        usual = metric.low_bound <= middle <= metric.high_bound or not odd
+        low, high = (metric.lowest + span * (place + edge) / len(metric.histogram) for edge in (0, 1))
+        usual = (low <= metric.high_bound and high >= metric.low_bound) or not odd
         tall = max(4.0, HEIGHT * (count / most) ** 0.5)
         rects.append(Rect(round(place * step, 1), round(HEIGHT - tall, 1), round(step - 1, 1), round(tall, 1),
                           "usual" if usual else "odd"))  # fmt: skip
@@ -169,4 +169,4 @@ def _hosts(hosts: Sequence[str]) -> str:
 
 
 def _figure(value: float) -> str:
-    return f"{value:.4g}"
+    return f"{value:.3g}"

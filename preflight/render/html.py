@@ -16,7 +16,8 @@ from preflight.model.units import rate_text, size_text
 from preflight.render import html_chart, html_matrix, html_parts
 from preflight.render.env_file import shell_quote
 from preflight.render.k8s import rfc3339
-from preflight.render.reasons import answer, hosts, is_bad, is_good, line, reasons, sentence, unfinished
+from preflight.render.reasons import answer, hosts, is_bad, is_good, line, reasons, sentence, unfinished, waivers
+from preflight.render.speeds import judge_text
 from preflight.render.text import clean
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ def render_html(report: Report) -> str:
         hosts=hosts(report),
         reasons=_why(report),
         unfinished=unfinished(report),
+        waivers=waivers(report),
+        speed_judges=[judge_text(each) for each in report.judged_by],
+        beside=html_parts.beside_baseline(report),
         findings=_by_severity(report.findings),
         settings=_settings(report),
         tried=html_parts.tried(report),
