@@ -33,10 +33,9 @@ def render_html(report: Report) -> str:
     """Return the page; every text from outside is escaped, and what is invisible in it is made visible."""
     from markupsafe import Markup  # noqa: PLC0415  not before a page is wanted
 
-    about = styles()  # jinja2 first: pygal leaves an importer behind that warns at every later import
     charts = html_chart.charts(report)
     return environment().get_template(TEMPLATE).render(
-        **about,
+        **styles(),
         report=report,
         tone="good" if is_good(report) else "bad" if is_bad(report) else "unknown",
         answer=answer(report).replace("_", " "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,6 +94,9 @@ def _svg(
     series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], name: str, title: str, summary: str
 ) -> str:
     import pygal  # noqa: PLC0415  a tenth of a second, for this page only
+
+    # pygal leaves an importer of Python 2's kind behind, for plugins of its own, and every later import would warn.
+    sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != "pygal"]
     from pygal.style import Style  # noqa: PLC0415
 
     rates = [rate for each in series for _, rate in each.points] + [e.high_gb_s for e in expected if e.high_gb_s > 0]
