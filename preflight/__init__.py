@@ -9,7 +9,7 @@ from preflight.errors import UsageError
 
 __all__ = ["__version__", "pg_timeout"]
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 PG_TIMEOUT = "PREFLIGHT_PG_TIMEOUT_S"
 LONGEST_PG_TIMEOUT_S = 7 * 86400

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from preflight.errors import Interrupted, MeetingError, OutputError, PreflightError
+from preflight.errors import Interrupted, MeetingError, OutputError, PreflightError, UsageError
 from preflight.launch.hardware import Watching, start_watching
 from preflight.launch.launcher import Watcher, launch
 from preflight.launch.placement import find_placement
 from preflight.launch.run_dir import machine_path, make_run_dir, remove_run_dir, write_machine
 from preflight.launch.together import prepare
+from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_of
 from preflight.model.facts import Gap, NodeFacts, SystemFacts, known
 from preflight.model.report import Report
 from preflight.model.run import Profile, RunSpec
@@ -69,6 +70,8 @@ def check(
     anything is started; whatever goes wrong later is in the report.
     """
     place = find_placement(request.asked, environ)
+    if request.baseline is not None and place.nodes > 1:
+        raise UsageError("--baseline judges one node: run `preflight check` on each by itself (--nnodes 1)")
     probing_since = time.monotonic()
     try:
         node, _ = probe_node(machine, process, silent=silent)
@@ -180,7 +183,17 @@ def _spec(run: Run) -> RunSpec:
         devices=device_plan(request.profile, gpus, run.node, request.burn_s),
         settings=run.plan.settings,
         machine_path=machine_path(run.run_dir) if request.is_played else "",
+        baseline=_comparable_baseline(run),
     )
+
+
+def _comparable_baseline(run: Run) -> Baseline:
+    """Return the baseline where it is of hardware like this: what can't be compared is not worth repeating."""
+    asked, system = run.request.baseline, run.node.system
+    if asked is None or isinstance(system, Gap):
+        return NO_BASELINE
+    here = hardware_of(run.path.backend, run.path.world_size, system.architecture, run.path.gpus)
+    return NO_BASELINE if difference(here, asked.hardware) else asked
 
 
 def _free_bytes_per_rank(run: Run) -> int:

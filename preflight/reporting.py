@@ -10,8 +10,10 @@ from datetime import datetime, timezone
 from preflight import __version__
 from preflight.errors import Interrupted
 from preflight.explain.trial import with_cause
+from preflight.judge.beside_baseline import beside_baseline, is_beside_baseline
 from preflight.judge.check import Case, all_checks, ran_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
+from preflight.judge.judged_by import judged_by
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.unanswered import unanswered
@@ -83,6 +85,7 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=request.policy, hardware=hardware,
+        baseline=request.baseline, baseline_source=request.baseline_source,
     )  # fmt: skip
     checks = all_checks()
     if together:
@@ -129,6 +132,8 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
         p2p=hardware if isinstance(hardware, Gap) else hardware.pairs,
         gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,
         counters=hardware if isinstance(hardware, Gap) else hardware.counters,
+        judged_by=judged_by(case),
+        beside_baseline=beside_baseline(case) if is_beside_baseline(case) else (),
     )
 
 

@@ -11,6 +11,7 @@ from preflight.launch.hardware import Watching
 from preflight.launch.host import Host
 from preflight.launch.launcher import Launched
 from preflight.launch.placement import Asked
+from preflight.model.baseline import Baseline
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu_test import Hardware
@@ -41,6 +42,8 @@ class Request:
     accept: bool = False
     keep: bool = False
     policy: Policy | None = None
+    baseline: Baseline | None = None  # what known-good nodes reach
+    baseline_source: str = ""
     burn_s: float | None = None  # how long `burn` repeats its tests under load
     asked: Asked = NOT_ASKED  # for which place among several nodes
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated

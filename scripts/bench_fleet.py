@@ -154,6 +154,7 @@ def measure(count: int) -> tuple[float, float, float, set[str], set[str]]:
 
 
 def main() -> int:
+    """Print the figures; 1 where a promised one is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--nodes", type=int, default=NODES)
     asked = parser.parse_args()

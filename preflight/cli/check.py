@@ -9,6 +9,7 @@ from preflight.cli.options import (
     Accept,
     Also,
     Backend,
+    BaselineFile,
     Deadline,
     Endpoint,
     EnvOut,
@@ -36,6 +37,7 @@ from preflight.cli.running import run
 from preflight.model.run import Profile
 
 if TYPE_CHECKING:
+    from preflight.model.baseline import Baseline
     from preflight.model.policy import Policy
 
 
@@ -55,6 +57,7 @@ def check(
     stage_limit: StageLimit = None,
     keep: Keep = False,
     policy: PolicyFile = None,
+    baseline: BaselineFile = None,
     minutes: Minutes = None,
     sysroot: SysrootOption = None,
     machine: PlayedMachine = None,
@@ -77,6 +80,7 @@ def check(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
+        baseline=None if baseline is None else _baseline(baseline), baseline_source=baseline or "",
         asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
     )  # fmt: skip
     outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
@@ -99,3 +103,10 @@ def _policy(path: str) -> Policy:
 
     names = {check.name for check in all_checks()}
     return parse_policy(read_input(path), path, names, date.today().isoformat())
+
+
+def _baseline(path: str) -> Baseline:
+    from preflight.model.saved import load_baseline  # noqa: PLC0415
+    from preflight.system.files import read_input  # noqa: PLC0415
+
+    return load_baseline(read_input(path), path)

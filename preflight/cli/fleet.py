@@ -13,9 +13,9 @@ from preflight.cli.program import app
 from preflight.errors import UsageError
 from preflight.system.files import write_atomically
 
-PASSING, FAILING = "passing_nodes.txt", "failing_nodes.txt"
+PASSING, FAILING, PAGE = "passing_nodes.txt", "failing_nodes.txt", "fleet.html"
 Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or directories of *.json.")]
-OutDir = Annotated[str | None, typer.Option("--out", metavar="DIR", help=f"Write {PASSING} and {FAILING} there.")]
+OutDir = Annotated[str | None, typer.Option("--out", metavar="DIR", help=f"Write {PAGE} and the lists of hosts there.")]
 
 
 @app.command()
@@ -26,6 +26,7 @@ def fleet(reports: Reports, json: JsonPath = None, out: OutDir = None) -> None:
     """
     from preflight.fleet.overview import overview  # noqa: PLC0415
     from preflight.render.fleet import failing_hosts, render_fleet, render_host_list  # noqa: PLC0415
+    from preflight.render.fleet_html import render_fleet_html  # noqa: PLC0415
     from preflight.render.json_document import render_json  # noqa: PLC0415
     from preflight.system.report_files import read_reports, report_paths  # noqa: PLC0415
 
@@ -36,5 +37,6 @@ def fleet(reports: Reports, json: JsonPath = None, out: OutDir = None) -> None:
     if out is not None:
         write_atomically(os.path.join(out, PASSING), render_host_list(seen.passing))
         write_atomically(os.path.join(out, FAILING), render_host_list(failing_hosts(seen)))
+        write_atomically(os.path.join(out, PAGE), render_fleet_html(seen))
     print_result(json, lambda: render_json(seen), lambda: render_fleet(seen, style()))
     raise typer.Exit(seen.exit_code)

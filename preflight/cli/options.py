@@ -50,6 +50,10 @@ PolicyFile = Annotated[
     str | None,
     typer.Option("--policy", metavar="FILE", help="TOML: what is fatal, warned, waived or expected here."),
 ]
+BaselineFile = Annotated[
+    str | None,
+    typer.Option("--baseline", metavar="FILE", help="Judge speeds by what `preflight baseline` learnt."),
+]
 Nnodes = Annotated[
     int | None, typer.Option("--nnodes", metavar="N", help="Nodes; by itself: what Slurm or Kubernetes says, or 1.")
 ]

@@ -18,17 +18,21 @@ WHERE = {
     "mmengine": "env_cfg = dict(dist_cfg=dict(backend='nccl', timeout={s}))",
     "torch": "torch.distributed.init_process_group(..., timeout=timedelta(seconds={s}))",
 }
-FACTOR = 4
-SHORTEST_S = 7200
+LONGEST_S = 3600  # what `preflight timeout` advises at most: a rank that is silent for longer is stuck
 
 
 def longer_timeout(seen: Seen) -> tuple[str, ...]:
-    """Return how to raise the timeout well beyond the one that the run died at, in the user's framework."""
+    """Return where a longer timeout goes in the user's framework, and what works out how long it must be."""
     died_at_s = seen.timeout_ms() // 1000
-    wanted_s = max(SHORTEST_S, died_at_s * FACTOR)
+    asked = f"`preflight timeout --current {died_at_s}`" if died_at_s else "`preflight timeout`"
+    if died_at_s >= LONGEST_S:
+        return (
+            f"A timeout beyond the {died_at_s} s that it had only hides what is wrong; {asked} says what may wait.",
+        )
     names = [name for name, _ in seen.frameworks.most_common(2) if name in WHERE] or ["torch"]
-    lines = [f"    {WHERE[name].format(s=wanted_s, m=wanted_s // 60)}" for name in names]
-    return (f"Only if the waiting is legitimate, raise the timeout well above it, to {wanted_s} s:", *lines)
+    lines = [f"    {WHERE[name].format(s=LONGEST_S, m=LONGEST_S // 60)}" for name in names]
+    told = f"{asked} works out from the job how long it must be; at most {LONGEST_S} s:"
+    return (f"Only if the waiting is legitimate, raise the timeout. {told}", *lines)
 
 
 def parting(seen: Seen) -> tuple[str, ...]:

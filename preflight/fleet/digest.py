@@ -17,6 +17,7 @@ Json = dict[str, Any]
 LINK_ERRORS = ("replay_errors", "recovery_errors", "crc_errors")
 UNREAD = -1.0
 GIB = 1 << 30
+MOST_SIZE = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def _of_node(path: str, report: Json, node: Json, *, alone: bool) -> NodeDigest:
     metrics = dict(_gpu_metrics(gpus))
     if alone:  # of several nodes together nobody's own speed is known
         metrics.update(_speeds(report))
+        metrics.update(_below_nccl(report))
     return NodeDigest(
         path=path,
         host=str(node.get("host") or path),
@@ -121,7 +123,12 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
     for trial in trials[:1]:
         for result in _records(trial.get("results")):
             size, collective = result.get("size_bytes"), result.get("collective")
-            if not isinstance(size, int) or not isinstance(collective, str) or result.get("verified") is not True:
+            if (
+                not isinstance(size, int)
+                or not 0 <= size < MOST_SIZE
+                or not isinstance(collective, str)
+                or result.get("verified") is not True
+            ):
                 continue
             what = f"{collective} {size_text(size)}"
             busbw, median = _number(result.get("busbw_gb_s")), _number(result.get("median_us"))
@@ -132,6 +139,47 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
             slowest = max(map(_number, [rank.get("slowdown") for rank in _records(result.get("ranks"))]), default=0.0)
             if slowest > 0:
                 yield f"{what} slowest rank", slowest
+
+
+def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:
+    """Yield of each product, copy, pair and counter the worst GPU's, before any load."""
+    slowest: dict[str, float] = {}
+    for test in _records(report.get("gpu_tests")):
+        if test.get("repetition") == 0:
+            named = [(f"GEMM {gemm.get('dtype')} TFLOP/s", gemm.get("tflop_s")) for gemm in _records(test.get("gemms"))]
+            named += [(_copy(copy), copy.get("gb_s")) for copy in _records(test.get("copies"))]
+            _keep_least(slowest, named)
+    for pair in _records(report.get("p2p")):
+        if pair.get("repetition") == 0:
+            _keep_least(slowest, [
+                (f"peer copy {speed.get('by')} {size_text(_size(speed))} GB/s", speed.get("gb_s"))
+                for speed in _records(pair.get("speeds")) if speed.get("direction") != "both"
+            ])  # fmt: skip
+    yield from slowest.items()
+    grown: dict[str, float] = {}
+    for counter in _records(report.get("counters")):
+        if counter.get("kind") != "traffic" and (value := _number(counter.get("grown"))) >= 0:
+            name = f"grown {counter.get('name')} count"
+            grown[name] = max(grown.get(name, 0.0), value)
+    yield from grown.items()
+
+
+def _copy(copy: Json) -> str:
+    is_near = copy.get("is_near")
+    near = "near" if is_near is True else "far" if is_near is False else "unknown"
+    return f"{copy.get('direction')} {near} NUMA GB/s"
+
+
+def _size(record: Json) -> int:
+    size = record.get("size_bytes")
+    return size if isinstance(size, int) and 0 <= size < MOST_SIZE else 0
+
+
+def _keep_least(slowest: dict[str, float], named: list[tuple[str, object]]) -> None:
+    for name, value in named:
+        speed = _number(value)
+        if speed > 0:
+            slowest[name] = min(slowest.get(name, speed), speed)
 
 
 def _gpu_metrics(gpus: list[Json]) -> Iterator[tuple[str, float]]:

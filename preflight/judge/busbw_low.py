@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from preflight.judge.beside_baseline import is_beside_baseline
 from preflight.judge.check import Case, RunCheck
 from preflight.judge.wording import size_text
 from preflight.judge.workaround import default_trial, works
@@ -37,21 +38,22 @@ class Measured:
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield one finding for the collective that falls shortest; nothing where no large size was measured."""
-    trial = _trial_to_judge(case)
-    if trial is None or case.links is None or not case.wants_gpus or len(case.nodes) != 1:
+    """Yield one finding for the collective that falls shortest; nothing where no large size was measured.
+
+    What is expected of the links only notes it where the site's floors or known-good nodes decide.
+    """
+    trial, measured = _beside_links(case)
+    worst = min(measured, key=_by_share, default=None)
+    if trial is None or worst is None or worst.share >= LOW:
         return
-    measured = [_measured(case, trial, result) for result in _largest(trial)]
-    worst = min(measured, key=lambda each: each.share, default=None)
-    if worst is None or worst.share >= LOW:
-        return
+    severity, other = Severity.FAIL if worst.share < FAR_TOO_LOW else Severity.WARN, outranked_by(case)
     collective = worst.result.collective.value
     yield Finding(
         check=CHECK.name,
         blame=CHECK.blame,
-        severity=Severity.FAIL if worst.share < FAR_TOO_LOW else Severity.WARN,
+        severity=Severity.INFO if other else severity,
         subject=f"trial {trial.candidate}, {collective} {size_text(worst.result.size_bytes)}",
-        problem=_problem(worst),
+        problem=_problem(worst) + (f" [{other} decides; else {severity.value}]" if other else ""),
         fix="`nvidia-smi -q -d CLOCK,PERFORMANCE,PCIE`, `nvidia-smi nvlink -s`, `nvidia-smi topo -m`: a link that runs "
         "below its width or generation, a throttled GPU, ranks bound to the far socket",
         evidence=(
@@ -60,6 +62,29 @@ def judge(case: Case) -> Iterator[Finding]:
             Evidence("went over", ", ".join(_ways(trial)) or "not known", f"trial {trial.candidate}"),
         ),
     )
+
+
+def worst_beside_links(case: Case) -> Measured | None:
+    """Return what falls shortest of what the links should give; None where nothing can be held against them."""
+    return min(_beside_links(case)[1], key=_by_share, default=None)
+
+
+def outranked_by(case: Case) -> str:
+    """Return who decides about speeds in the links' place: the site knows its machines better; "" for nobody."""
+    if case.policy is not None and case.policy.floors:
+        return f"the policy {case.policy.source}"
+    return f"the baseline {case.baseline_source}" if is_beside_baseline(case) else ""
+
+
+def _beside_links(case: Case) -> tuple[TrialResult | None, list[Measured]]:
+    trial = _trial_to_judge(case)
+    if trial is None or case.links is None or not case.wants_gpus or len(case.nodes) != 1:
+        return None, []
+    return trial, [_measured(case, trial, result) for result in _largest(trial)]
+
+
+def _by_share(each: Measured) -> float:
+    return each.share
 
 
 def _problem(worst: Measured) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from preflight.errors import UnreadableFact
+from preflight.model.baseline import Baseline
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, CheckDescription, Finding, RanCheck, SkippedCheck
 from preflight.model.gpu_test import Hardware
@@ -28,6 +29,8 @@ class Case:
     wants_gpus: bool  # False on the CPU path and where `--backend gloo` was given
     gpus: tuple[int, ...] = ()  # nvml_index of the chosen GPUs; without NVML the place in bus order
     policy: Policy | None = None  # the site's own
+    baseline: Baseline | None = None  # what known-good nodes reach
+    baseline_source: str = ""
     links: Links | None = None  # what links can carry; None where speeds are not judged
     hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`

@@ -9,7 +9,7 @@ from preflight.judge.wording import ranks_text, size_text
 from preflight.judge.workaround import P2P, cures, default_trial, hidden_faults
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.trial import AS_IS, DEFAULT, UNDER_LOAD, CollectiveResult, Outcome, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Outcome, TrialResult
 
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code on this machine'
 
@@ -52,8 +52,8 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
 
 def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
     base = Blame.GPU if case.wants_gpus else Blame.HOST
-    if trial.candidate.startswith(UNDER_LOAD):
-        return Severity.FAIL, base  # the default again, when the GPUs are hot: no setting cures that
+    if trial.candidate.startswith(REPEATED):
+        return Severity.FAIL, base  # the default again, maybe when the GPUs are hot: no setting cures that
     if trial.candidate != DEFAULT:
         return Severity.INFO, base
     hidden = hidden_faults(case)

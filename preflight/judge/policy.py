@@ -54,7 +54,8 @@ def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, 
             changed = _at(finding, SEVERITY[level], f"policy {policy.source}: {level.value}")
         waiver = next((each for each in policy.waivers if _waives(each, finding, policy.today)), None)
         if waiver is not None and changed.severity is not Severity.INFO:
-            changed = _at(changed, Severity.INFO, f"waived until {waiver.until}: {waiver.reason}")
+            told = f"until {waiver.until}: {waiver.reason}"
+            changed = replace(_at(changed, Severity.INFO, f"waived {told}"), waived=told)
         judged.append(changed)
     return (*judged, *_expired(judged, policy))
 

@@ -9,7 +9,7 @@ from preflight.judge.symptoms import blame_by_text
 from preflight.judge.wording import first_line, ranks_text
 from preflight.judge.workaround import cures, default_trial, hidden_faults
 from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.trial import UNDER_LOAD, Outcome, RankEnd, TrialResult
+from preflight.model.trial import REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 
 WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
 WAITING_OR_FINE = frozenset({"done", "killed"})
@@ -36,16 +36,17 @@ def judge(case: Case) -> Iterator[Finding]:
 
 
 def _under_load(case: Case) -> Iterator[Finding]:
-    """Yield a FAIL where the default worked at first and failed when `burn` repeated it: no setting cures that."""
-    failed = [each for each in case.trials if each.candidate.startswith(UNDER_LOAD) and each.outcome in WORDS]
+    """Yield a FAIL where the default worked at first and failed when it was repeated: no setting cures that."""
+    repeats = [each for each in case.trials if each.candidate.startswith(REPEATED)]
+    failed = [each for each in repeats if each.outcome in WORDS]
     if failed:
-        repeated = sum(each.candidate.startswith(UNDER_LOAD) for each in case.trials)
+        how = " under load" if failed[0].candidate.startswith(UNDER_LOAD) else " when repeated"
         yield Finding(
             check=CHECK.name,
             blame=blame_by_text(case, failed[0]) or Blame.HOST,
             severity=Severity.FAIL,
             subject=f"trial {failed[0].candidate}",
-            problem=f"the default works at first and fails under load ({len(failed)} of {repeated} times): "
+            problem=f"the default works at first and fails{how} ({len(failed)} of {len(repeats)} times): "
             f"{describe(failed[0])}",
             fix="`dmesg | grep -iE 'xid|nvrm'`, heat and power under load; `preflight check --profile burn --keep` "
             "keeps every log",

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
+from preflight.model.gpu import Gpu
+from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 
 BASELINE_SCHEMA = 1
 FALSE_REJECTIONS = 0.006  # of good nodes aimed at, so that 0.01 holds though spreads learnt from 20 nodes are rough
@@ -62,6 +64,45 @@ class Judged:
 
 
 Point = tuple[Collective, int]
+NO_BASELINE = Baseline(BASELINE_SCHEMA, (), (), ())
+
+
+def hardware_of(
+    backend: str, world_size: int, architecture: str | Gap, gpus: Sequence[Gpu]
+) -> tuple[tuple[str, str], ...]:
+    """Return what must be equal for a comparison; `gpus` are those that the ranks used."""
+    names = sorted("of unknown model" if isinstance(gpu.name, Gap) else gpu.name for gpu in gpus)
+    models = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
+    machine = "unknown" if isinstance(architecture, Gap) else architecture
+    return ("GPUs", models or "none"), ("ranks", f"{world_size} on {backend}"), ("machine", machine)
+
+
+def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...]) -> str:
+    """Return what differs between two kinds of node, the first's value first; "" where nothing does."""
+    others = dict(other)
+    return "; ".join(f"{name}: {value}, not {others.get(name)}" for name, value in one if others.get(name) != value)
+
+
+def speeds_of(trial: TrialResult) -> dict[Point, float]:
+    """Return a sound trial's speeds in GB/s; of a trial that failed, or whose speeds don't count, none."""
+    if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
+        return {}
+    speeds = {(each.collective, each.size_bytes): each.busbw_gb_s for each in trial.results}
+    return {point: speed for point, speed in speeds.items() if not isinstance(speed, Gap)}
+
+
+def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], ...]:
+    """Return the speeds of the default's trial and of its repetitions; hot GPUs (`burn`) are another matter."""
+    measured = [speeds_of(each) for each in trials if each.candidate == DEFAULT or each.candidate.startswith(AGAIN)]
+    return tuple(speeds for speeds in measured if speeds)
+
+
+def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
+    """Tell whether the default's trial looks slow and may be repeated once more; a repetition that failed ends it."""
+    repeats = [each for each in trials if each.candidate.startswith(AGAIN)]
+    if len(repeats) >= MOST_REPEATS or not all(speeds_of(each) for each in repeats):
+        return False
+    return any(each.is_suspicious for each in judge_node(baseline, repetitions_of(trials)))
 
 
 def group_of(size_bytes: int) -> str:

@@ -49,6 +49,7 @@ class Finding:
     problem: str
     fix: str
     evidence: tuple[Evidence, ...]
+    waived: str = ""  # until when and why the site's policy lets it pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.model.baseline import Baseline, Reference
+from preflight.model.gap import Gap
+
 
 @dataclass(frozen=True, slots=True)
 class Odd:
@@ -89,3 +92,22 @@ class Fleet:
         if not self.nodes:
             return 3
         return 1 if self.failing or any(group.odd for group in self.groups) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A reference of a baseline, and what it is good for."""
+
+    reference: Reference
+    floor: float  # as a share: below it a node is rejected, after all repetitions
+    finds_5_percent_from: int | Gap  # so many good nodes find 95 of 100 nodes that lost 5 %
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """A baseline, and what it rests on."""
+
+    baseline: Baseline
+    bounds: tuple[Bound, ...]
+    reports: int
+    left_out: tuple[Unread, ...]  # reports that say nothing of a good node, and why

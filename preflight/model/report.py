@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.advice import Advice
+from preflight.model.baseline import Judged
 from preflight.model.counters import CounterChange
 from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
@@ -54,6 +55,23 @@ class Phase:
     detail: str  # what it gave, or what cut it short
 
 
+class SpeedJudge(Enum):
+    """By what speeds were judged."""
+
+    POLICY = "policy"  # the site's floors
+    BASELINE = "baseline"  # what known-good nodes reach
+    LINKS = "links"  # what the links should give
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedBy:
+    """Who decided about speeds; several may, and then each of them rejects."""
+
+    by: SpeedJudge
+    told: str  # the file and how much is in it, or why nobody could
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What was asked, seen, tried, found and advised.
@@ -87,4 +105,6 @@ class Report:
     p2p: tuple[PairTruth, ...] | Gap = NOT_TESTED  # below NCCL: what arrives between two GPUs
     gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
     counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run
+    judged_by: tuple[JudgedBy, ...] = ()  # about speeds; empty in reports that are older than baselines
+    beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so

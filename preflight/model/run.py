@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from preflight.model.baseline import NO_BASELINE, Baseline
 from preflight.model.collective import Collective
 from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
 from preflight.model.trial import Candidate, Setting
@@ -75,6 +76,7 @@ class RunSpec:
     first_rank: int = 0  # of this node
     store_host: str = ""  # the address at which node 0's store listens
     own_env: tuple[OwnEnv, ...] = ()
+    baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
     goes_on: bool = False  # afterwards the ranks wait for a spec in `together/`
 
     @property

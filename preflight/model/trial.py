@@ -41,11 +41,18 @@ class Setting:
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
 UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`
+AGAIN = "repetition "  # the default's trial, repeated since it looked slow beside a baseline
+REPEATED = (UNDER_LOAD, AGAIN)
 
 
 def burn_trial_name(turn: int) -> str:
     """Return the name of a repetition of the default's trial under load."""
     return f"{UNDER_LOAD}{turn}"
+
+
+def again_trial_name(turn: int) -> str:
+    """Return the name of a repetition of the default's trial for a baseline."""
+    return f"{AGAIN}{turn}"
 
 
 @dataclass(frozen=True, slots=True)

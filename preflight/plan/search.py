@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from preflight.model.baseline import NO_BASELINE, Baseline, wants_repetition
 from preflight.model.run import Duel, Measure
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Setting, TrialResult
 from preflight.plan.cure import find_cure, minimise_inherited
@@ -28,11 +29,18 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Repeat the default's trial: it looks slow beside the baseline; the repetition teaches the search nothing."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Nothing more is worth trying."""
 
 
-Next = Try | Compare | Stop
+Next = Try | Compare | Again | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class Known:
     compared: tuple[Duel, ...] = ()
     unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
     broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
+    repeats: tuple[TrialResult, ...] = ()  # of the default, for a baseline
     suspects: tuple[str, ...] = ()  # families of settings, or causes, that other evidence made suspect
 
 
@@ -55,6 +64,7 @@ def next_step(
     settings: Sequence[Setting] = (),
     inherited: Sequence[Setting] = (),
     last: Candidate | None = None,
+    baseline: Baseline = NO_BASELINE,
 ) -> Next:
     """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
 
@@ -62,7 +72,8 @@ def next_step(
     else the cure among the conservative `settings` (plan/cure.py), and without these every candidate. It works: with
     `screen_all` every candidate, and comparisons. The best of those that passed is measured afresh: the best of several
     equal ones looks better by chance. After a process that SIGKILL does not end nothing more is tried: every candidate
-    would run on its GPU. `last` ends a thorough search of a default that works: it only shows more of it.
+    would run on its GPU. `last` ends a thorough search of a default that works: it only shows more of it. A default
+    that works and looks slow beside the `baseline` is repeated before anything else is measured.
     """
     if known.unkillable:
         return Stop()
@@ -77,10 +88,12 @@ def next_step(
             return _try_or_stop(minimise_inherited(inherited, known.results).next)
         if settings:
             return _cure(settings, default, known)
-    for candidate in candidates:
-        if candidate.name not in tried and (screen_all or not default_works):
-            return Try(candidate)
-    return _next_comparison(decisions, known, tried, last) if default_works and screen_all else Stop()
+    if default_works and wants_repetition(baseline, (*known.results, *known.repeats)):
+        return Again(len(known.repeats) + 1)
+    wanted = candidates if screen_all or not default_works else ()
+    untried = next((each for each in wanted if each.name not in tried), None)
+    compares = untried is None and default_works and screen_all
+    return _next_comparison(decisions, known, tried, last) if compares else _try_or_stop(untried)
 
 
 def _cure(settings: Sequence[Setting], default: TrialResult, known: Known) -> Next:

@@ -12,7 +12,7 @@ from preflight.errors import HarnessError
 from preflight.model.codec import encode
 from preflight.model.device_job import Round
 from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
-from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult, burn_trial_name
+from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult, again_trial_name, burn_trial_name
 from preflight.plan import search
 from preflight.plan.environment import ALGORITHMS, inherited_settings
 from preflight.rank.children import Child
@@ -60,6 +60,8 @@ class Conductor:
                     self._try(candidate)
                 case search.Compare(candidate=name, pairs=pairs):
                     self._compare(candidate_named(self._spec, name), pairs)
+                case search.Again(turn=turn):
+                    self._repeat(turn)
                 case search.Stop():
                     break
         self._burn()
@@ -73,8 +75,9 @@ class Conductor:
         inherited = inherited_settings(spec.inherited, spec.dialect)
         last = ALGORITHMS if spec.dialect == "nccl" else None
         return search.next_step(
-            spec.candidates, spec.screen_all, spec.duel_measures, self._known, spec.settings, inherited, last
-        )
+            spec.candidates, spec.screen_all, spec.duel_measures, self._known, spec.settings, inherited, last,
+            spec.baseline,
+        )  # fmt: skip
 
     def _test_devices(self) -> None:
         """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
@@ -91,17 +94,29 @@ class Conductor:
             self._take_rounds(devices.burn_rounds, until, turn)
             default_works = any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
             if default_works and time.monotonic() < until and not self._why_no_time():
-                self._try_again(turn)
+                self._try_again(burn_trial_name(turn), "the default again, under load")
 
-    def _try_again(self, turn: int) -> None:
+    def _repeat(self, turn: int) -> None:
+        """Repeat a default that looks slow beside the baseline; without time for it, say so in its place."""
+        name, reason = again_trial_name(turn), "the default again: it looked slow beside the baseline"
+        skip = self._why_no_time()
+        if skip:
+            result = _skipped(replace(candidate_named(self._spec, DEFAULT), name=name, reason=reason), skip)
+            self._tell({"event": "trial", "result": encode(result)})
+        else:
+            result = self._try_again(name, reason)
+        self._known = replace(self._known, repeats=(*self._known.repeats, result))
+
+    def _try_again(self, name: str, reason: str) -> TrialResult:
         """Repeat the default's trial; it is told under a name of its own and teaches the search nothing."""
         default = candidate_named(self._spec, DEFAULT)
         started_at = time.monotonic()
-        assignment, answers, why = self._take(f"{DEFAULT} under load, {turn}", (default,))
+        assignment, answers, why = self._take(name, (default,))
         took_s = time.monotonic() - started_at
-        named = replace(default, name=burn_trial_name(turn), reason="the default again, under load")
+        named = replace(default, name=name, reason=reason)
         result = trial_result(named, assignment, [answer[0] for answer in answers], why, took_s)
         self._tell({"event": "trial", "result": encode(result)})
+        return result
 
     def _take_rounds(self, rounds: tuple[Round, ...], until: float, repetition: int) -> None:
         gathered = Tested(self._index, self._by_exec)

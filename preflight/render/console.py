@@ -15,6 +15,7 @@ from preflight.render.hardware import hardware_section
 from preflight.render.node import render_probe
 from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
+from preflight.render.speeds import speeds_section
 from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
 from preflight.render.topology import expected_section, gpu_set_section
 from preflight.render.transport import transport_section
@@ -45,6 +46,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *findings_section(report.findings, style),
         *hardware_section(report, style),
         *trials_section(report, style),
+        *speeds_section(report, style),
         *search_section(report, style),
         *transport_section(report, style),
         *comparisons_section(report, style),

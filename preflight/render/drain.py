@@ -7,7 +7,7 @@ import re
 from preflight.model.report import Report
 from preflight.render.reasons import SIMULATED, answer, reasons
 
-MOST_CHARACTERS = 250
+MOST_CHARACTERS, MOST_WAIVED = 250, 80
 # Whatever quotes, escapes, expands or separates for scontrol, a shell or a log that is split at bars becomes an
 # underscore; letters beyond ASCII do too, since the accounting database may hold latin1.
 UNSAFE = re.compile(r"[^A-Za-z0-9 ._:/+\-()\[\]%<>,;=@*]")
@@ -18,6 +18,17 @@ def render_drain(report: Report) -> str:
     start = f"preflight {answer(report)}"
     if report.simulated:
         start = f"{SIMULATED} {start}"
-    told = "; ".join(reasons(report))
-    text = UNSAFE.sub("_", f"{start}: {told}".replace('"', "").replace("'", ""))
-    return (text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3].rstrip() + "...") + "\n"
+    text, waived = _plain(f"{start}: {'; '.join(reasons(report))}"), _waived(report)
+    room = MOST_CHARACTERS - len(waived)
+    return (text if len(text) <= room else text[: room - 3].rstrip() + "...") + waived + "\n"
+
+
+def _waived(report: Report) -> str:
+    """Return which checks are waived; they keep their place at the end, whatever is said before them."""
+    names = list(dict.fromkeys(each.check for each in report.findings if each.waived))
+    text = _plain(f"; waived: {', '.join(names)}") if names else ""
+    return text if len(text) <= MOST_WAIVED else f"; {len(names)} checks waived"
+
+
+def _plain(text: str) -> str:
+    return UNSAFE.sub("_", text.replace('"', "").replace("'", ""))

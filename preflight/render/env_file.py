@@ -6,6 +6,7 @@ import re
 
 from preflight.model.advice import Advice
 from preflight.model.report import Report
+from preflight.render.reasons import waivers
 from preflight.render.text import clean, wrap
 
 WIDTH = 120
@@ -61,6 +62,8 @@ def _header(report: Report) -> list[str]:
     lines = _comment(f"Written by preflight {report.preflight_version} at {report.created_at} on {hosts}.")
     ran = f"Backend {report.backend}, {report.world_size} ranks, profile {report.profile}"
     lines += _comment(f"{ran}; verdict {report.verdict.value}.")
+    for told in waivers(report):
+        lines += _comment(f"The site's policy lets pass: {told}.")
     simulated = _comment("SIMULATED: learnt from a simulated backend; says nothing of any machine.")
     return simulated + lines if report.simulated else lines
 

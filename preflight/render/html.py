@@ -16,7 +16,8 @@ from preflight.model.units import rate_text, size_text
 from preflight.render import html_chart, html_matrix, html_parts
 from preflight.render.env_file import shell_quote
 from preflight.render.k8s import rfc3339
-from preflight.render.reasons import answer, hosts, is_bad, is_good, line, reasons, sentence, unfinished
+from preflight.render.reasons import answer, hosts, is_bad, is_good, line, reasons, sentence, unfinished, waivers
+from preflight.render.speeds import judge_text
 from preflight.render.text import clean
 
 if TYPE_CHECKING:
@@ -32,15 +33,10 @@ def render_html(report: Report) -> str:
     """Return the page; every text from outside is escaped, and what is invisible in it is made visible."""
     from markupsafe import Markup  # noqa: PLC0415  not before a page is wanted
 
-    environment = _environment()
-    # The styles are ours; their digest is the only thing that the page's policy allows beside images in the page.
-    css = environment.get_template(STYLES).render()
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     charts = html_chart.charts(report)
-    return environment.get_template(TEMPLATE).render(
+    return environment().get_template(TEMPLATE).render(
+        **styles(),
         report=report,
-        css=Markup(css),
-        policy=Markup(POLICY.format(digest)),
         tone="good" if is_good(report) else "bad" if is_bad(report) else "unknown",
         answer=answer(report).replace("_", " "),
         headline=_told(report),
@@ -48,6 +44,9 @@ def render_html(report: Report) -> str:
         hosts=hosts(report),
         reasons=_why(report),
         unfinished=unfinished(report),
+        waivers=waivers(report),
+        speed_judges=[judge_text(each) for each in report.judged_by],
+        beside=html_parts.beside_baseline(report),
         findings=_by_severity(report.findings),
         settings=_settings(report),
         tried=html_parts.tried(report),
@@ -60,6 +59,15 @@ def render_html(report: Report) -> str:
         durations=html_parts.durations(report),
         expected=report.expected,
     )  # fmt: skip
+
+
+def styles() -> dict[str, Markup]:
+    """Return the styles, and the page's policy: beside images in the page it allows nothing but their digest."""
+    from markupsafe import Markup  # noqa: PLC0415
+
+    css = environment().get_template(STYLES).render()
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return {"css": Markup(css), "policy": Markup(POLICY.format(digest))}
 
 
 def _by_severity(findings: tuple[Finding, ...]) -> list[Finding]:
@@ -92,7 +100,8 @@ def _node(report: Report, place: int) -> dict[str, Any]:
 
 
 @functools.cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return jinja2 with our templates, in which every text from outside is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  a tenth of a second
 
     made = Environment(

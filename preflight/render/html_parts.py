@@ -16,6 +16,7 @@ from preflight.render.gpus import HEADERS as GPU_HEADERS
 from preflight.render.gpus import gpu_models, gpu_oddities, gpu_row
 from preflight.render.node import grouped_gaps, host_items, software_items
 from preflight.render.reasons import deciding, line
+from preflight.render.speeds import baseline_rows
 from preflight.render.topology import NIC_HEADERS, nic_rows
 
 UNKNOWN = "?"
@@ -116,6 +117,13 @@ def comparisons(report: Report) -> Table | None:
     )  # fmt: skip
     headers = ("candidate", "clearly faster", "mean gain", "99 % bound", "worst size", "rounds")
     return Table("Measured afresh against the default", headers, rows, frozenset({2, 3, 4, 5})) if rows else None
+
+
+def beside_baseline(report: Report) -> Table | None:
+    """Return every repetition beside what known-good nodes reach."""
+    headers = ("collective", "sizes", "share of good nodes, each time", "mean", "floor", "result")
+    rows = baseline_rows(report)
+    return Table("This node beside known-good ones", headers, rows, frozenset({3, 4})) if rows else None
 
 
 def rank_times(report: Report) -> tuple[Bars, ...]:

@@ -12,7 +12,8 @@ from preflight.model.finding import Finding, Severity
 from preflight.model.report import PhaseEnd, Report, Verdict
 from preflight.model.trial import Outcome
 from preflight.render.k8s import rfc3339
-from preflight.render.reasons import deciding, headline, hosts, is_bad, is_good, line
+from preflight.render.reasons import deciding, headline, hosts, is_bad, is_good, line, waivers
+from preflight.render.speeds import judge_text
 from preflight.render.text import clean
 
 PASSED, FAILURE, ERROR, SKIPPED = "passed", "failure", "error", "skipped"
@@ -130,6 +131,8 @@ def _properties(suite: ET.Element, report: Report) -> None:
         "world_size": str(report.world_size),
         "simulated": str(report.simulated).lower(),
         "preflight": line(report.preflight_version),
+        **({"speeds_judged_by": "; ".join(map(judge_text, report.judged_by))} if report.judged_by else {}),
+        **{f"waiver {number}": told for number, told in enumerate(waivers(report), start=1)},
     }
     listed = ET.SubElement(suite, "properties")
     for name, value in about.items():

@@ -13,6 +13,7 @@ from preflight.model.units import rate_text, size_text, time_text
 from preflight.plan.duel import decision_results
 from preflight.render.env_file import shell_quote
 from preflight.render.reasons import answer, headline, hosts, is_bad, is_good, line, reasons, unfinished
+from preflight.render.speeds import baseline_rows, judge_text
 from preflight.render.text import clean
 
 ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|~&$@!])")  # what begins emphasis, code, HTML, a link, a table cell or a mention
@@ -29,7 +30,7 @@ def render_markdown(report: Report) -> str:
     ]  # fmt: skip
     lines = [f"# {sign} preflight: {answer(report).replace('_', ' ')}", "", prose(headline(report)), ""]
     lines += [" · ".join(about), "", *_why(report), *_unfinished(report)]
-    lines += [*_findings(report.findings), *_trials(report), *_settings(report), *_skipped(report)]
+    lines += [*_findings(report.findings), *_trials(report), *_speeds(report), *_settings(report), *_skipped(report)]
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.durations_s)
     return "\n".join([*lines, *([f"Took: {prose(took)}"] if took else [])]).rstrip() + "\n"
 
@@ -96,6 +97,15 @@ def _trial(trial: TrialResult, backend: str) -> list[str]:
         rows.append(f"{start} {each.collective.value} | {size_text(each.size_bytes)} | {busbw} | {time} | {data} |")
         start = "| | |"
     return rows
+
+
+def _speeds(report: Report) -> list[str]:
+    if not report.judged_by:
+        return []
+    lines = ["## Speeds judged by", "", *(f"- {prose(judge_text(each))}" for each in report.judged_by), ""]
+    rows = [f"| {' | '.join(prose(cell) for cell in row)} |" for row in baseline_rows(report)]
+    head = ["| collective | sizes | share of good nodes, each time | mean | floor | |", "|---|---|---|--:|--:|---|"]
+    return [*lines, *head, *rows, ""] if rows else lines
 
 
 def _settings(report: Report) -> list[str]:

@@ -46,6 +46,14 @@ def _metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
             {"check": each.check, "class": each.blame.value, "severity": each.severity.value, "subject": each.subject}
             for each in report.findings
         ])),
+        ("preflight_finding_waived", "1 for each finding that the site's policy lets pass.", _once([
+            {"check": each.check, "subject": each.subject, "waived": each.waived}
+            for each in report.findings if each.waived
+        ])),
+        ("preflight_speed_judge", "1 for each who decided about speeds.", _once([
+            {"by": each.by.value} for each in report.judged_by
+        ])),
+        *_beside_baseline(report),
         ("preflight_check_skipped", "1 for each check that could not look.", _once([
             {"check": each.check, "crashed": str(each.crashed).lower()} for each in report.skipped_checks
         ])),
@@ -55,6 +63,19 @@ def _metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
             ({"phase": name}, seconds) for name, seconds in report.durations_s)),
         *_trial_metrics(report),
     ]  # fmt: skip
+
+
+def _beside_baseline(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
+    shares, floors = [], []
+    for each in report.beside_baseline:
+        size = str(each.reference.size_bytes) if each.reference.size_bytes else f"all {each.reference.group}"
+        labels = {"collective": each.reference.collective.value, "size_bytes": size}
+        shares.append((labels, each.share))
+        floors.append((labels, each.floor))
+    return [
+        ("preflight_baseline_ratio", "Speed over what good nodes reach, over all repetitions.", _distinct(shares)),
+        ("preflight_baseline_floor_ratio", "The least that is accepted of it.", _distinct(floors)),
+    ]
 
 
 def _trial_metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:

@@ -81,7 +81,15 @@ def reasons(report: Report) -> tuple[str, ...]:
 def summary(report: Report) -> str:
     """Return on one line what a good answer rests on, or every reason against it; a simulated run is called one."""
     told = sentence(report) if is_good(report) else "; ".join(reasons(report))
+    told = "; ".join([told, *waivers(report)])
     return f"{SIMULATED}: {told}" if report.simulated else told
+
+
+def waivers(report: Report) -> tuple[str, ...]:
+    """Return what the site's policy lets pass: every output says so."""
+    told = (f"waived {line(each.waived)} [{line(each.check)} {line(each.subject)}]" for each in report.findings
+            if each.waived)  # fmt: skip
+    return tuple(dict.fromkeys(told))
 
 
 def unfinished(report: Report) -> tuple[Phase, ...]:

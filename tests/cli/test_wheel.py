@@ -84,7 +84,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(installed: Installed) -> N
         names = wheel.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"preflight", "preflight_nccl"}
     sources = {str(path.relative_to(PROJECT)) for path in (PROJECT / "preflight").rglob("*.py")}
-    templates = {f"preflight/render/templates/report.{kind}" for kind in ("html", "css")}
+    folder = PROJECT / "preflight" / "render" / "templates"
+    templates = {str(path.relative_to(PROJECT)) for path in folder.iterdir()}
+    assert len(templates) == 4
     assert sources | templates | {"preflight/py.typed"} <= set(names)
 
 
@@ -119,6 +121,19 @@ def test_probe_and_checks_print_80_plain_columns_into_a_pipe(installed: Installe
         page = installed.run("preflight", command, env={"NO_COLOR": "1", "COLUMNS": "80"}).stdout
         assert "\x1b" not in page
         assert max(map(len, page.splitlines())) <= 80
+
+
+def test_a_saved_report_is_rendered_and_a_fleet_read_with_the_installed_templates(
+    installed: Installed, tmp_path: Path
+) -> None:
+    saved = PROJECT / "tests" / "model" / "reports" / "schema_1.json"
+    page = installed.run("preflight", "render", str(saved), "--format", "html")
+    assert (page.returncode, page.stderr) == (0, "") and page.stdout.startswith("<!doctype html>")
+    schema = installed.run("preflight", "schema")
+    assert schema.returncode == 0 and "$schema" in json.loads(schema.stdout)
+    fleet = installed.run("preflight", "fleet", str(saved), "--out", str(tmp_path))
+    assert (fleet.returncode, fleet.stderr) == (0, "")
+    assert (tmp_path / "fleet.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_a_torch_that_can_run_nothing_ends_with_3_and_is_named_in_one_line(

@@ -25,7 +25,22 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=20,
 )
-KEYS = ("nodes", "trials", "findings", "gpus", "results", "ranks", "pcie", "system", "software", "torch", "host")
+KEYS = (
+    "nodes",
+    "trials",
+    "findings",
+    "gpus",
+    "results",
+    "ranks",
+    "pcie",
+    "system",
+    "software",
+    "torch",
+    "host",
+    "gpu_tests",
+    "p2p",
+    "counters",
+)
 PAGE = Style(width=80, colour=False, unicode=True)
 
 
@@ -145,3 +160,32 @@ def _replace(value: object, key: str, new: object) -> None:
     elif isinstance(value, list):
         for inner in value:
             _replace(inner, key, new)
+
+
+def test_what_was_measured_below_nccl_is_compared_too_the_worst_of_each() -> None:
+    speed = {"by": "sm", "direction": "a_to_b", "size_bytes": 64 << 20, "gb_s": 300.0}
+    copies = [{"direction": "h2d", "is_near": True, "gb_s": 55.0}]
+    tests = [
+        {"repetition": turn, "gemms": [{"dtype": "bfloat16", "tflop_s": tflop_s}], "copies": copies}
+        for turn, tflop_s in ((0, 700.0), (0, 650.0), (1, 1.0))
+    ]
+    changes: dict[str, Any] = {
+        "gpu_tests": tests,
+        "p2p": [{"repetition": 0, "speeds": [speed, speed | {"direction": "both", "gb_s": 1.0}]}],
+        "counters": [
+            {"name": "replays", "kind": "repaired", "grown": 7},
+            {"name": "tx", "kind": "traffic", "grown": 9},
+        ],
+    }
+    (node,) = digest("n.json", report("n1", random.Random(1), **changes))
+    assert node.metrics["GEMM bfloat16 TFLOP/s"] == 650.0
+    assert node.metrics["h2d near NUMA GB/s"] == 55.0
+    assert node.metrics["peer copy sm 64 MiB GB/s"] == 300.0
+    assert node.metrics["grown replays count"] == 7 and "grown tx count" not in node.metrics
+
+
+@pytest.mark.parametrize("value", [[], {}, "x", 10**400, -1, None, [{"repetition": 0, "copies": [{"is_near": []}]}]])
+def test_odd_parts_below_nccl_are_figures_less(value: object) -> None:
+    odd = dict.fromkeys(("gpu_tests", "p2p", "counters"), value)
+    (node,) = digest("n.json", report("n1", random.Random(1), **odd))
+    assert all(isinstance(each, float) for each in node.metrics.values())

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preflight.fleet.baseline import learn
+from preflight.model.baseline import MOST_REPEATS, NO_BASELINE, Baseline, speeds_of
 from preflight.model.collective import Collective
 from preflight.model.run import Duel, DuelTurn, Measure
-from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Scope, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Scope, TrialResult, again_trial_name
 from preflight.plan.duel import DUEL_PAIRS, HEATS, is_sound
-from preflight.plan.search import Compare, Known, Stop, Try, next_step
+from preflight.plan.search import Again, Compare, Known, Stop, Try, next_step
 from tests.facts import MIB, result, trial
 
 DECISIONS = (Measure(Collective.ALL_REDUCE, MIB, 0.1, 5, 20), Measure(Collective.ALL_GATHER, MIB, 0.1, 5, 20))
@@ -52,12 +54,14 @@ def play(
     screen_all: bool,
     trials: Mapping[str, TrialResult],
     duel: Callable[[str, int], Duel] = lambda name, pairs: duel_of(name, pairs, 0.2),
+    baseline: Baseline = NO_BASELINE,
+    repeat: Callable[[int], TrialResult] = lambda turn: trial_of(again_trial_name(turn)),
 ) -> Played:
     """Do what the plan says until it stops."""
     played = Played()
     candidates = [candidate(name) for name in names]
     for _ in range(2 * len(names) + HEATS + 3):
-        match next_step(candidates, screen_all, DECISIONS, played.known):
+        match next_step(candidates, screen_all, DECISIONS, played.known, baseline=baseline):
             case Try(candidate=Candidate(name=name)):
                 assert name not in played.tried, "a candidate is tried once"
                 played.tried.append(name)
@@ -69,6 +73,9 @@ def play(
                     played.known = replace(played.known, heated=(*played.known.heated, done))
                 else:
                     played.known = replace(played.known, compared=(*played.known.compared, done))
+            case Again(turn=turn):
+                assert turn == len(played.known.repeats) + 1
+                played.known = replace(played.known, repeats=(*played.known.repeats, repeat(turn)))
             case Stop():
                 return played
     raise AssertionError(f"the search does not end: {played}")
@@ -184,3 +191,34 @@ def test_a_thorough_search_ends_with_the_trial_that_shows_more_of_the_default() 
     assert next_step([candidate(DEFAULT)], True, DECISIONS, known, last=last) == Stop()
     failed = Known(results=(trial_of(DEFAULT, Outcome.HANG),))
     assert next_step([candidate(DEFAULT)], True, DECISIONS, failed, last=last) == Stop()
+
+
+def learnt(time_us: float) -> Baseline:
+    """Return what eight nodes reach that take so long."""
+    speeds = speeds_of(trial_of(DEFAULT, time_us=time_us))
+    return learn((), {f"n{i}": [{point: v * (1 + 0.001 * i) for point, v in speeds.items()}] * 2 for i in range(8)})
+
+
+def test_a_default_that_looks_slow_beside_the_baseline_is_repeated_before_anything_else_is_measured() -> None:
+    played = play([DEFAULT, "a"], True, {}, baseline=learnt(500.0))
+    assert len(played.known.repeats) == MOST_REPEATS
+    assert played.tried == [DEFAULT, "a"]
+    assert [result.candidate for result in played.known.results] == [DEFAULT, "a"], "repetitions teach nothing"
+
+
+def test_a_default_that_is_as_fast_as_the_baseline_is_not_repeated() -> None:
+    assert play([DEFAULT], False, {}, baseline=learnt(1020.0)).known.repeats == ()
+
+
+def test_repetitions_end_once_they_clear_the_node() -> None:
+    fine = trial_of("repetition 1", time_us=400.0)
+    played = play([DEFAULT], False, {DEFAULT: trial_of(DEFAULT, time_us=510.0)}, baseline=learnt(500.0),
+                  repeat=lambda _: fine)  # fmt: skip
+    assert played.known.repeats == (fine,)
+
+
+def test_a_repetition_that_fails_ends_them_and_a_default_that_fails_has_none() -> None:
+    hung = trial_of("repetition 1", Outcome.HANG)
+    assert play([DEFAULT], False, {}, baseline=learnt(500.0), repeat=lambda _: hung).known.repeats == (hung,)
+    broken = {DEFAULT: trial_of(DEFAULT, Outcome.HANG)}
+    assert play([DEFAULT], False, broken, baseline=learnt(500.0)).known.repeats == ()

@@ -6,15 +6,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from preflight.fleet.baseline import learn
+from preflight.judge.beside_baseline import beside_baseline
 from preflight.judge.check import Case, all_checks, ran_checks, run_checks
+from preflight.judge.judged_by import judged_by
 from preflight.judge.phases import Progress, phases_of
+from preflight.judge.policy import apply_policy
 from preflight.judge.verdict import decide
+from preflight.model.baseline import Baseline, hardware_of, repetitions_of
+from preflight.model.collective import Collective
 from preflight.model.facts import ContainerKind, Gap, NodeFacts
 from preflight.model.finding import Blame
 from preflight.model.gpu import GpuProcess, RecoveryAction
 from preflight.model.hca import HcaPort, PhysState, PortState
+from preflight.model.policy import Floor, Policy, Waiver
 from preflight.model.report import Report
-from preflight.model.trial import Comparison, TrialResult
+from preflight.model.trial import Comparison, TrialResult, again_trial_name
 from preflight.plan.expected import expected_of_trials
 from preflight.recommend.env import recommend
 from preflight.system.links import load_links
@@ -37,11 +44,17 @@ def judged(
     problem: str = "",
     world_size: int = 2,
     gpus: tuple[int, ...] = (),
+    policy: Policy | None = None,
+    baseline: Baseline | None = None,
 ) -> Report:
     """Return what `preflight check` would say of these nodes and trials over NCCL."""
-    case = Case(nodes, trials, "nccl", world_size, wants_gpus=True, gpus=gpus)
+    case = Case(
+        nodes, trials, "nccl", world_size, wants_gpus=True, gpus=gpus, policy=policy, baseline=baseline,
+        baseline_source="golden.json",
+    )  # fmt: skip
     checks = all_checks()
     findings, skipped = run_checks(checks, case)
+    findings = findings if policy is None else apply_policy(findings, policy)
     advice = recommend(trials, comparisons, (), cpu_path=False)
     problems = (problem,) if problem else ()
     decision = decide(case, findings, skipped, trials, advice, problems, strict=False, accept=accept, cpu_path=False)
@@ -51,6 +64,7 @@ def judged(
         comparisons=comparisons, findings=findings, skipped_checks=skipped, problems=problems, advice=advice,
         profile="standard", durations_s=DURATIONS, checks=ran_checks(checks),
         phases=phases_of(Progress(True, True, not problem, not problem, problem, trials)),
+        judged_by=judged_by(case), beside_baseline=beside_baseline(case),
         expected=expected_of_trials(load_links(), nodes[0], gpus, trials) if nodes else Gap("no node"),
     )  # fmt: skip
 
@@ -106,3 +120,40 @@ BLAMED: dict[Blame, Callable[[], Report]] = {
 def accepted() -> Report:
     """Return a node of two GPUs on which everything is as it should be."""
     return judged((gpu_node(2),), (trial(),), gpus=(0, 1))
+
+
+def below_baseline() -> Report:
+    """Return a node that stays at 80 % of known-good ones over all repetitions."""
+    facts = gpu_node(2)
+    again = tuple(trial(again_trial_name(turn)) for turn in (1, 2, 3))
+    return judged((facts,), (trial(), *again), gpus=(0, 1), baseline=_good_nodes(1.25))
+
+
+def like_baseline() -> Report:
+    """Return a node that is as fast as known-good ones."""
+    return judged((gpu_node(2),), (trial(),), gpus=(0, 1), baseline=_good_nodes(1.0))
+
+
+def below_floor() -> Report:
+    """Return a node that misses a floor of the site's policy."""
+    floor = Floor(Collective.ALL_REDUCE, MIB, 1000.0)
+    return judged((gpu_node(2),), (trial(),), gpus=(0, 1), policy=Policy("site.toml", "2026-11-21", floors=(floor,)))
+
+
+def waived() -> Report:
+    """Return a node with a port that is stuck, and a policy that lets it pass for now."""
+    waiver = Waiver("hca-port-stuck", "mlx5_0", "RMA 4711", "2027-01-31")
+    stuck = HcaPort("mlx5_0", 1, PortState.INIT, PhysState.LINK_UP, 400.0, "InfiniBand", 0, 0, (), (), ())
+    return judged(
+        (gpu_node(2, hca_ports=(stuck,)),), (trial(),), gpus=(0, 1),
+        policy=Policy("site.toml", "2026-11-21", waivers=(waiver,)),
+    )  # fmt: skip
+
+
+def _good_nodes(factor: float) -> Baseline:
+    facts = gpu_node(2)
+    (speeds,) = repetitions_of((trial(),))
+    good = {f"n{i}": [{point: speed * factor * (1 + 0.001 * i) for point, speed in speeds.items()}] * 2
+            for i in range(-4, 5)}  # fmt: skip
+    assert not isinstance(facts.gpus, Gap) and not isinstance(facts.system, Gap)
+    return learn(hardware_of("nccl", 2, facts.system.architecture, facts.gpus), good)

@@ -20,6 +20,8 @@ def every_report() -> dict[str, Report]:
     """Return the reports by name; those of a blame class are what the real checks made of a simulated node."""
     made = {name: make() for name, make in GOLDEN.items()}
     made |= {f"blame {blame.value}": make() for blame, make in judged.BLAMED.items()}
+    made |= {"below baseline": judged.below_baseline(), "like baseline": judged.like_baseline(),
+             "below floor": judged.below_floor(), "waived": judged.waived()}  # fmt: skip
     return made | {"accepted": judged.accepted(), "eight": eight_gpus.healthy(), "cured": eight_gpus.worked_round()}
 
 

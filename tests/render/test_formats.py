@@ -86,6 +86,43 @@ def test_the_reason_of_a_rejected_node_names_what_to_repair_first() -> None:
     assert render_drain(mixed) == "preflight not_ready: node1: a dead GPU [a-check]; node1: a full disk [a-check]\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "check", "reason"),
+    [("below baseline", "baseline-missed", "BaselineMissed"), ("below floor", "policy-floor", "PolicyFloor")],
+)
+def test_a_node_below_a_baseline_or_a_floor_is_rejected_for_it_in_every_form(
+    name: str, check: str, reason: str
+) -> None:
+    report = ALL[name]
+    assert (report.exit_code, condition_of(report)["status"], condition_of(report)["reason"]) == (1, "False", reason)
+    assert render_nagios(report).startswith("PREFLIGHT CRITICAL - ") and check in render_nagios(report)
+    assert render_drain(report).startswith("preflight reject: ") and check in render_drain(report)
+    assert junitparser.JUnitXml.fromstring(render_junit(report).encode()).failures == 2, "the verdict and the check"
+    judge = {"below baseline": "baseline", "below floor": "policy"}[name]
+    assert metrics_of(report)["preflight_speed_judge"] == {(("by", judge),): 1}
+    for form in (Format.CONSOLE, Format.JSON, Format.HTML, Format.MARKDOWN):
+        text = " ".join(render_as(form, report).split())
+        assert (check in text and f"the {judge} " in text) or form is Format.JSON
+    if name == "below baseline":
+        assert render_as(Format.CONSOLE, report).count("0.8") >= 4, "every repetition is on the page"
+        assert metrics_of(report)["preflight_baseline_ratio"][("collective", "all_reduce"), ("size_bytes", "1048576")]
+
+
+def test_a_node_as_fast_as_good_ones_is_accepted_and_the_report_says_who_judged() -> None:
+    report = ALL["like baseline"]
+    assert report.exit_code == 0
+    assert "golden.json: 9 good nodes; this one was measured 1 time" in render_as(Format.CONSOLE, report)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_waiver_is_shown_in_every_form(form: Format) -> None:
+    report = ALL["waived"]
+    assert report.exit_code == 0, "it rejects nobody"
+    text = " ".join(render_as(form, report).replace("# ", "").split())
+    assert "hca-port-stuck" in text
+    assert "waived" in text.lower() and ("2027-01-31" in text or form is Format.DRAIN)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_junit_is_read_by_a_parser_and_its_counts_are_right(name: str) -> None:
     text = render_junit(EVERY[name])

@@ -1,0 +1,84 @@
+"""From reports to what a baseline is learnt from: the default's sound trials of real, ready, equal nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from preflight.errors import MalformedInput, UsageError
+from preflight.fleet.baseline import Measured, learn, nodes_to_detect
+from preflight.model.baseline import (
+    MOST_REPEATS,
+    Reference,
+    difference,
+    false_rejections,
+    floor_share,
+    hardware_of,
+    repetitions_of,
+)
+from preflight.model.facts import Gap
+from preflight.model.fleet import Bound, Learnt, Unread
+from preflight.model.report import NodeVerdict, Report, Verdict
+from preflight.model.saved import as_report
+
+MOST_NAMED = 3
+LOSS = 0.05
+
+
+def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
+    """Learn from (path, document, problem); UsageError where hardware is mixed or good nodes are too few."""
+    measured: Measured = {}
+    left_out: list[Unread] = []
+    first, reports = "", 0
+    hardware: tuple[tuple[str, str], ...] = ()
+    for path, document, problem in documents:
+        report, why = (None, problem) if problem else _report(document, path)
+        why = why if report is None else why_not_good(report)
+        if report is None or why:
+            left_out.append(Unread(path, why))
+            continue
+        kind = _hardware(report)
+        differs = difference(kind, hardware) if hardware else ""
+        if differs:
+            raise UsageError(f"mixed hardware: {path} has {differs} as in {first}; one baseline is of one kind of node")
+        first, hardware, reports = first or path, kind, reports + 1
+        measured.setdefault(report.nodes[0].host, []).extend(repetitions_of(report.trials))
+    try:
+        baseline = learn(hardware, measured)
+    except UsageError as error:
+        reasons = dict.fromkeys(each.reason for each in left_out)
+        told = f"; {len(left_out)} reports were left out: {'; '.join(list(reasons)[:MOST_NAMED])}" if left_out else ""
+        raise UsageError(f"{error}{told}") from None
+    bounds = tuple(_bound(baseline.references, each) for each in baseline.references)
+    return Learnt(baseline, bounds, reports, tuple(left_out))
+
+
+def why_not_good(report: Report) -> str:
+    """Return why a report is not of one known-good node whose speed counts; "" where it is."""
+    if report.simulated:
+        return "simulated: its speeds are no machine's"
+    if len(report.nodes) != 1:
+        return f"of {len(report.nodes)} nodes: nobody's own speed is in it"
+    if report.verdict not in (Verdict.READY, Verdict.READY_WITH_ENV):
+        return f"{report.verdict.value.replace('_', ' ')}: no known-good node"
+    if report.node_verdict in (NodeVerdict.REJECT, NodeVerdict.UNKNOWN):
+        return f"node {report.node_verdict.value}: no known-good node"
+    return "" if repetitions_of(report.trials) else "its default failed, was not tried, or was measured beside others"
+
+
+def _bound(references: tuple[Reference, ...], each: Reference) -> Bound:
+    floor = floor_share(each, 1 + MOST_REPEATS, false_rejections(references, each))
+    return Bound(each, floor, nodes_to_detect(references, each, LOSS))
+
+
+def _report(document: object, path: str) -> tuple[Report | None, str]:
+    try:
+        return as_report(document, path), ""
+    except MalformedInput as error:
+        return None, str(error).removeprefix(f"{path}: ")
+
+
+def _hardware(report: Report) -> tuple[tuple[str, str], ...]:
+    node = report.nodes[0]
+    gpus = [] if isinstance(node.gpus, Gap) else [gpu for gpu in node.gpus if gpu.uuid in report.advice.gpus]
+    architecture = node.system if isinstance(node.system, Gap) else node.system.architecture
+    return hardware_of(report.backend, report.world_size, architecture, gpus)

@@ -1,0 +1,28 @@
+"""What is released says of itself what it is: the version in the changelog, and a policy in README that can be read."""
+
+from __future__ import annotations
+
+import re
+
+from preflight import __version__
+from preflight.judge.check import all_checks
+from preflight.judge.policy import parse_policy
+from preflight.model.policy import Level
+from tests.conftest import PROJECT
+
+RELEASE = re.compile(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", re.MULTILINE)
+
+
+def test_the_changelog_names_this_version_first_and_what_comes_above_it() -> None:
+    text = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert RELEASE.findall(text)[0][0] == __version__
+    assert text.index("## Unreleased") < text.index(f"## {__version__}")
+
+
+def test_the_policy_that_readme_shows_is_a_policy() -> None:
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```\n", text, re.DOTALL)
+    policy = parse_policy(shown, "README.md", {check.name for check in all_checks()}, "2026-11-21")
+    assert dict(policy.levels)["memlock"] is Level.FATAL
+    assert [waiver.until for waiver in policy.waivers] == ["2027-01-31"]
+    assert policy.expect.gpu_count == 8 and len(policy.floors) == 2
