@@ -24,6 +24,7 @@ from preflight.cli.options import (
     ProfileOption,
     ReportOut,
     RunId,
+    SharedDirectory,
     StageLimit,
     Strict,
     SysrootOption,
@@ -62,6 +63,7 @@ def check(
     node_rank: NodeRank = None,
     rdzv_endpoint: Endpoint = None,
     rdzv_id: RunId = None,
+    checkpoint_dir: SharedDirectory = None,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
@@ -77,7 +79,7 @@ def check(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
-        asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
+        asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id), checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
     outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []), *(path for _, path in outputs.also))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.advice import Advice
+from preflight.model.between import Between
 from preflight.model.counters import CounterChange
 from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
@@ -17,6 +18,7 @@ from preflight.model.trial import Comparison, LeftOut, TrialResult
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
 NOT_TESTED = Gap("not tested")
+ONE_NODE = Gap("nothing was tried between nodes")
 
 
 class Verdict(Enum):
@@ -88,3 +90,4 @@ class Report:
     gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
     counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
+    between: Between | Gap = ONE_NODE  # several nodes: the ways between them
