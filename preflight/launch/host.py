@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import select
 import socket
 import time
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
 from preflight.launch.addresses import Listening, netif_of
+from preflight.launch.listening import listen
 from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
 from preflight.launch.rounds import Round, Rounds, Steps
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
@@ -292,25 +291,3 @@ class Host:
         for listener in self._listeners:
             listener.close()
         self._listeners = []
-
-
-def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
-    """Listen on all of the addresses at the first port that is free on each; MeetingError says what is in the way."""
-    problem = ""
-    for port in ports:
-        opened: list[socket.socket] = []
-        try:
-            for address in listening.addresses:
-                family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                opened.append(socket.create_server((address, port), family=family, backlog=4096))
-        except OSError as error:
-            for sock in opened:
-                sock.close()
-            taken = error.errno == errno.EADDRINUSE
-            why = "is taken by another process" if taken else f"can't be used: {os.strerror(error.errno or 0)}"
-            problem = f"port {port} on {address} {why}"
-            continue
-        for sock in opened:
-            sock.setblocking(False)
-        return opened, port
-    raise MeetingError(f"{problem}; choose another one: --rdzv-endpoint HOST:PORT (or MASTER_PORT)")

@@ -18,6 +18,7 @@ AGAIN_BYTES = 4 << 20
 WORK_S = 3.0  # for writing; the rest of the limit is for fsync
 LIMIT_S = 12.0
 SWEEP_S = 3.0
+APPEAR_S = 3.0  # for a file that another node has synced to be seen
 NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 
@@ -85,7 +86,12 @@ def _ask_to_read(
     directory: str, names: Mapping[int, str], nodes: Mapping[int, NodeStorage], wrote: Mapping[int, Wrote]
 ) -> Generator[Round, dict[int, Told], dict[int, Read]]:
     questions = {
-        rank: {"directory": directory, "name": names[node.reads_of], "checksum": wrote[node.reads_of].checksum}
+        rank: {
+            "directory": directory,
+            "name": names[node.reads_of],
+            "checksum": wrote[node.reads_of].checksum,
+            "appear_s": APPEAR_S,
+        }
         for rank, node in nodes.items()
         if node.reads_of in wrote and wrote[node.reads_of].checksum
     }

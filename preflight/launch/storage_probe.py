@@ -19,7 +19,6 @@ from preflight.system.storage_file import reason
 
 BLOCK_BYTES = 4 << 20
 SHARE_OF_FREE = 10  # at most a tenth of the free space, all files together
-APPEAR_S = 3.0  # for a file that another node has synced to be seen here
 LOOK_AGAIN_S = 0.05
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
@@ -72,7 +71,7 @@ def read(asked: Json, _: set[str]) -> Json:
     while True:
         seen = _read_once(path)
         waited_s = time.monotonic() - since
-        if seen.get("checksum") == asked["checksum"] or waited_s > APPEAR_S:
+        if seen.get("checksum") == asked["checksum"] or waited_s > float(asked["appear_s"]):
             return seen | {"waited_s": waited_s - seen.get("whole_s", 0.0)}
         time.sleep(LOOK_AGAIN_S)
 
