@@ -151,7 +151,13 @@ def _launch_with_others(run: Run, spec: RunSpec, watch: Watcher, kill_at: float)
     spec = replace(spec, goes_on=True, screen_all=False, deadline_monotonic_s=times.alone_by)
     try:
         run.others = open_meeting(
-            run.place, times, spec, run.node, lambda _: alone_of(run, _free_bytes_per_rank(run)), effort
+            run.place,
+            times,
+            spec,
+            run.node,
+            lambda _: alone_of(run, _free_bytes_per_rank(run)),
+            effort,
+            request.checkpoint_dir or "",
         )
     except MeetingError as error:
         spec = replace(spec, goes_on=False)

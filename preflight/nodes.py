@@ -13,7 +13,10 @@ from preflight.launch.guest import Guest
 from preflight.launch.host import Host
 from preflight.launch.launcher import Launched, Watcher, launch, meet_without_ranks
 from preflight.launch.others import Node
+from preflight.launch.rounds import Steps
+from preflight.launch.ways import ask_all
 from preflight.launch.wire import pack
+from preflight.model.between import Between
 from preflight.model.codec import decode, encode
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
@@ -54,6 +57,7 @@ def open_meeting(
     facts: NodeFacts,
     tell_alone: Callable[[Launched], Alone],
     effort: Effort,
+    checkpoint_dir: str = "",
 ) -> Host | Guest:
     """Take this node's part in the meeting; MeetingError where node 0 can't listen."""
     hello = Hello(PROTOCOL, __version__, place.run_id, place.nodes, place.node_rank, facts.host, 0.0)
@@ -62,11 +66,16 @@ def open_meeting(
     if place.node_rank:
         return Guest(node, netifs)
 
-    def plan(alones: Mapping[int, Alone], store_host: str, left_s: float) -> Mapping[int, Common] | str:
-        return why_apart(alones) or plan_together(alones, store_host, left_s, effort)
+    def plan(
+        alones: Mapping[int, Alone], store_host: str, left_s: float, between: Between | None
+    ) -> Mapping[int, Common] | str:
+        return why_apart(alones) or plan_together(alones, store_host, left_s, effort, between)
+
+    def learn(alones: Mapping[int, Alone]) -> Steps:
+        return ask_all(alones, place.run_id, checkpoint_dir)
 
     listening = listening_addresses(place.host, resolve(place.host, RESOLVE_S).addresses, netifs)
-    host = Host(node, listening, netifs, plan)
+    host = Host(node, listening, netifs, plan, None if effort.default_only else learn)
     where = ", ".join(address or "all interfaces" for address in listening.addresses)
     node.origins.append(Origin("listens", f"{where} port {host.port}", listening.why))
     return host
@@ -125,7 +134,7 @@ def conclude(
     others: Host | Guest | None,
     launched: Launched,
     interrupted: str,
-    report_of: Callable[[tuple[TrialResult, ...], Mapping[int, Alone], bool], Report],
+    report_of: Callable[[tuple[TrialResult, ...], Mapping[int, Alone], bool, Between | None], Report],
 ) -> Report:
     """Return this node's report; with several nodes it is node 0's, where that came, and node 0 sends its own."""
     origins = (*place.origins, *(others.node.origins if others else ()))
@@ -137,7 +146,8 @@ def conclude(
     alones = others.alones() if isinstance(others, Host) else {}
     together = isinstance(others, Host) and others.has_begun
     trials = launched.trials if together else launched.alone or launched.trials
-    report = replace(report_of(tuple(trials), alones, together), launch=origins)
+    between = others.between if isinstance(others, Host) else None
+    report = replace(report_of(tuple(trials), alones, together, between), launch=origins)
     if isinstance(others, Host):
         last = {"kind": "bye", "why": interrupted} if interrupted else {"kind": "report", "z": pack(encode(report))}
         others.finish(last)

@@ -20,6 +20,7 @@ from preflight.judge.unanswered import unanswered
 from preflight.judge.verdict import decide
 from preflight.launch.hardware import hardware_of
 from preflight.model.advice import Advice
+from preflight.model.between import Between
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.gpu_test import Hardware
 from preflight.model.job import Job
@@ -46,13 +47,19 @@ KILLED = "preflight was killed, or the machine went down, before it could answer
 REPORT_S = 0.4  # for judging and writing
 
 
-def judged_or_not(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone], together: bool) -> Report:
+def judged_or_not(
+    run: Run,
+    tried: tuple[TrialResult, ...],
+    alones: Mapping[int, Alone],
+    together: bool,
+    between: Between | None = None,
+) -> Report:
     """Return the report; where judging fails or is interrupted, one with everything but a judgement.
 
     Several nodes: `alones` is what each found by itself, and the trials are all nodes' where they ran them `together`.
     """
     try:
-        return _judged(run, tried, alones, together=together)
+        return _judged(run, tried, alones, between, together=together)
     except Interrupted as error:
         run.interrupted = error
         why = f"{error} while judging"
@@ -64,7 +71,7 @@ def judged_or_not(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int,
 def alone_of(run: Run, free_bytes_per_rank: int) -> Alone:
     """Return what this node found by itself, for the others."""
     path, launched = run.path, run.launched
-    report = _judged(run, tuple(launched.alone), {}, together=False)
+    report = _judged(run, tuple(launched.alone), {}, None, together=False)
     return Alone(
         host=run.node.host, ranks=path.world_size, backend=path.backend, dialect=path.dialect,
         is_cpu_path=not path.wants_gpus, problem=launched.alone_problem, trials=report.trials,
@@ -74,7 +81,9 @@ def alone_of(run: Run, free_bytes_per_rank: int) -> Alone:
     )  # fmt: skip
 
 
-def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone], *, together: bool) -> Report:
+def _judged(
+    run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone], between: Between | None, *, together: bool
+) -> Report:
     since = time.monotonic()
     request, path, launched = run.request, run.path, run.launched
     disturbed = why_disturbed(path.gpus)
@@ -90,7 +99,7 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
     checks = all_checks()
     if together:
         facts, gpus = tuple(each.facts for each in alones.values()), tuple(each.gpus for each in alones.values())
-        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus)
+        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus, between=between)
         findings, skipped = common_findings(alones, case)
     elif len(alones) > 1:
         findings, skipped = separate_findings(alones)
@@ -103,7 +112,7 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     background = _background(run, unjudged_report.created_at.partition("T")[0])
     advice = recommend(trials, comparisons, inherited, cpu_path=not path.wants_gpus, background=background)
-    advice = advice_of_nodes(advice, trials, alones) if together else advice
+    advice = advice_of_nodes(advice, trials, alones, between) if together else advice
     advice = _with_timeouts(run, trials, _with_gpus(run, advice), case.world_size)
     problems = tuple(dict.fromkeys(problem for problem in (launched.problem, launched.alone_problem) if problem))
     decision = decide(
@@ -128,6 +137,7 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
         advice=advice,
         durations_s=_durations(run),
         checks=ran_checks(checks),
+        between=between or unjudged_report.between,
         expected=expected_of_trials(load_links(), run.node, run.chosen, trials) if run.chosen else NO_GPU_TRIED,
         p2p=hardware if isinstance(hardware, Gap) else hardware.pairs,
         gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,

@@ -45,6 +45,7 @@ class Request:
     baseline: Baseline | None = None  # what known-good nodes reach
     baseline_source: str = ""
     burn_s: float | None = None  # how long `burn` repeats its tests under load
+    checkpoint_dir: str | None = None  # several nodes: where every node writes, and reads another's file
     asked: Asked = NOT_ASKED  # for which place among several nodes
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
     is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs

@@ -105,6 +105,28 @@ def make_nodes(
         yield nodes
 
 
+@contextlib.contextmanager
+def second_network(nodes: list[Netns], netif: str = "eth1", narrow_mtu: int = 0) -> Iterator[None]:
+    """Give each node another interface, on a bridge of its own, with the addresses 10.80.0.1, 10.80.0.2, ...
+
+    With `narrow_mtu` the bridge's port of the first node carries no larger packets, and tells nobody.
+    """
+    with make_netns() as switch:
+        switch.ip("link", "add", "br0", "type", "bridge")
+        for number, node in enumerate(nodes):
+            switch.ip("link", "add", f"port{number}", "type", "veth", "peer", "name", netif, "netns", node.name)
+            switch.ip("link", "set", f"port{number}", "master", "br0", "up")
+            node.ip("addr", "add", f"10.80.0.{number + 1}/24", "dev", netif)
+            node.ip("link", "set", netif, "up")
+        switch.ip("link", "set", "br0", "up")
+        if narrow_mtu:
+            switch.ip("link", "set", "port0", "mtu", str(narrow_mtu))
+            for number, node in enumerate(nodes):  # else segments are cut only at the end, whatever their way
+                node.ip("link", "set", netif, "gso_max_size", "1514", "gso_max_segs", "1")
+                switch.ip("link", "set", f"port{number}", "gso_max_size", "1514", "gso_max_segs", "1")
+        yield
+
+
 def node_address(number: int) -> str:
     """Return the address of a node that make_nodes made."""
     return f"10.79.0.{number + 1}"

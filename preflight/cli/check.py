@@ -25,6 +25,7 @@ from preflight.cli.options import (
     ProfileOption,
     ReportOut,
     RunId,
+    SharedDirectory,
     StageLimit,
     Strict,
     SysrootOption,
@@ -65,6 +66,7 @@ def check(
     node_rank: NodeRank = None,
     rdzv_endpoint: Endpoint = None,
     rdzv_id: RunId = None,
+    checkpoint_dir: SharedDirectory = None,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
@@ -81,7 +83,7 @@ def check(
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
         baseline=None if baseline is None else _baseline(baseline), baseline_source=baseline or "",
-        asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
+        asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id), checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
     outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
     check_outputs(env_out, report, *([json] if json not in (None, STDOUT) else []), *(path for _, path in outputs.also))

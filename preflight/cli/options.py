@@ -64,6 +64,14 @@ Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory wit
 TopoOption = Annotated[
     str | None, typer.Option("--topo", metavar="FILE", help="Read a pasted `nvidia-smi topo -m` instead; - is stdin.")
 ]
+SharedDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="Several nodes: each writes here and reads another's file (node 0's word).",
+    ),
+]
 MachineOption = Annotated[
     str | None, typer.Option("--machine", metavar="FILE", help="Read what `preflight capture` wrote; - is stdin.")
 ]

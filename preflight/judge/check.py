@@ -10,6 +10,7 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.baseline import Baseline
+from preflight.model.between import Between
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, CheckDescription, Finding, RanCheck, SkippedCheck
 from preflight.model.gpu_test import Hardware
@@ -34,6 +35,7 @@ class Case:
     links: Links | None = None  # what links can carry; None where speeds are not judged
     hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
+    between: Between | None = None  # several nodes: what they learnt of the ways between them
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
     other nodes to find a way of their own: then all of this node's addresses that could be reached are used.
     """
     own = {address: netif for netif in netifs for address in _addresses(netif)}
-    meant = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
+    found = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
+    meant = [address for address in found if own[address].kind not in LOCAL_KINDS]
     if meant:
         return Listening(tuple(meant), f"{host} resolves to it")
     asked_for_loopback = host == "localhost" or (is_address(host) and is_loopback(host))
@@ -70,6 +71,7 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
     told = f"resolves to {', '.join(resolved)} here" if resolved else "does not resolve here"
     if usable:
         which = "a loopback address" if looped and len(looped) == len(resolved) else "no address of this node"
+        which = "the address of a container network, which each host has for itself" if found else which
         why = f"{host} {told}{f', {which}' if resolved else ''}: every address that others could reach is used"
         return Listening((*usable, *looped), why)
     return Listening(("",), f"{host} {told} and no address of this node is known: all interfaces are used")

@@ -27,6 +27,8 @@ RETRY_S = 0.5
 RESOLVE_S = 3.0
 CONNECT_S = 5.0  # the kernel takes 3 s to find that no neighbour has an address
 WELCOME_S = 5.0
+# Both ends keep to it: nodes meet also over a way that drops large packets, and can then say that it does.
+SMALL_SEGMENT_BYTES = 1200
 REASONS = {
     errno.ECONNREFUSED: "refused: the host is there, but nobody listens on that port yet, or a firewall rejects it",
     errno.EHOSTUNREACH: "no route: the host is down or in another network",
@@ -57,14 +59,16 @@ class Guest:
         return self.node.mirror is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:
-        mirror = self.node.mirror.fds if self.node.mirror else ()
+        mirror = [*self.node.helpers.fds, *(self.node.mirror.fds if self.node.mirror else ())]
         if self._link is None:
-            return [*mirror], []
+            return mirror, []
         return [self._link.fileno(), *mirror], [self._link.fileno()] if self._link.wants_to_send else []
 
     def turn(self, launched: Launched) -> None:
         """Go on with finding node 0, or with what it says."""
         try:
+            for number, answer in self.node.helpers.answers():
+                self._tell(number, answer)
             if self._refused:
                 pass  # nothing to wait for, but what this node finds alone
             elif self._link is None:
@@ -85,6 +89,7 @@ class Guest:
                 launched.problem = self._why_not()
         elif not self._has_told and self._link is not None:
             self._has_told = True
+            self.node.start_helpers()
             launched.running = "waiting for the other nodes"
             alone = replace(self.node.alone, netif=self.netif)
             self._link.queue({"kind": "alone", "z": pack(encode(alone))})
@@ -111,6 +116,7 @@ class Guest:
         self._trying = f"{address} port {port}"
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SMALL_SEGMENT_BYTES)
         sock.setblocking(False)
         error = sock.connect_ex((address, port))
         if error not in (0, errno.EINPROGRESS):
@@ -159,6 +165,8 @@ class Guest:
             case "common" if self._is_welcome:
                 self.node.begin(decode(Common, unpack(message.get("z"))))
                 launched.running = "the common trials"
+            case "ask" if self._is_welcome:
+                self._answer(message)
             case "key" if self.node.mirror is not None:
                 self.node.mirror.take_key(message)
             case "report" if self._is_welcome:
@@ -168,6 +176,22 @@ class Guest:
                 raise MeetingError(str(message.get("why"))[:500])
             case _:
                 pass  # a ping
+
+    def _answer(self, message: Message) -> None:
+        """Have a child find out what node 0 wants to know; what the clock says is answered at once."""
+        number, what = message.get("number"), str(message.get("what"))
+        limit_s, question = message.get("limit_s"), unpack(message.get("z"))
+        if not isinstance(number, int) or not isinstance(limit_s, float) or not isinstance(question, dict):
+            raise MeetingError("it asks something that can't be understood")
+        if what == "clock":
+            self._tell(number, {"value": time.time()})
+        else:
+            self.node.helpers.ask(number, what, question, limit_s)
+
+    def _tell(self, number: int, answer: Any) -> None:
+        if self._link is not None:
+            self._link.queue({"kind": "told", "number": number, "z": pack(answer)})
+            self._link.send()
 
     def _lose(self, why: str, launched: Launched) -> None:
         if self._link is not None:

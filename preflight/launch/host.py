@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import select
 import socket
 import time
@@ -16,8 +14,11 @@ from typing import TYPE_CHECKING
 from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
 from preflight.launch.addresses import Listening, netif_of
+from preflight.launch.listening import listen
 from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
+from preflight.launch.rounds import Round, Rounds, Steps
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
+from preflight.model.between import Between
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Netif
 from preflight.model.together import Alone, Common, Hello
@@ -29,7 +30,8 @@ MOST_STRANGERS = 256  # that have not said who they are; beyond, the oldest make
 ACCEPTS_A_TURN = 256
 SOON_S = 0.25
 # Given what each node found alone, the store's address and the seconds left: what each does next, or why none can.
-Plan = Callable[[Mapping[int, Alone], str, float], "Mapping[int, Common] | str"]
+Plan = Callable[[Mapping[int, Alone], str, float, Between | None], "Mapping[int, Common] | str"]
+Learn = Callable[[Mapping[int, Alone]], Steps]  # what is asked of the nodes before their common trials
 
 
 @dataclass(slots=True)
@@ -46,7 +48,9 @@ class Guest:
 class Host:
     """The meeting as node 0 holds it; a single thread, linear in the number of nodes."""
 
-    def __init__(self, node: Node, listening: Listening, netifs: Sequence[Netif], plan: Plan) -> None:
+    def __init__(
+        self, node: Node, listening: Listening, netifs: Sequence[Netif], plan: Plan, learn: Learn | None = None
+    ) -> None:
         self._since = time.monotonic()
         self.node = node
         self._plan = plan
@@ -57,7 +61,11 @@ class Host:
         self._turned_away: dict[str, str] = {}  # who came and was refused or went away again, by host
         self.guests: dict[int, Guest] = {}
         self._told_alone: dict[int, Alone] = {}  # also of those that have gone since
+        self._all_are_here = False
         self.has_begun = False
+        self._learn = learn
+        self._rounds: Rounds | None = None
+        self.between: Between | None = None  # what was learnt of the ways between the nodes
 
     @property
     def needs_no_ranks(self) -> bool:
@@ -66,7 +74,12 @@ class Host:
     def files(self) -> tuple[list[int], list[int]]:
         links = [*self._strangers, *(guest.link for guest in self.guests.values())]
         mirror = self.node.mirror.fds if self.node.mirror else ()
-        reading = [*(listener.fileno() for listener in self._listeners), *(link.fileno() for link in links), *mirror]
+        reading = [
+            *self.node.helpers.fds,
+            *(listener.fileno() for listener in self._listeners),
+            *(link.fileno() for link in links),
+            *mirror,
+        ]
         return reading, [link.fileno() for link in links if link.wants_to_send]
 
     def turn(self, launched: Launched) -> None:
@@ -78,6 +91,7 @@ class Host:
                 self._hear(node_rank, guest, launched)
             if launched.alone_is_over and not self.has_begun:
                 self._gather(launched)
+                self._go_on(launched)
             if self.node.mirror is not None:
                 for message in self.node.mirror.outbound():
                     self._tell_all(line_of(message))
@@ -88,6 +102,7 @@ class Host:
         """Once all are here and through by themselves, begin; or say who is missing."""
         if self.node.alone is None:
             self.node.alone = self.node.tell_alone(launched)
+            self.node.start_helpers()
         missing = [rank for rank in range(1, self.node.placement.nodes) if rank not in self.guests]
         if missing:
             launched.running = f"waiting for {len(missing)} of {self.node.placement.nodes} nodes"
@@ -99,14 +114,46 @@ class Host:
         if unready:
             launched.running = f"{unready[0].hello.host} and {len(unready) - 1} more are checking themselves"
             return
-        self._begin()
+        self._all_are_here = True
+
+    def _go_on(self, launched: Launched) -> None:
+        """Ask the nodes for the ways between them; once all is answered, or late, let the common trials begin."""
+        if not self._all_are_here:
+            return
+        assert self.node.alone is not None
+        if self._rounds is None and self._learn is not None:
+            self.node.alone = replace(self.node.alone, netif=netif_of(self._store_host(), self._netifs))
+            self._rounds = Rounds(self._learn(self.alones()), self._ask)
+        if self._rounds is not None:
+            for number, answer in self.node.helpers.answers():
+                self._rounds.take(0, number, answer)
+            self._rounds.turn()
+            launched.running = f"the ways between the nodes ({self._rounds.about})"
+            self.between = self._rounds.result
+        if self._rounds is None or self.between is not None:
+            self._begin()
+
+    def _ask(self, node_rank: int, number: int, asked: Round) -> None:
+        if not node_rank:
+            self.node.helpers.ask(number, asked.what, asked.questions[0], asked.limit_s)
+        elif node_rank in self.guests:
+            link = self.guests[node_rank].link
+            question = pack(asked.questions[node_rank])
+            link.queue({"kind": "ask", "number": number, "what": asked.what, "limit_s": asked.limit_s, "z": question})
+            with contextlib.suppress(MeetingError):  # found again when it is heard
+                link.send()
+
+    def _store_host(self) -> str:
+        """The address of this node at which most of the others came."""
+        ((store_host, _),) = Counter(guest.link.here for guest in self.guests.values()).most_common(1)
+        return store_host
 
     def _begin(self) -> None:
-        ((store_host, _),) = Counter(guest.link.here for guest in self.guests.values()).most_common(1)
+        store_host = self._store_host()
         assert self.node.alone is not None
         self.node.alone = replace(self.node.alone, netif=netif_of(store_host, self._netifs))
         ends_by = min(self.node.ends_by, *(guest.ends_by for guest in self.guests.values()))
-        planned = self._plan(self.alones(), store_host, ends_by - time.monotonic())
+        planned = self._plan(self.alones(), store_host, ends_by - time.monotonic(), self.between)
         if isinstance(planned, str):
             raise MeetingError(planned)
         self.has_begun = True
@@ -206,6 +253,8 @@ class Host:
                 self._tell_all(line_of(message), but=guest)
             case "ends" if self.node.mirror is not None:
                 self.node.mirror.take_ends(message, guest.ranks)
+            case "told" if self._rounds is not None:
+                self._rounds.take(guest.hello.node_rank, message.get("number"), unpack(message.get("z")))
             case "bye":
                 raise MeetingError(str(message.get("why"))[:500])
             case _:
@@ -245,25 +294,3 @@ class Host:
         for listener in self._listeners:
             listener.close()
         self._listeners = []
-
-
-def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
-    """Listen on all of the addresses at the first port that is free on each; MeetingError says what is in the way."""
-    problem = ""
-    for port in ports:
-        opened: list[socket.socket] = []
-        try:
-            for address in listening.addresses:
-                family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                opened.append(socket.create_server((address, port), family=family, backlog=4096))
-        except OSError as error:
-            for sock in opened:
-                sock.close()
-            taken = error.errno == errno.EADDRINUSE
-            why = "is taken by another process" if taken else f"can't be used: {os.strerror(error.errno or 0)}"
-            problem = f"port {port} on {address} {why}"
-            continue
-        for sock in opened:
-            sock.setblocking(False)
-        return opened, port
-    raise MeetingError(f"{problem}; choose another one: --rdzv-endpoint HOST:PORT (or MASTER_PORT)")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from preflight.launch.helper import Helpers
 from preflight.launch.mirror import Mirror
 from preflight.launch.together import begin_together, common_spec
 from preflight.model.placement import Origin, Placement
@@ -48,15 +51,23 @@ class Node:
     alone: Alone | None = None
     mirror: Mirror | None = None
     origins: list[Origin] = field(default_factory=list)  # what the meeting itself chose, and why
+    helpers: Helpers = field(default_factory=lambda: Helpers(os.environ))
 
     def begin(self, common: Common) -> None:
-        """Let this node's ranks go on with what all nodes do together."""
+        """Let this node's ranks go on with what all nodes do together; nothing but they listens from now on."""
+        self.helpers.close()
         spec = common_spec(self.spec, common, self.ends_by)
         ranks = range(common.first_rank, common.first_rank + spec.local_size)
         directory = begin_together(spec)
         self.mirror = Mirror(directory, ranks, is_host=self.placement.node_rank == 0)
 
+    def start_helpers(self) -> None:
+        """Have what looks for ways to the other nodes ready by the time that it is asked."""
+        with contextlib.suppress(OSError):  # said when it is asked
+            self.helpers.start("preflight.launch.path_probe")
+
     def close(self) -> None:
+        self.helpers.close()
         if self.mirror is not None:
             self.mirror.close()
 

@@ -7,6 +7,7 @@ from enum import Enum
 
 from preflight.model.advice import Advice
 from preflight.model.baseline import Judged
+from preflight.model.between import Between
 from preflight.model.counters import CounterChange
 from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
@@ -18,6 +19,7 @@ from preflight.model.trial import Comparison, LeftOut, TrialResult
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
 NOT_TESTED = Gap("not tested")
+ONE_NODE = Gap("nothing was tried between nodes")
 
 
 class Verdict(Enum):
@@ -108,3 +110,4 @@ class Report:
     judged_by: tuple[JudgedBy, ...] = ()  # about speeds; empty in reports that are older than baselines
     beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
+    between: Between | Gap = ONE_NODE  # several nodes: the ways between them

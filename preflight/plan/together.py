@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from preflight.model.advice import Advice, NodeEnv
+from preflight.model.between import Between, NetifSet
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
 from preflight.model.run import OwnEnv, Profile
 from preflight.model.together import Alone, Common
 from preflight.model.trial import AS_IS, Candidate, Scope, TrialResult
 from preflight.plan import profiles
+from preflight.plan.between_nodes import between_nodes
 from preflight.plan.candidates import DEFAULT_CANDIDATE
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
 
 MEETING_NETIF = "netif of the meeting"
+REACHING_NETIF = "netif that reaches all"
 ALONE = "needed alone"
 
 
@@ -55,9 +58,11 @@ def why_apart(alones: Mapping[int, Alone]) -> str:
     return ""
 
 
-def plan_together(alones: Mapping[int, Alone], store_host: str, left_s: float, effort: Effort) -> dict[int, Common]:
+def plan_together(
+    alones: Mapping[int, Alone], store_host: str, left_s: float, effort: Effort, between: Between | None = None
+) -> dict[int, Common]:
     """Return what each node does, by node rank; ranks are numbered in the order of the nodes."""
-    shared = tuple(shared_candidates(alones, effort.default_only))
+    shared = tuple(shared_candidates(alones, effort.default_only, between))
     first = next(iter(alones.values()))
     on_gpu = first.backend == "nccl"
     sizes = profiles.sizes(effort.profile, on_gpu, min(alone.free_bytes_per_rank for alone in alones.values()))
@@ -84,14 +89,20 @@ def plan_together(alones: Mapping[int, Alone], store_host: str, left_s: float, e
     return planned
 
 
-def shared_candidates(alones: Mapping[int, Alone], default_only: bool = False) -> Iterator[Shared]:
-    """Yield the default, what is inherited, the interface of the meeting, and what nodes needed by themselves."""
+def shared_candidates(
+    alones: Mapping[int, Alone], default_only: bool = False, between: Between | None = None
+) -> Iterator[Shared]:
+    """Yield the default, what is inherited, interfaces that reach all, what nodes needed alone, what networks need."""
     yield Shared(DEFAULT_CANDIDATE, {})
     if default_only:
         return
     if any(alone.inherits_tuning for alone in alones.values()):
         yield Shared(Candidate(AS_IS, (), "what the job gets now, on each node its own", Scope.ANYWHERE), {})
-    if all(alone.netif for alone in alones.values()):
+    chosen = between.chosen_set if between else None
+    if chosen is not None:
+        yield _reaching(chosen)
+    met = tuple((node_rank, alone.netif) for node_rank, alone in alones.items())
+    if all(netif for _, netif in met) and (chosen is None or chosen.netifs != met):
         env_of = {node_rank: interface_env(alone.netif) for node_rank, alone in alones.items()}
         why = f"the nodes met through {', '.join(sorted({alone.netif for alone in alones.values()}))}"
         yield Shared(Candidate(MEETING_NETIF, env_of[0], why, Scope.ANYWHERE), env_of)
@@ -100,6 +111,15 @@ def shared_candidates(alones: Mapping[int, Alone], default_only: bool = False) -
         own = {node_rank: alone.env for node_rank, alone in alones.items()}
         named = next(env for env in own.values() if env)
         yield Shared(Candidate(ALONE, named, f"what {who} needed to work alone", Scope.ANYWHERE), own)
+    for candidate in between_nodes(alones, chosen):
+        yield Shared(candidate, {})
+
+
+def _reaching(chosen: NetifSet) -> Shared:
+    env_of = {node_rank: interface_env(netif) for node_rank, netif in chosen.netifs}
+    names = ", ".join(sorted({netif for _, netif in chosen.netifs}))
+    why = f"{names} ({chosen.name}) is the fastest way that reached every node"
+    return Shared(Candidate(REACHING_NETIF, env_of[0], why, Scope.ANYWHERE), env_of)
 
 
 def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
@@ -121,11 +141,13 @@ def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
     return replace(trial, problem=f"{trial.problem} ({told})")
 
 
-def advice_of_nodes(advice: Advice, trials: Sequence[TrialResult], alones: Mapping[int, Alone]) -> Advice:
+def advice_of_nodes(
+    advice: Advice, trials: Sequence[TrialResult], alones: Mapping[int, Alone], between: Between | None = None
+) -> Advice:
     """Return the advice with what each node sets, where that differs; it was confirmed by all of them together."""
     confirmed = replace(advice, one_node_only=())
     won = next((trial.candidate for trial in trials if advice.env and trial.env == advice.env), "")
-    shared = next((each for each in shared_candidates(alones) if each.candidate.name == won), None)
+    shared = next((each for each in shared_candidates(alones, between=between) if each.candidate.name == won), None)
     if shared is None or len(set(shared.env_of.values())) < 2:
         return confirmed
     nodes = tuple(NodeEnv(alone.host, node_rank, shared.env_of[node_rank]) for node_rank, alone in alones.items())

@@ -10,6 +10,7 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity, SkippedCheck
 from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
+from preflight.render.between import between_sections
 from preflight.render.env_file import shell_quote
 from preflight.render.hardware import hardware_section
 from preflight.render.node import render_probe
@@ -45,6 +46,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *_unfinished(report, style),
         *findings_section(report.findings, style),
         *hardware_section(report, style),
+        *between_sections(report, style),
         *trials_section(report, style),
         *speeds_section(report, style),
         *search_section(report, style),

@@ -79,3 +79,35 @@ def _gateways(library: Any) -> Json:
 
 def _unreadable(reason: str) -> Json:
     return {"unreadable": reason}
+
+
+def prefix_bits() -> dict[str, int]:
+    """Return the length of the network's prefix of every address of this host that has one."""
+    import netifaces  # noqa: PLC0415
+
+    found: dict[str, int] = {}
+    for _, name in socket.if_nameindex():
+        try:
+            families: Any = netifaces.ifaddresses(name)
+        except LIBRARY_ERRORS:
+            continue
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for entry in families.get(int(family)) or ():
+                mask = entry.get("mask") or entry.get("netmask") or ""
+                bits = parse_mask(str(mask))
+                if entry.get("addr") and bits is not None:
+                    found[entry["addr"].partition("%")[0]] = bits
+    return found
+
+
+def parse_mask(mask: str) -> int | None:
+    """Return how many bits a netmask has: of `255.255.255.0` 24, of `ffff:ffff::/32` 32, None where it is none."""
+    _, slash, bits = mask.partition("/")
+    if slash:
+        return int(bits) if bits.isascii() and bits.isdigit() and int(bits) <= 128 else None
+    try:
+        packed = socket.inet_pton(socket.AF_INET6 if ":" in mask else socket.AF_INET, mask)
+    except (OSError, ValueError):
+        return None
+    ones = bin(int.from_bytes(packed, "big"))[2:].zfill(8 * len(packed))
+    return ones.count("1") if "01" not in ones else None
