@@ -87,7 +87,7 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
     checks = all_checks()
     if together:
         facts, gpus = tuple(each.facts for each in alones.values()), tuple(each.gpus for each in alones.values())
-        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus)
+        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus, isolation=launched.isolation)
         findings, skipped = common_findings(alones, case)
     elif len(alones) > 1:
         findings, skipped = separate_findings(alones)
@@ -129,6 +129,7 @@ def _judged(run: Run, tried: tuple[TrialResult, ...], alones: Mapping[int, Alone
         p2p=hardware if isinstance(hardware, Gap) else hardware.pairs,
         gpu_tests=hardware if isinstance(hardware, Gap) else hardware.gpus,
         counters=hardware if isinstance(hardware, Gap) else hardware.counters,
+        isolation=launched.isolation,
     )
 
 

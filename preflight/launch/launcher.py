@@ -19,6 +19,7 @@ from preflight.launch.run_dir import events_path, last_words, spec_path
 from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
 from preflight.model.gpu_test import GpuTest, PairTruth
+from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
@@ -49,6 +50,7 @@ class Launched:
     alone: list[TrialResult] = field(default_factory=list)
     alone_problem: str = ""
     alone_is_over: bool = False
+    isolation: Isolation = NO_ISOLATION
 
     def end_alone(self, problem: str) -> None:
         """Note that this node has done by itself what it can; the trials that follow are those of all nodes."""
@@ -223,7 +225,7 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.running = event["label"]
         case "stage":
             launched.running = f"{launched.running.partition(' at ')[0]} at {event['stage']}"
-        case "trial" | "duel" | "tested":
+        case "trial" | "duel" | "tested" | "isolated":
             _note_result(launched, event)
         case "simulated":
             launched.simulated = True
@@ -250,6 +252,7 @@ def _note_result(launched: Launched, event: dict[str, Any]) -> None:
     launched.duels += [decode(Duel, event["duel"])] if "duel" in event else []
     launched.pairs += [decode(PairTruth, event["pair"])] if "pair" in event else []
     launched.gpus += [decode(GpuTest, event["gpu"])] if "gpu" in event else []
+    launched.isolation = decode(Isolation, event["isolation"]) if "isolation" in event else launched.isolation
 
 
 def _how(exit_code: int) -> str:

@@ -11,6 +11,7 @@ from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.gpu_test import GpuTest, PairTruth
+from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.placement import Origin
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
@@ -88,3 +89,4 @@ class Report:
     gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
     counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
+    isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault

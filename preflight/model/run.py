@@ -75,6 +75,7 @@ class RunSpec:
     first_rank: int = 0  # of this node
     store_host: str = ""  # the address at which node 0's store listens
     own_env: tuple[OwnEnv, ...] = ()
+    node_sizes: tuple[int, ...] = ()  # ranks of each node; only node 0, whose conductor divides them, is told
     goes_on: bool = False  # afterwards the ranks wait for a spec in `together/`
 
     @property

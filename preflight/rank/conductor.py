@@ -19,6 +19,7 @@ from preflight.rank.children import Child
 from preflight.rank.device_step import Tested, conduct_rounds
 from preflight.rank.duel import duel_turns
 from preflight.rank.gpu_release import GpuKeeper
+from preflight.rank.group_step import GroupConductor
 from preflight.rank.outcome import RankAnswer, classify, could_not_connect, trial_result
 from preflight.rank.store import serve_store
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
@@ -62,6 +63,7 @@ class Conductor:
                     self._compare(candidate_named(self._spec, name), pairs)
                 case search.Stop():
                     break
+        self._find_node_at_fault()
         self._burn()
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
         if self._keeper:
@@ -92,6 +94,13 @@ class Conductor:
             default_works = any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
             if default_works and time.monotonic() < until and not self._why_no_time():
                 self._try_again(turn)
+
+    def _find_node_at_fault(self) -> None:
+        """Try the nodes in small groups where they fail together, or one slows all down."""
+        if not self._known.unkillable:
+            groups = GroupConductor(self._rank, self._tell, self._index, self._by_exec, self._tell_stage)
+            groups.run(self._known.results)
+            self._index = groups.index
 
     def _try_again(self, turn: int) -> None:
         """Repeat the default's trial; it is told under a name of its own and teaches the search nothing."""

@@ -12,6 +12,7 @@ from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.env_file import shell_quote
 from preflight.render.hardware import hardware_section
+from preflight.render.isolation import isolation_section
 from preflight.render.node import render_probe
 from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
@@ -45,6 +46,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *findings_section(report.findings, style),
         *hardware_section(report, style),
         *trials_section(report, style),
+        *isolation_section(report, style),
         *search_section(report, style),
         *transport_section(report, style),
         *comparisons_section(report, style),
