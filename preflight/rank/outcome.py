@@ -9,6 +9,7 @@ from typing import Any
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
+from preflight.model.packed_samples import unpack_samples
 from preflight.model.run import Assignment, RankSamples
 from preflight.model.samples import aggregate
 from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
@@ -60,7 +61,7 @@ def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, l
     """Yield collective, size in bytes and every rank's samples for each step that all ranks finished."""
     for step in zip(*(_measured(answer) for answer in answers), strict=False):
         measured = step[0]["measured"]
-        samples = [decode(RankSamples, event["samples"]) for event in step]
+        samples = [unpack_samples(event["samples"]) for event in step]
         yield Collective(measured["collective"]), measured["size_bytes"], samples
 
 
