@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
 from preflight.launch.addresses import Listening, netif_of
 from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
+from preflight.launch.ready import Ready, make_room, wait_for
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Netif
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MOST_STRANGERS = 256  # that have not said who they are; beyond, the oldest makes room
 ACCEPTS_A_TURN = 256
 SOON_S = 0.25
+TURN_S = 0.25
+LOOK_S = 1.0  # every so often all nodes are looked at, also those that say nothing
 # Given what each node found alone, the store's address and the seconds left: what each does next, or why none can.
 Plan = Callable[[Mapping[int, Alone], str, float], "Mapping[int, Common] | str"]
 
@@ -58,24 +60,28 @@ class Host:
         self.guests: dict[int, Guest] = {}
         self._told_alone: dict[int, Alone] = {}  # also of those that have gone since
         self.has_begun = False
+        self._ready = Ready()
+        self._has_room = False
+        self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
     @property
     def needs_no_ranks(self) -> bool:
         return False
 
     def files(self) -> tuple[list[int], list[int]]:
-        links = [*self._strangers, *(guest.link for guest in self.guests.values())]
+        self._ready.also_for_sending(guest.link for guest in self.guests.values())
         mirror = self.node.mirror.fds if self.node.mirror else ()
-        reading = [*(listener.fileno() for listener in self._listeners), *(link.fileno() for link in links), *mirror]
-        return reading, [link.fileno() for link in links if link.wants_to_send]
+        return [*(listener.fileno() for listener in self._listeners), self._ready.fd, *mirror], []
 
     def turn(self, launched: Launched) -> None:
         """Take in who calls, hear every node, pass on what is new; a node that is gone ends the run for all."""
         self._accept()
         self._hear_strangers()
         try:
-            for node_rank, guest in sorted(self.guests.items()):
-                self._hear(node_rank, guest, launched)
+            if not self._has_room:
+                self._has_room = True
+                make_room(self.node.placement.nodes)
+            self._hear_guests(launched)
             if launched.alone_is_over and not self.has_begun:
                 self._gather(launched)
             if self.node.mirror is not None:
@@ -83,6 +89,19 @@ class Host:
                     self._tell_all(line_of(message))
         except MeetingError as error:
             launched.problem = launched.problem or str(error)
+
+    def _hear_guests(self, launched: Launched) -> None:
+        """Hear who has something to say, for a moment: what a thousand say at once may take many seconds to read."""
+        ready, now = self._ready.descriptors(), time.monotonic()
+        look_at_all = now - self._looked_at > LOOK_S
+        if look_at_all:
+            self._looked_at = now
+        for node_rank, guest in list(self.guests.items()):
+            if look_at_all and now - guest.link.sent_at > PING_S:
+                guest.link.queue({"kind": "ping"})
+            is_ready = guest.link.fileno() in ready
+            if (is_ready and time.monotonic() - now < TURN_S) or (look_at_all and not is_ready):
+                self._hear(node_rank, guest, launched)
 
     def _gather(self, launched: Launched) -> None:
         """Once all are here and through by themselves, begin; or say who is missing."""
@@ -143,7 +162,8 @@ class Host:
                     break
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._strangers.append(Link(sock))
-        while len(self._strangers) > MOST_STRANGERS:
+                self._ready.watch(self._strangers[-1])
+        while len(self._strangers) > max(MOST_STRANGERS, self.node.placement.nodes):
             self._strangers.pop(0).close()
 
     def _hear_strangers(self) -> None:
@@ -182,11 +202,8 @@ class Host:
             guest.link.send()
             for message in guest.link.receive():
                 self._take(guest, message)
-            now = time.monotonic()
-            if now - guest.link.heard_at > SILENT_S:
+            if time.monotonic() - guest.link.heard_at > SILENT_S:
                 raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
-            if now - guest.link.sent_at > PING_S:
-                guest.link.queue({"kind": "ping"})
         except (MeetingError, MalformedInput) as error:
             during = f" during {launched.running}" if launched.running else ""
             del self.guests[node_rank]
@@ -199,8 +216,8 @@ class Host:
                 guest.alone = decode(Alone, unpack(message.get("z")))
                 self._told_alone[guest.hello.node_rank] = guest.alone
             case "key" if self.node.mirror is not None:
-                self.node.mirror.take_key(message)
-                self._tell_all(line_of(message), but=guest)
+                if self.node.mirror.take_key(message):  # only the first of a thousand that say the same
+                    self._tell_all(line_of(message), but=guest)
             case "ends" if self.node.mirror is not None:
                 self.node.mirror.take_ends(message, guest.ranks)
             case "bye":
@@ -227,8 +244,7 @@ class Host:
         waiting = {guest.link.fileno(): guest.link for guest in self.guests.values()}
         while waiting and time.monotonic() < until:
             sending = [fd for fd, link in waiting.items() if link.wants_to_send]
-            readable, writable, _ = select.select(list(waiting), sending, [], SOON_S)
-            for fd in {*readable, *writable}:
+            for fd in wait_for(waiting, sending, SOON_S):
                 try:
                     waiting[fd].send()
                     waiting[fd].receive()
@@ -236,6 +252,7 @@ class Host:
                     del waiting[fd]
         for link in (*self._strangers, *(guest.link for guest in self.guests.values())):
             link.close()
+        self._ready.close()
         self.node.close()
 
     def _close_listeners(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 from preflight.errors import HarnessError, LaunchError
 from preflight.launch.others import Others
+from preflight.launch.ready import wait_for
 from preflight.launch.run_dir import events_path, last_words, spec_path
 from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
@@ -147,7 +147,7 @@ def meet_without_ranks(others: Others, launched: Launched, watch: Watcher, kill_
     """Tell the other nodes that this one could not even start its ranks, and hear what becomes of the run."""
     while not (launched.problem or launched.done):
         reading, writing = others.files()
-        select.select(reading, writing, [], POLL_S)
+        wait_for(reading, writing, POLL_S)
         others.turn(launched)
         watch(launched)
         if time.monotonic() > kill_at:
@@ -167,7 +167,7 @@ def _take_in(
     while not launched.done:
         ended = agent.poll() is not None  # before reading, so that its last words are read
         reading, writing = others.files() if others else ([], [])
-        select.select([fifo, *reading], writing, [], 0 if ended and not _may_be_gone(launched, others) else POLL_S)
+        wait_for([fifo, *reading], writing, 0 if ended and not _may_be_gone(launched, others) else POLL_S)
         data = _read_all(fifo)
         *lines, unread = (unread + data).split(b"\n")
         for line in filter(None, lines):
