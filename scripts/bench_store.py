@@ -172,8 +172,8 @@ def reply(guest: Simulated, message: dict[str, Any], alones: list[str]) -> bytes
 
 def conduct_rounds(run_dir: str, nodes: int, repetitions: int) -> None:
     """Do what rank 0's supervisor does, for its own node's ranks without a trial."""
+    from preflight.rank.answers import collect  # noqa: PLC0415
     from preflight.rank.channel import Channel  # noqa: PLC0415  this process alone imports torch, as node 0's does
-    from preflight.rank.conductor import collect  # noqa: PLC0415
     from preflight.rank.outcome import trial_result  # noqa: PLC0415
 
     channel, samples = Channel(os.path.join(run_dir, "together", "control")), variants(repetitions)
@@ -194,7 +194,7 @@ def conduct_rounds(run_dir: str, nodes: int, repetitions: int) -> None:
         channel.put(f"step/{index}", {"kind": "run", "label": how})
         for rank in range(RANKS):
             channel.put(f"end/{index}/{rank}", answer(rank, how, samples[rank % len(samples)]))
-        answers = collect(channel, index, nodes * RANKS)
+        answers = collect(channel, index, nodes * RANKS, (RANKS,) * nodes, lambda: time.monotonic() + LIMIT_S)
         why = "hang" if channel.has(f"kill/{index}") else ""
         collected_s = time.monotonic() - since
         candidate = Candidate(f"{how} {index}", (), "", Scope.ANYWHERE)
@@ -237,10 +237,12 @@ class Watch:
     def __init__(self) -> None:
         self.rounds: list[Took] = []
         self.conductor_bytes = 0
+        self._last = ""
 
     def __call__(self, launched: Launched) -> None:
         kind, *words = launched.running.split() or ["nothing"]
-        if kind == "told" and len(launched.trials) > len(self.rounds):
+        if kind == "told" and len(launched.trials) > len(self.rounds) and launched.running != self._last:
+            self._last = launched.running
             since, collected_s, judged_s, told_at, kib = map(float, words)
             outcome = launched.trials[-1].outcome.value
             self.rounds.append(Took(outcome, collected_s, judged_s, max(told_at, time.monotonic()) - since))

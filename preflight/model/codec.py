@@ -24,6 +24,7 @@ T = TypeVar("T")
 GAPS = "gaps"
 OLDER = "not recorded: written by an older preflight, which did not know of it"
 VALUE = "value"
+PLAIN = frozenset({int, float, str, bool})  # JSON has the same; most of what a report of thousands of ranks holds
 
 
 def encode(record: object) -> dict[str, Any]:
@@ -69,7 +70,10 @@ def _encode(value: object, path: str, gaps: list[dict[str, str]]) -> Any:
         own: list[dict[str, str]] = []
         start = "" if isinstance(value, NodeFacts) else path
         fields = _fields(type(value))
-        encoded = {json: _encode(getattr(value, name), _join(start, json), own) for name, json, _ in fields}
+        encoded = {}
+        for name, json, _ in fields:
+            item = getattr(value, name)
+            encoded[json] = item if type(item) in PLAIN else _encode(item, _join(start, json), own)
         if isinstance(value, NodeFacts):
             encoded[GAPS] = own
             own = [{"fact": _join(path, gap["fact"]), "reason": gap["reason"]} for gap in own]

@@ -10,44 +10,44 @@ import binascii
 import math
 import sys
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 from preflight.errors import MalformedInput
 from preflight.model.run import RankSamples
 
-TIMES = ("barrier_us", "call_us", "gap_us")
-
 
 def pack_samples(samples: RankSamples) -> dict[str, Any]:
     """Return a JSON object of a rank's samples; a timing keeps seven digits."""
-    packed = {name: _pack(getattr(samples, name)) for name in TIMES}
-    return {"rank": samples.rank, "wrong_elements": samples.wrong_elements} | packed
+    times = array("f", (*samples.barrier_us, *samples.call_us, *samples.gap_us))
+    packed = base64.b64encode(_little_endian(times).tobytes()).decode()
+    return {"rank": samples.rank, "wrong_elements": samples.wrong_elements, "times": packed}
 
 
 def unpack_samples(value: Any) -> RankSamples:
     """Return the samples of a packed object; MalformedInput where it is none."""
-    try:
-        rank, wrong = value["rank"], value["wrong_elements"]
-        barrier, call, gap = (_unpack(value[name]) for name in TIMES)
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise MalformedInput(f"samples of a rank that can't be read: {error}") from None
-    if not isinstance(rank, int) or not isinstance(wrong, int) or not len(barrier) == len(call) == len(gap):
-        raise MalformedInput("samples of a rank that don't fit together")
-    return RankSamples(rank, barrier, call, gap, wrong)
-
-
-def _pack(times: Sequence[float]) -> str:
-    return base64.b64encode(_little_endian(array("f", times)).tobytes()).decode()
-
-
-def _unpack(text: str) -> tuple[float, ...]:
+    rank, wrong = _whole(value, "rank"), wrong_elements(value)
     times = array("f")
-    times.frombytes(base64.b64decode(text, validate=True))
-    unpacked = tuple(_little_endian(times))
-    if not all(map(math.isfinite, unpacked)):
-        raise ValueError("a time that is no number")
-    return unpacked
+    try:
+        times.frombytes(binascii.a2b_base64(value["times"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedInput(f"samples of a rank that can't be read: {error}") from None
+    count, rest = divmod(len(times), 3)
+    values = tuple(_little_endian(times))
+    if rest or not math.isfinite(sum(values)):
+        raise MalformedInput("samples of a rank that don't fit together, or are no numbers")
+    return RankSamples(rank, values[:count], values[count : 2 * count], values[2 * count :], wrong)
+
+
+def wrong_elements(value: Any) -> int:
+    """Return how many elements of a packed object's step were wrong, without unpacking the rest."""
+    return _whole(value, "wrong_elements")
+
+
+def _whole(value: Any, name: str) -> int:
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, int):
+        raise MalformedInput(f"samples of a rank without {name}")
+    return found
 
 
 def _little_endian(times: array[float]) -> array[float]:

@@ -15,7 +15,7 @@ from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult, burn_trial_name
 from preflight.plan import search
 from preflight.plan.environment import ALGORITHMS, inherited_settings
-from preflight.rank.channel import Channel
+from preflight.rank.answers import collect
 from preflight.rank.children import Child
 from preflight.rank.device_step import Tested, conduct_rounds
 from preflight.rank.duel import duel_turns
@@ -207,7 +207,8 @@ class Conductor:
         channel.put(f"step/{step.index}", {"kind": "run"} | encode(step))
         self._tell({"event": "step", "label": label})
         take_step(self._rank, step, self._tell_stage)
-        answers = collect(channel, step.index, self._spec.world_size)
+        spec = self._spec
+        answers = collect(channel, step.index, spec.world_size, spec.node_sizes, lambda: time.monotonic() + ANSWER_S)
         if any(child["end"]["ended"] == "unkillable" for answer in answers for child in answer):
             self._known = replace(self._known, unkillable=True)
         kill_key = f"kill/{step.index}"
@@ -227,17 +228,6 @@ class Conductor:
         data = memoryview(json.dumps(event).encode() + b"\n")
         while data:
             data = data[os.write(self._events, data) :]
-
-
-def collect(channel: Channel, index: int, world_size: int) -> list[list[RankAnswer]]:
-    """Return every rank's answers to a step; HarnessError names the first that gave none in time."""
-    answers = []
-    for rank in range(world_size):
-        key = f"end/{index}/{rank}"
-        if not channel.wait(key, time.monotonic() + ANSWER_S):
-            raise HarnessError(f"the supervisor of rank {rank} gave no answer within {ANSWER_S:.0f} s")
-        answers.append(channel.get(key))
-    return answers
 
 
 def _skipped(candidate: Candidate, problem: str) -> TrialResult:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from preflight.errors import HarnessError
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
@@ -27,6 +26,7 @@ from preflight.model.trial import Candidate, Outcome, TrialResult
 from preflight.plan import groups as plan
 from preflight.plan.isolation import Isolated, Round
 from preflight.rank import children
+from preflight.rank.answers import collect
 from preflight.rank.outcome import RankAnswer, classify, steps_of
 from preflight.rank.supervisor import ANSWER_S, Listener, Step, assign, log_path_of, run_to_end
 
@@ -166,11 +166,8 @@ class GroupConductor:
         self._tell({"event": "step", "label": step.label})
         self.index = take_groups(self._rank, index, order, self._on_stage)
         until = max(self._rank.spec.deadline_monotonic_s, time.monotonic()) + ANSWER_S
-        answers = {}
-        for rank in range(self._rank.spec.world_size):
-            if not channel.wait(f"end/{index}/{rank}", until):
-                raise HarnessError(f"the supervisor of rank {rank} gave no answer in {step.label}")
-            answers[rank] = channel.get(f"end/{index}/{rank}")
+        spec = self._rank.spec
+        answers = collect(channel, index, spec.world_size, spec.node_sizes, lambda: until)
         return [[answer for rank in group.ranks for answer in answers[rank]] for group in step.groups]
 
 

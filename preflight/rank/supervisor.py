@@ -7,6 +7,7 @@ Rank 0's supervisor is also the conductor. What crosses between supervisors is J
                     (or "devices" or "groups": see device_step.py and group_step.py)
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
+    ends/I/R        another node's ranks' outcomes, on node 0: {rank: outcome}, R is the first of them
     store/0         several nodes: {"port": ...} of the store that node 0 serves
 
 On several nodes each has such a directory, and the launchers carry its files from one to the other (launch/mirror.py).
