@@ -16,11 +16,12 @@ from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
 from preflight.launch.addresses import Listening, netif_of
 from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
-from preflight.launch.ready import Ready, make_room, wait_for
+from preflight.launch.ready import Ready, make_room
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Netif
 from preflight.model.together import Alone, Common, Hello
+from preflight.system.waiting import wait_for
 
 if TYPE_CHECKING:
     from preflight.launch.launcher import Launched

@@ -14,7 +14,6 @@ from typing import Any
 
 from preflight.errors import HarnessError, LaunchError
 from preflight.launch.others import Others
-from preflight.launch.ready import wait_for
 from preflight.launch.run_dir import events_path, last_words, spec_path
 from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
@@ -24,6 +23,7 @@ from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
 from preflight.system.segments import nccl_segments, noted_segments, remove_segments
+from preflight.system.waiting import wait_for
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0

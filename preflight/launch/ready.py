@@ -45,16 +45,6 @@ class Ready:
         self._epoll.close()
 
 
-def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return which descriptors are ready by then; unlike select() it takes numbers of 1,024 and more."""
-    poller = select.poll()
-    for fd in reading:
-        poller.register(fd, select.POLLIN)
-    for fd in sending:
-        poller.register(fd, select.POLLIN | select.POLLOUT)
-    return [fd for fd, _ in poller.poll(timeout_s * 1000)]
-
-
 def make_room(links: int) -> None:
     """Raise the limit of open files as far as so many links need; MeetingError where that is not allowed.
 

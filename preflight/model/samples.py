@@ -66,8 +66,8 @@ def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
         shared_us = min(call_us)
         # The wait after call i is the barrier of repetition i + 1; the last repetition has none.
         if i + 1 < len(barriers):
-            longest_us = max(barriers[i + 1])
-            own.append([shared_us + gap + longest_us - wait for gap, wait in zip(gap_us, barriers[i + 1], strict=True)])
+            most_us = shared_us + max(barriers[i + 1])
+            own.append([most_us + gap - wait for gap, wait in zip(gap_us, barriers[i + 1], strict=True)])
         else:
             own.append([shared_us + gap for gap in gap_us])
     medians = [statistics.median(values[:-1] or values) for values in zip(*own, strict=True)]
