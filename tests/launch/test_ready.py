@@ -61,7 +61,10 @@ def test_descriptors_beyond_1024_can_be_waited_for() -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
         pytest.skip("this machine does not allow 2,000 open files")
     script = (
-        "import os, fcntl; from preflight.launch.ready import make_room; from preflight.system.waiting import wait_for; make_room(1800)\n"
+        "import os, fcntl\n"
+        "from preflight.launch.ready import make_room\n"
+        "from preflight.system.waiting import wait_for\n"
+        "make_room(1800)\n"
         "r, w = os.pipe(); high = fcntl.fcntl(r, fcntl.F_DUPFD, 1500); os.write(w, b'x')\n"
         "assert wait_for([high], [w], 0) == [high, w] or wait_for([high], [w], 0) == [w, high]"
     )
