@@ -56,6 +56,8 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python scripts/bench_baseline.py
 	$(BIN)/python scripts/bench_fleet.py
 	$(BIN)/python scripts/bench_storage.py
+	$(BIN)/python scripts/bench_store.py
+	$(BIN)/python scripts/bench_nodes.py
 
 clean: ## Remove the venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

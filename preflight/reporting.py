@@ -99,7 +99,9 @@ def _judged(
     checks = all_checks()
     if together:
         facts, gpus = tuple(each.facts for each in alones.values()), tuple(each.gpus for each in alones.values())
-        case = replace(case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus, between=between)
+        case = replace(
+            case, nodes=facts, world_size=len(hosts), gpus_by_node=gpus, between=between, isolation=launched.isolation
+        )
         findings, skipped = common_findings(alones, case)
     elif len(alones) > 1:
         findings, skipped = separate_findings(alones)
@@ -144,6 +146,7 @@ def _judged(
         counters=hardware if isinstance(hardware, Gap) else hardware.counters,
         judged_by=judged_by(case),
         beside_baseline=beside_baseline(case) if is_beside_baseline(case) else (),
+        isolation=launched.isolation,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import time
 from collections import Counter
@@ -15,13 +14,15 @@ from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
 from preflight.launch.addresses import Listening, netif_of
 from preflight.launch.listening import listen
-from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, why_unlike
+from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, who_is_missing, why_unlike
+from preflight.launch.ready import Ready, make_room
 from preflight.launch.rounds import Round, Rounds, Steps
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
 from preflight.model.between import Between
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Netif
 from preflight.model.together import Alone, Common, Hello
+from preflight.system.waiting import wait_for
 
 if TYPE_CHECKING:
     from preflight.launch.launcher import Launched
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 MOST_STRANGERS = 256  # that have not said who they are; beyond, the oldest makes room
 ACCEPTS_A_TURN = 256
 SOON_S = 0.25
+TURN_S = 0.25
+LOOK_S = 1.0  # every so often all nodes are looked at, also those that say nothing
 # Given what each node found alone, the store's address and the seconds left: what each does next, or why none can.
 Plan = Callable[[Mapping[int, Alone], str, float, Between | None], "Mapping[int, Common] | str"]
 Learn = Callable[[Mapping[int, Alone]], Steps]  # what is asked of the nodes before their common trials
@@ -66,29 +69,34 @@ class Host:
         self._learn = learn
         self._rounds: Rounds | None = None
         self.between: Between | None = None  # what was learnt of the ways between the nodes
+        self._ready = Ready()
+        self._has_room = False
+        self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
     @property
     def needs_no_ranks(self) -> bool:
         return False
 
     def files(self) -> tuple[list[int], list[int]]:
-        links = [*self._strangers, *(guest.link for guest in self.guests.values())]
+        self._ready.also_for_sending(guest.link for guest in self.guests.values())
         mirror = self.node.mirror.fds if self.node.mirror else ()
         reading = [
             *self.node.helpers.fds,
             *(listener.fileno() for listener in self._listeners),
-            *(link.fileno() for link in links),
+            self._ready.fd,
             *mirror,
         ]
-        return reading, [link.fileno() for link in links if link.wants_to_send]
+        return reading, []
 
     def turn(self, launched: Launched) -> None:
         """Take in who calls, hear every node, pass on what is new; a node that is gone ends the run for all."""
         self._accept()
         self._hear_strangers()
         try:
-            for node_rank, guest in list(self.guests.items()):
-                self._hear(node_rank, guest, launched)
+            if not self._has_room:
+                self._has_room = True
+                make_room(self.node.placement.nodes)
+            self._hear_guests(launched)
             if launched.alone_is_over and not self.has_begun:
                 self._gather(launched)
                 self._go_on(launched)
@@ -97,6 +105,19 @@ class Host:
                     self._tell_all(line_of(message))
         except MeetingError as error:
             launched.problem = launched.problem or str(error)
+
+    def _hear_guests(self, launched: Launched) -> None:
+        """Hear who has something to say, for a moment: what a thousand say at once may take many seconds to read."""
+        ready, now = self._ready.descriptors(), time.monotonic()
+        look_at_all = now - self._looked_at > LOOK_S
+        if look_at_all:
+            self._looked_at = now
+        for node_rank, guest in list(self.guests.items()):
+            if look_at_all and now - guest.link.sent_at > PING_S:
+                guest.link.queue({"kind": "ping"})
+            is_ready = guest.link.fileno() in ready
+            if (is_ready and time.monotonic() - now < TURN_S) or (look_at_all and not is_ready):
+                self._hear(node_rank, guest, launched)
 
     def _gather(self, launched: Launched) -> None:
         """Once all are here and through by themselves, begin; or say who is missing."""
@@ -107,7 +128,16 @@ class Host:
         if missing:
             launched.running = f"waiting for {len(missing)} of {self.node.placement.nodes} nodes"
             if time.monotonic() > self.node.meet_by:
-                raise MeetingError(self._who_is_missing(missing))
+                raise MeetingError(
+                    who_is_missing(
+                        self.node,
+                        missing,
+                        self._turned_away,
+                        self._listening,
+                        self.port,
+                        time.monotonic() - self._since,
+                    )
+                )
             return
         self._close_listeners()
         unready = [guest for guest in self.guests.values() if guest.alone is None]
@@ -169,18 +199,6 @@ class Host:
         own = {0: self.node.alone} if self.node.alone is not None else {}
         return own | dict(sorted(self._told_alone.items()))
 
-    def _who_is_missing(self, missing: list[int]) -> str:
-        names = [self.node.placement.name_of(rank) for rank in missing[:8]]
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        here = self.node.placement.nodes - len(missing)
-        waited_s = time.monotonic() - self._since
-        told = f"{here} of {self.node.placement.nodes} nodes came within {waited_s:.0f} s; missing: "
-        told += f"{', '.join(names)}{more}"
-        turned_away = "; ".join(why for _, why in sorted(self._turned_away.items())[:4])
-        where = ", ".join(address or "all interfaces" for address in self._listening.addresses)
-        waited = f"node 0 ({self.node.hello.host}) listened on {where} port {self.port} ({self._listening.why})"
-        return "; ".join(part for part in (told, turned_away, waited) if part)
-
     def _accept(self) -> None:
         for listener in self._listeners:
             for _ in range(ACCEPTS_A_TURN):
@@ -190,7 +208,8 @@ class Host:
                     break
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._strangers.append(Link(sock))
-        while len(self._strangers) > MOST_STRANGERS:
+                self._ready.watch(self._strangers[-1])
+        while len(self._strangers) > max(MOST_STRANGERS, self.node.placement.nodes):
             self._strangers.pop(0).close()
 
     def _hear_strangers(self) -> None:
@@ -229,11 +248,8 @@ class Host:
             guest.link.send()
             for message in guest.link.receive():
                 self._take(guest, message)
-            now = time.monotonic()
-            if now - guest.link.heard_at > SILENT_S:
+            if time.monotonic() - guest.link.heard_at > SILENT_S:
                 raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
-            if now - guest.link.sent_at > PING_S:
-                guest.link.queue({"kind": "ping"})
         except (MeetingError, MalformedInput) as error:
             during = f" during {launched.running}" if launched.running and launched.alone_is_over else ""
             del self.guests[node_rank]
@@ -249,8 +265,8 @@ class Host:
                 guest.alone = decode(Alone, unpack(message.get("z")))
                 self._told_alone[guest.hello.node_rank] = guest.alone
             case "key" if self.node.mirror is not None:
-                self.node.mirror.take_key(message)
-                self._tell_all(line_of(message), but=guest)
+                if self.node.mirror.take_key(message):  # only the first of a thousand that say the same
+                    self._tell_all(line_of(message), but=guest)
             case "ends" if self.node.mirror is not None:
                 self.node.mirror.take_ends(message, guest.ranks)
             case "told" if self._rounds is not None:
@@ -279,8 +295,7 @@ class Host:
         waiting = {guest.link.fileno(): guest.link for guest in self.guests.values()}
         while waiting and time.monotonic() < until:
             sending = [fd for fd, link in waiting.items() if link.wants_to_send]
-            readable, writable, _ = select.select(list(waiting), sending, [], SOON_S)
-            for fd in {*readable, *writable}:
+            for fd in wait_for(waiting, sending, SOON_S):
                 try:
                     waiting[fd].send()
                     waiting[fd].receive()
@@ -288,6 +303,7 @@ class Host:
                     del waiting[fd]
         for link in (*self._strangers, *(guest.link for guest in self.guests.values())):
             link.close()
+        self._ready.close()
         self.node.close()
 
     def _close_listeners(self) -> None:

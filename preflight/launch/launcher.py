@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,10 +18,12 @@ from preflight.launch.run_dir import events_path, last_words, spec_path
 from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
 from preflight.model.gpu_test import GpuTest, PairTruth
+from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
 from preflight.system.segments import nccl_segments, noted_segments, remove_segments
+from preflight.system.waiting import wait_for
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0
@@ -49,6 +50,7 @@ class Launched:
     alone: list[TrialResult] = field(default_factory=list)
     alone_problem: str = ""
     alone_is_over: bool = False
+    isolation: Isolation = NO_ISOLATION
 
     def end_alone(self, problem: str) -> None:
         """Note that this node has done by itself what it can; the trials that follow are those of all nodes."""
@@ -145,7 +147,7 @@ def meet_without_ranks(others: Others, launched: Launched, watch: Watcher, kill_
     """Tell the other nodes that this one could not even start its ranks, and hear what becomes of the run."""
     while not (launched.problem or launched.done):
         reading, writing = others.files()
-        select.select(reading, writing, [], POLL_S)
+        wait_for(reading, writing, POLL_S)
         others.turn(launched)
         watch(launched)
         if time.monotonic() > kill_at:
@@ -165,9 +167,8 @@ def _take_in(
     while not launched.done:
         ended = agent.poll() is not None  # before reading, so that its last words are read
         reading, writing = others.files() if others else ([], [])
-        select.select(
-            [fifo, *reading], writing, [], 0 if ended and not _may_be_gone(agent, launched, others) else POLL_S
-        )
+        gone = ended and not _may_be_gone(agent, launched, others)
+        wait_for([fifo, *reading], writing, 0 if gone else POLL_S)
         data = _read_all(fifo)
         *lines, unread = (unread + data).split(b"\n")
         for line in filter(None, lines):
@@ -227,7 +228,7 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.running = event["label"]
         case "stage":
             launched.running = f"{launched.running.partition(' at ')[0]} at {event['stage']}"
-        case "trial" | "duel" | "tested":
+        case "trial" | "duel" | "tested" | "isolated":
             _note_result(launched, event)
         case "simulated":
             launched.simulated = True
@@ -254,6 +255,7 @@ def _note_result(launched: Launched, event: dict[str, Any]) -> None:
     launched.duels += [decode(Duel, event["duel"])] if "duel" in event else []
     launched.pairs += [decode(PairTruth, event["pair"])] if "pair" in event else []
     launched.gpus += [decode(GpuTest, event["gpu"])] if "gpu" in event else []
+    launched.isolation = decode(Isolation, event["isolation"]) if "isolation" in event else launched.isolation
 
 
 def _how(exit_code: int) -> str:

@@ -3,7 +3,7 @@
 Inside a node nothing knows of it: supervisors and conductor see one directory (rank/channel.py). Between nodes goes
 
     node 0 to all     step/I, store/0   what its conductor publishes
-    a node to node 0  end/I/R           once all of its ranks have answered, in one message
+    a node to node 0  end/I/R           once all of its ranks have answered, in one message, kept as ends/I/FIRST
     both, at once     kill/I
 """
 
@@ -34,6 +34,7 @@ class Mirror:
         self._known: set[str] = set()
         self._answered: dict[int, dict[str, Any]] = {}
         self._watch = DirectoryWatch(directory)
+        self._has_looked = False  # at what was there before the watch
 
     @property
     def fds(self) -> tuple[int, ...]:
@@ -41,8 +42,10 @@ class Mirror:
 
     def outbound(self) -> Iterator[Message]:
         """Yield what has appeared here and is for the other nodes, in the order of the steps."""
-        self._watch.drain()
-        names = [name for name in os.listdir(self._channel.directory) if name not in self._known]
+        appeared = self._watch.drain()
+        if appeared is None or not self._has_looked:
+            appeared, self._has_looked = os.listdir(self._channel.directory), True
+        names = [name for name in appeared if name not in self._known]
         matches = [match for name in names if (match := KEY.fullmatch(name) or END.fullmatch(name))]
         for match in sorted(matches, key=lambda match: (int(match[2]), match[1] != "store")):
             self._known.add(match[0])
@@ -61,25 +64,24 @@ class Mirror:
         if len(answers) == len(self._ranks):
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
-    def take_key(self, message: Message) -> None:
-        """Publish a key of another node here; MeetingError where it has no business to say it."""
+    def take_key(self, message: Message) -> bool:
+        """Publish a key of another node here; False where it was known. MeetingError where that is not its business."""
         key = message.get("key")
         match = KEY.fullmatch(str(key).replace("/", "."))
         if match is None or (match[1] != "kill" and self._is_host):
             raise MeetingError(f"it says {str(key)[:40]!r}, which is not its business")
         if match[0] in self._known or self._channel.has(f"{match[1]}/{match[2]}"):
-            return  # its own word came first
+            return False  # its own word came first
         self._known.add(match[0])
         self._channel.put_first(f"{match[1]}/{match[2]}", unpack(message.get("z")))
+        return True
 
     def take_ends(self, message: Message, ranks: range) -> None:
         """Publish the answers of another node's ranks; MeetingError where they are not those of `ranks`."""
         step, answers = message.get("step"), unpack(message.get("z"))
         if not isinstance(step, int) or not isinstance(answers, dict) or set(answers) != set(map(str, ranks)):
             raise MeetingError(f"it answers for other ranks than its own {ranks.start} to {ranks.stop - 1}")
-        for rank, answer in answers.items():
-            self._known.add(f"end.{step}.{rank}")
-            self._channel.put(f"end/{step}/{rank}", answer)
+        self._channel.put(f"ends/{step}/{ranks.start}", answers)  # one file: making it takes longer than reading it
 
     def close(self) -> None:
         self._watch.close()

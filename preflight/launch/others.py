@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from preflight.launch.addresses import Listening
 from preflight.launch.helper import Helpers
 from preflight.launch.mirror import Mirror
 from preflight.launch.together import begin_together, common_spec
@@ -83,3 +84,17 @@ def why_unlike(mine: Hello, theirs: Hello) -> str:
     if not 0 < theirs.node_rank < mine.nodes:
         return f"it calls itself node {theirs.node_rank} of {mine.nodes}, which is nobody else's number than node 0's"
     return ""
+
+
+def who_is_missing(
+    node: Node, missing: list[int], turned_away: Mapping[str, str], listening: Listening, port: int, waited_s: float
+) -> str:
+    """Return who did not come, who came and was not taken, and where node 0 waited, in one line."""
+    names = [node.placement.name_of(rank) for rank in missing[:8]]
+    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    here = node.placement.nodes - len(missing)
+    told = f"{here} of {node.placement.nodes} nodes came within {waited_s:.0f} s; missing: {', '.join(names)}{more}"
+    others = "; ".join(why for _, why in sorted(turned_away.items())[:4])
+    where = ", ".join(address or "all interfaces" for address in listening.addresses)
+    waited = f"node 0 ({node.hello.host}) listened on {where} port {port} ({listening.why})"
+    return "; ".join(part for part in (told, others, waited) if part)

@@ -29,6 +29,7 @@ def common_spec(own: RunSpec, common: Common, ends_by: float) -> RunSpec:
         nodes=common.nodes,
         ranks_here=own.local_size,
         first_rank=common.first_rank,
+        node_sizes=common.node_sizes,
         store_host=common.store_host,
         candidates=common.candidates,
         own_env=common.own_env,

@@ -24,6 +24,7 @@ T = TypeVar("T")
 GAPS = "gaps"
 OLDER = "not recorded: written by an older preflight, which did not know of it"
 VALUE = "value"
+PLAIN = frozenset({int, float, str, bool})  # JSON has the same; most of what a report of thousands of ranks holds
 
 
 def encode(record: object) -> dict[str, Any]:
@@ -69,7 +70,10 @@ def _encode(value: object, path: str, gaps: list[dict[str, str]]) -> Any:
         own: list[dict[str, str]] = []
         start = "" if isinstance(value, NodeFacts) else path
         fields = _fields(type(value))
-        encoded = {json: _encode(getattr(value, name), _join(start, json), own) for name, json, _ in fields}
+        encoded = {}
+        for name, json, _ in fields:
+            item = getattr(value, name)
+            encoded[json] = item if type(item) in PLAIN else _encode(item, _join(start, json), own)
         if isinstance(value, NodeFacts):
             encoded[GAPS] = own
             own = [{"fact": _join(path, gap["fact"]), "reason": gap["reason"]} for gap in own]
@@ -93,6 +97,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+@functools.cache
 def _is_pairs(kind: Any) -> bool:
     item = get_args(kind)[0] if get_origin(kind) is tuple else None
     return get_origin(item) is tuple and Ellipsis not in get_args(item)
@@ -107,19 +112,35 @@ def _gap_reasons(value: object) -> dict[str, str]:
 
 
 def _decode(kind: Any, value: object, path: str, reasons: dict[str, str]) -> object:
-    origin = get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        return _decode_union(get_args(kind), value, path, reasons)
-    if origin is tuple:
+    shape = _shape(kind)
+    if shape == "union":
+        return _decode_union(_args(kind), value, path, reasons)
+    if shape == "tuple":
         return _decode_tuple(kind, value, path, reasons)
-    if dataclasses.is_dataclass(kind):
-        return _decode_record(typing.cast(type, kind), value, path, reasons)
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if shape == "record":
+        return _decode_record(kind, value, path, reasons)
+    if shape == "enum":
         try:
             return kind(value)
         except ValueError:
             raise _wrong(path, "one of " + ", ".join(str(m.value) for m in kind), value) from None
     return _decode_scalar(kind, value, path)
+
+
+@functools.cache
+def _shape(kind: Any) -> str:
+    """Return what is to be done for a kind; node 0 of a thousand decodes each fact of each of them."""
+    origin = get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return "union"
+    if origin is tuple:
+        return "tuple"
+    if dataclasses.is_dataclass(kind):
+        return "record"
+    return "enum" if isinstance(kind, type) and issubclass(kind, Enum) else "scalar"
+
+
+_args = functools.cache(get_args)
 
 
 def _decode_union(kinds: tuple[Any, ...], value: object, path: str, reasons: dict[str, str]) -> object:
@@ -138,7 +159,7 @@ def _decode_union(kinds: tuple[Any, ...], value: object, path: str, reasons: dic
 
 def _decode_tuple(kind: Any, value: object, path: str, reasons: dict[str, str]) -> object:
     if _is_pairs(kind):
-        key_kind, item_kind = get_args(get_args(kind)[0])
+        key_kind, item_kind = _args(_args(kind)[0])
         if not isinstance(value, dict):
             raise _wrong(path, "an object", value)
         return tuple(
@@ -147,7 +168,8 @@ def _decode_tuple(kind: Any, value: object, path: str, reasons: dict[str, str]) 
         )
     if not isinstance(value, list):
         raise _wrong(path, "an array", value)
-    return tuple(_decode(get_args(kind)[0], item, f"{path}[{i}]", reasons) for i, item in enumerate(value))
+    item_kind = _args(kind)[0]
+    return tuple([_decode(item_kind, item, f"{path}[{i}]", reasons) for i, item in enumerate(value)])
 
 
 def _decode_key(kind: Any, key: object, path: str) -> object:
@@ -170,7 +192,7 @@ def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]
             known[name] = _decode(hint, value[json], _join(path, json), reasons)
         elif name in _defaults(kind):
             continue
-        elif Gap in get_args(hint):
+        elif Gap in _args(hint):
             known[name] = Gap(OLDER)
         else:
             raise MalformedInput(f"{path or 'the document'}: the key {json!r} is missing")

@@ -13,6 +13,7 @@ from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.gpu_test import GpuTest, PairTruth
+from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.placement import Origin
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
@@ -111,3 +112,4 @@ class Report:
     beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
     between: Between | Gap = ONE_NODE  # several nodes: the ways between them
+    isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault

@@ -77,6 +77,7 @@ class RunSpec:
     store_host: str = ""  # the address at which node 0's store listens
     own_env: tuple[OwnEnv, ...] = ()
     baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
+    node_sizes: tuple[int, ...] = ()  # ranks of each node; only node 0, whose conductor divides them, is told
     goes_on: bool = False  # afterwards the ranks wait for a spec in `together/`
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from collections.abc import Sequence
@@ -59,21 +60,36 @@ def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
 
     No clocks of different ranks are compared: lateness at a barrier is by how much a rank waits less than the longest.
     """
-    repetitions = len(ranks[0].call_us)
-    own: dict[int, list[float]] = {rank.rank: [] for rank in ranks}
-    for i in range(repetitions):
-        shared_us = min(rank.call_us[i] for rank in ranks)
+    calls, gaps, barriers = (list(zip(*each, strict=True)) for each in _by_kind(ranks))
+    own: list[list[float]] = []
+    for i, (call_us, gap_us) in enumerate(zip(calls, gaps, strict=True)):
+        shared_us = min(call_us)
         # The wait after call i is the barrier of repetition i + 1; the last repetition has none.
-        waits = {rank.rank: rank.barrier_us[i + 1] for rank in ranks} if i + 1 < repetitions else {}
-        longest_us = max(waits.values(), default=0.0)
-        for rank in ranks:
-            lateness_us = longest_us - waits[rank.rank] if waits else 0.0
-            own[rank.rank].append(shared_us + rank.gap_us[i] + lateness_us)
-    medians = {rank: statistics.median(values[:-1] or values) for rank, values in own.items()}
-    return tuple(RankTime(rank, own_us, _slowdown(rank, medians)) for rank, own_us in sorted(medians.items()))
+        if i + 1 < len(barriers):
+            most_us = shared_us + max(barriers[i + 1])
+            own.append([most_us + gap - wait for gap, wait in zip(gap_us, barriers[i + 1], strict=True)])
+        else:
+            own.append([shared_us + gap for gap in gap_us])
+    medians = [statistics.median(values[:-1] or values) for values in zip(*own, strict=True)]
+    times = zip(ranks, medians, slowdowns(medians), strict=True)
+    return tuple(sorted((RankTime(rank.rank, own_us, slow) for rank, own_us, slow in times), key=lambda t: t.rank))
 
 
-def _slowdown(rank: int, own_us: dict[int, float]) -> float:
-    others = [value for other, value in own_us.items() if other != rank]
-    reference_us = statistics.median(others) if others else own_us[rank]
-    return own_us[rank] / reference_us if reference_us > 0 else 1.0
+def _by_kind(ranks: Sequence[RankSamples]) -> tuple[list[tuple[float, ...]], ...]:
+    return [rank.call_us for rank in ranks], [rank.gap_us for rank in ranks], [rank.barrier_us for rank in ranks]
+
+
+def slowdowns(values: Sequence[float]) -> list[float]:
+    """Return each value over the median of the others; sorted once, since there may be thousands."""
+    if len(values) < 2:
+        return [1.0] * len(values)
+    ordered = sorted(values)
+    middle, is_odd = divmod(len(values) - 1, 2)  # of the others; an odd number of them has one middle
+    found = []
+    for value in values:
+        place = bisect.bisect_left(ordered, value)
+        upper = ordered[middle + (place <= middle)]
+        lower = upper if is_odd else ordered[middle - 1 + (place <= middle - 1)]
+        reference = (lower + upper) / 2
+        found.append(value / reference if reference > 0 else 1.0)
+    return found

@@ -62,3 +62,4 @@ class Common:
     duel_turns: int
     limits: StageLimits
     left_s: float  # before the deadline of the node that has least
+    node_sizes: tuple[int, ...] = ()  # ranks of each node; for node 0 only

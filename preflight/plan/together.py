@@ -81,11 +81,13 @@ def plan_together(
         left_s=left_s,
     )
     planned: dict[int, Common] = {}
+    before = 0
     for node_rank, alone in alones.items():
         own = tuple(OwnEnv(each.candidate.name, each.env_of[node_rank]) for each in shared if each.env_of)
-        before = sum(alones[rank].ranks for rank in planned)
-        planned[node_rank] = replace(one, first_rank=before, own_env=own)
+        node_sizes = () if planned else tuple(each.ranks for each in alones.values())
+        planned[node_rank] = replace(one, first_rank=before, own_env=own, node_sizes=node_sizes)
         assert alone.ranks > 0  # a node without ranks has a problem
+        before += alone.ranks
     return planned
 
 

@@ -27,7 +27,7 @@ class Channel:
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(value, file)
+            file.write(json.dumps(value))  # dump() to a file is ten times slower
         os.rename(temporary, path)
 
     def put_first(self, key: str, value: Any) -> None:
@@ -35,7 +35,7 @@ class Channel:
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(value, file)
+            file.write(json.dumps(value))
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
         os.unlink(temporary)

@@ -15,10 +15,12 @@ from preflight.model.run import Assignment, Duel, DuelTurn, RunSpec
 from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult, again_trial_name, burn_trial_name
 from preflight.plan import search
 from preflight.plan.environment import ALGORITHMS, inherited_settings
+from preflight.rank.answers import collect
 from preflight.rank.children import Child
 from preflight.rank.device_step import Tested, conduct_rounds
 from preflight.rank.duel import duel_turns
 from preflight.rank.gpu_release import GpuKeeper
+from preflight.rank.group_step import GroupConductor
 from preflight.rank.outcome import RankAnswer, classify, could_not_connect, trial_result
 from preflight.rank.store import serve_store
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
@@ -64,6 +66,7 @@ class Conductor:
                     self._repeat(turn)
                 case search.Stop():
                     break
+        self._find_node_at_fault()
         self._burn()
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
         if self._keeper:
@@ -106,6 +109,13 @@ class Conductor:
         else:
             result = self._try_again(name, reason)
         self._known = replace(self._known, repeats=(*self._known.repeats, result))
+
+    def _find_node_at_fault(self) -> None:
+        """Try the nodes in small groups where they fail together, or one slows all down."""
+        if not self._known.unkillable:
+            groups = GroupConductor(self._rank, self._tell, self._index, self._by_exec, self._tell_stage)
+            groups.run(self._known.results)
+            self._index = groups.index
 
     def _try_again(self, name: str, reason: str) -> TrialResult:
         """Repeat the default's trial; it is told under a name of its own and teaches the search nothing."""
@@ -212,12 +222,8 @@ class Conductor:
         channel.put(f"step/{step.index}", {"kind": "run"} | encode(step))
         self._tell({"event": "step", "label": label})
         take_step(self._rank, step, self._tell_stage)
-        answers = []
-        for rank in range(self._spec.world_size):
-            key = f"end/{step.index}/{rank}"
-            if not channel.wait(key, time.monotonic() + ANSWER_S):
-                raise HarnessError(f"the supervisor of rank {rank} gave no answer within {ANSWER_S:.0f} s")
-            answers.append(channel.get(key))
+        spec = self._spec
+        answers = collect(channel, step.index, spec.world_size, spec.node_sizes, lambda: time.monotonic() + ANSWER_S)
         if any(child["end"]["ended"] == "unkillable" for answer in answers for child in answer):
             self._known = replace(self._known, unkillable=True)
         kill_key = f"kill/{step.index}"

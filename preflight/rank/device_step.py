@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from preflight.errors import HarnessError
 from preflight.model.codec import decode, encode
 from preflight.model.device_job import JobGroup, JobKind, Round
 from preflight.model.gpu_test import Ending, GpuTest, PairTruth
 from preflight.model.run import Assignment
 from preflight.rank import children
+from preflight.rank.answers import collect
 from preflight.rank.channel import Channel
 from preflight.rank.device_job import TURN_S, turn_key
 from preflight.rank.device_results import record_of, skipped_group
@@ -87,13 +87,10 @@ def _taken_by_all(rank: Rank, gathered: Tested, round_: Round, until: float) -> 
     order = {"kind": "devices", "round": encode(round_), "by_exec": gathered.by_exec, "until": until}
     rank.channel.put(f"step/{index}", order)
     take_round(rank, index, order)
-    answers = []
-    for other in range(rank.spec.world_size):
-        key = f"end/{index}/{other}"
-        if not rank.channel.wait(key, max(until, time.monotonic()) + ANSWER_S):
-            raise HarnessError(f"the supervisor of rank {other} gave no answer to the tests of the GPUs")
-        answers.append(rank.channel.get(key))
-    return answers
+    spec = rank.spec
+    return collect(
+        rank.channel, index, spec.world_size, spec.node_sizes, lambda: max(until, time.monotonic()) + ANSWER_S
+    )
 
 
 def _note(rank: Rank, tell: Tell, gathered: Tested, answers: list[dict[str, Any]], repetition: int) -> None:

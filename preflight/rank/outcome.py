@@ -9,6 +9,7 @@ from typing import Any
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
+from preflight.model.packed_samples import unpack_samples, wrong_elements
 from preflight.model.run import Assignment, RankSamples
 from preflight.model.samples import aggregate
 from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
@@ -60,7 +61,7 @@ def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, l
     """Yield collective, size in bytes and every rank's samples for each step that all ranks finished."""
     for step in zip(*(_measured(answer) for answer in answers), strict=False):
         measured = step[0]["measured"]
-        samples = [decode(RankSamples, event["samples"]) for event in step]
+        samples = [unpack_samples(event["samples"]) for event in step]
         yield Collective(measured["collective"]), measured["size_bytes"], samples
 
 
@@ -129,12 +130,14 @@ def _data_verdict(answers: Sequence[RankAnswer]) -> Verdict:
     first = tuple(rank for rank, answer in enumerate(answers) if _last(answer, "first_wrong", 0))
     if first:
         return Verdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum at first", first)
-    for step, (collective, size_bytes, samples) in enumerate(steps_of(answers)):
-        wrong = tuple(rank.rank for rank in samples if rank.wrong_elements)
-        if wrong:
-            count = sum(rank.wrong_elements for rank in samples)
+    for step, by_rank in enumerate(zip(*(_measured(answer) for answer in answers), strict=False)):
+        counts = [wrong_elements(event["samples"]) for event in by_rank]
+        if any(counts):
+            wrong = tuple(event["samples"]["rank"] for event, each in zip(by_rank, counts, strict=True) if each)
+            count, measured = sum(counts), by_rank[0]["measured"]
             elements = "1 wrong element" if count == 1 else f"{count} wrong elements"
-            where = f"timed {step + 1}/{len(_measured(answers[0]))}: {collective.value} of {size_bytes} bytes"
+            of = f"{measured['collective']} of {measured['size_bytes']} bytes"
+            where = f"timed {step + 1}/{len(_measured(answers[0]))}: {of}"
             return Verdict(Outcome.WRONG_DATA, f"{_ranks(wrong)} got {elements} at {where}", wrong)
     return Verdict(Outcome.OK, "", ())
 

@@ -4,9 +4,10 @@ Rank 0's supervisor is also the conductor. What crosses between supervisors is J
 
     ready/R         the supervisor of rank R has imported torch: no trial may take a slow disk for a stuck rank
     step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
-                    (or "devices": see device_step.py)
+                    (or "devices" or "groups": see device_step.py and group_step.py)
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
+    ends/I/R        another node's ranks' outcomes, on node 0: {rank: outcome}, R is the first of them
     store/0         several nodes: {"port": ...} of the store that node 0 serves
 
 On several nodes each has such a directory, and the launchers carry its files from one to the other (launch/mirror.py).
@@ -102,6 +103,11 @@ def _follow(rank: Rank) -> None:
         order = rank.channel.get(f"step/{index}")
         if order["kind"] == "stop":
             return
+        if order["kind"] == "groups":
+            from preflight.rank.group_step import take_groups  # noqa: PLC0415  it needs this module
+
+            index = take_groups(rank, index, order)
+            continue
         if order["kind"] == "devices":
             take_round(rank, index, order)
         else:
@@ -111,16 +117,23 @@ def _follow(rank: Rank) -> None:
 
 def take_step(rank: Rank, step: Step, on_stage: Listener | None = None) -> None:
     """Run this rank's children of a step to their end and publish the outcome."""
-    running = [_start(rank, step, side) for side in range(len(step.candidates))]
+    assignments = [assign(rank, step, side) for side in range(len(step.candidates))]
+    running = [children.start(each, log_path_of(rank, each), step.by_exec) for each in assignments]
+    rank.channel.put(f"end/{step.index}/{rank.rank}", run_to_end(rank, step, running, on_stage))
+
+
+def run_to_end(
+    rank: Rank, step: Step, running: list[children.Child], on_stage: Listener | None
+) -> list[dict[str, Any]]:
+    """Listen to children until they have ended or are to be killed; return how each ended."""
     hung = _watch(rank, step, running, on_stage)
     children.kill(running, hung, rank.spec.limits)
-    rank.channel.put(f"end/{step.index}/{rank.rank}", [_outcome(child) for child in running])
+    return [_outcome(child) for child in running]
 
 
-def _start(rank: Rank, step: Step, side: int) -> children.Child:
-    assignment = assign(rank, step, side)
-    log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
-    return children.start(assignment, log_path, step.by_exec)
+def log_path_of(rank: Rank, assignment: Assignment) -> str:
+    """Return where a child's own output goes."""
+    return os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
 
 
 def assign(rank: Rank, step: Step, side: int) -> Assignment:

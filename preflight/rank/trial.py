@@ -21,8 +21,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from preflight.model.codec import decode, encode
+from preflight.model.codec import decode
 from preflight.model.collective import Collective
+from preflight.model.packed_samples import pack_samples
 from preflight.model.run import Assignment
 from preflight.rank.device_check import check_device
 from preflight.rank.device_job import run_jobs
@@ -143,7 +144,7 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
             size_bytes, samples = measure_collective(measure, ranks, agree)
         seconds_per_byte[measure.collective] = max(samples.call_us) / 1e6 / size_bytes
         measured = {"turn": turn, "collective": measure.collective.value, "size_bytes": size_bytes}
-        report({"measured": measured, "samples": encode(samples)})
+        report({"measured": measured, "samples": pack_samples(samples)})
 
 
 @contextlib.contextmanager

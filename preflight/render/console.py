@@ -13,6 +13,7 @@ from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.between import between_sections
 from preflight.render.env_file import shell_quote
 from preflight.render.hardware import hardware_section
+from preflight.render.isolation import isolation_section
 from preflight.render.node import render_probe
 from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
@@ -49,6 +50,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *between_sections(report, style),
         *trials_section(report, style),
         *speeds_section(report, style),
+        *isolation_section(report, style),
         *search_section(report, style),
         *transport_section(report, style),
         *comparisons_section(report, style),

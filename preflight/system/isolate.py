@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 from preflight.system.machine import Json
 from preflight.system.processes import die_with_parent
+from preflight.system.waiting import wait_for
 
 REAP_S = 0.2
 
@@ -92,7 +92,7 @@ def _write_all(fd: int, data: bytes) -> None:
 def _collect(children: Mapping[str, _Child], answers: dict[str, Answer], start: float) -> None:
     waiting = {child.fd: name for name, child in children.items() if name not in answers}
     timeout_s = max(0.0, min(children[name].deadline_s for name in waiting.values()) - time.monotonic())
-    readable, _, _ = select.select(list(waiting), [], [], timeout_s)
+    readable = wait_for(waiting, (), timeout_s)
     for fd in readable:
         child = children[waiting[fd]]
         data = os.read(fd, 1 << 16)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 from preflight.system.isolate import REAP_S
 from preflight.system.machine import Json
 from preflight.system.processes import die_with_parent
+from preflight.system.waiting import wait_for
 
 TOTAL_S = 4.3  # leaves the probe's process time to answer within its own 5 s
 FIRST_STALL_S = 2.0
@@ -139,7 +139,7 @@ def _listen(reader: int, asker: Asker, end_at: float) -> bool:
         left_s = end_at - time.monotonic()
         # The driver may wake every GPU in its first call, which takes seconds.
         patience_s = (LATER_STALL_S if asker.lost else FIRST_STALL_S) if has_answered else left_s
-        readable, _, _ = select.select([reader], [], [], max(0.0, min(patience_s, left_s)))
+        readable = wait_for([reader], (), max(0.0, min(patience_s, left_s)))
         data = os.read(reader, 1 << 16) if readable else b""
         if not data:
             if not asking:

@@ -5,9 +5,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import struct
 
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # linux/inotify.h
+IN_Q_OVERFLOW = 0x4000
+EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def parse_events(data: bytes) -> list[str] | None:
+    """Return the names in what the kernel wrote, in order; None where it had to drop some."""
+    names, start = [], 0
+    while start < len(data):
+        _, mask, _, length = EVENT.unpack_from(data, start)
+        if mask & IN_Q_OVERFLOW:
+            return None
+        start += EVENT.size
+        names.append(os.fsdecode(data[start : start + length].rstrip(b"\0")))
+        start += length
+    return names
 
 
 class DirectoryWatch:
@@ -22,12 +38,15 @@ class DirectoryWatch:
     def fds(self) -> tuple[int, ...]:
         return (self._fd,) if self._fd >= 0 else ()
 
-    def drain(self) -> None:
-        """Forget what woke us: the directory itself is read anyway."""
-        for fd in self.fds:
-            with contextlib.suppress(BlockingIOError):
-                while os.read(fd, 1 << 14):
-                    pass
+    def drain(self) -> list[str] | None:
+        """Return the names that have appeared since; None where the directory itself has to be read."""
+        if self._fd < 0:
+            return None
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data += os.read(self._fd, 1 << 16)  # whole events only
+        return parse_events(data)
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
 import signal
 import time
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from preflight.errors import UnreadableFact
 from preflight.system.machine import Json
 from preflight.system.nvml import failures_of, unreadable
 from preflight.system.processes import die_with_parent
+from preflight.system.waiting import wait_for
 
 XID_CRITICAL = 0x8
 WAIT_MS = 200
@@ -122,7 +122,7 @@ def _address(handle: Any) -> int | None:
 def _read(fd: int, received: bytearray, until: float) -> None:
     """Take in what was told, until a first line is whole or time is up."""
     while True:
-        readable, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
+        readable = wait_for([fd], (), max(0.0, until - time.monotonic()))
         data = os.read(fd, 1 << 16) if readable else b""
         received.extend(data)
         if not data or (b"\n" in received and time.monotonic() < until):

@@ -14,11 +14,13 @@ import pytest
 from preflight.errors import MeetingError
 from preflight.launch.addresses import Listening
 from preflight.launch.guest import Guest
-from preflight.launch.host import Host, listen
+from preflight.launch.host import Host
 from preflight.launch.launcher import Launched
+from preflight.launch.listening import listen
 from preflight.launch.others import Node, Others
 from preflight.launch.together import prepare
 from preflight.launch.wire import line_of, pack
+from preflight.model.between import Between
 from preflight.model.placement import Placement
 from preflight.model.run import Profile
 from preflight.model.together import PROTOCOL, Alone, Common, Hello
@@ -43,7 +45,9 @@ class Meeting:
         self.host = Host(self.node(0), HERE, (), self._plan)
         self.parts["host"] = (self.host, after_alone())
 
-    def _plan(self, alones: Mapping[int, Alone], store_host: str, left_s: float) -> Mapping[int, Common] | str:
+    def _plan(
+        self, alones: Mapping[int, Alone], store_host: str, left_s: float, _: Between | None
+    ) -> Mapping[int, Common] | str:
         return plan_together(alones, store_host, left_s, EFFORT)
 
     def node(self, rank: int, **overrides: Any) -> Node:

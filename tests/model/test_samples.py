@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from preflight.model.collective import Collective
 from preflight.model.facts import known
 from preflight.model.run import RankSamples
-from preflight.model.samples import aggregate, percentile, rank_times, slowest_rank_us
+from preflight.model.samples import aggregate, percentile, rank_times, slowdowns, slowest_rank_us
 from preflight.model.trial import RankTime
 
 REPETITIONS = 9
@@ -166,3 +167,10 @@ def test_the_order_in_which_ranks_are_collected_does_not_matter(
     shuffled = list(ranks)
     rng.shuffle(shuffled)
     assert rank_times(shuffled) == rank_times(ranks)
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=2, max_size=12))
+def test_a_slowdown_is_the_own_time_over_the_median_of_the_others(values: list[float]) -> None:
+    others = [values[:i] + values[i + 1 :] for i in range(len(values))]
+    expected = [value / statistics.median(rest) for value, rest in zip(values, others, strict=True)]
+    assert slowdowns(values) == pytest.approx(expected)

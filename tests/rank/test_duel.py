@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from preflight.model.codec import encode
 from preflight.model.collective import Collective
+from preflight.model.packed_samples import pack_samples
 from preflight.model.run import RankSamples
 from preflight.model.trial import RankEnd
 from preflight.rank.duel import duel_turns
@@ -25,7 +26,7 @@ def side(*times_us: float, ranks: int = 2, wrong_rank: int = -1) -> list[RankAns
             wrong = int(rank == wrong_rank)
             samples = RankSamples(rank, (1.0,) * 3, (time_us - 1, time_us, time_us + 1), (0.1,) * 3, wrong)
             measured = {"turn": step // 2, "collective": collective, "size_bytes": size_bytes}
-            events.append({"measured": measured, "samples": encode(samples)})
+            events.append({"measured": measured, "samples": pack_samples(samples)})
         answers.append({"end": encode(RankEnd(rank, "done", "done", "")), "events": events, "started_by": "fork"})
     return answers
 

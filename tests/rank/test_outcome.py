@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from preflight.model.codec import encode
 from preflight.model.gap import Gap
+from preflight.model.packed_samples import pack_samples
 from preflight.model.run import RankSamples
 from preflight.model.trial import Outcome, RankEnd
 from preflight.rank.outcome import RankAnswer, classify, slowest_connect_us, steps_of
@@ -29,7 +30,7 @@ KINDS = (WAITED, LOST, STUCK, KILLED, STOPPED, CRASHED, RAISED, DONE)
 def measured(rank: int, wrong: int = 0, size_bytes: int = 8, collective: str = "all_reduce") -> dict[str, Any]:
     samples = RankSamples(rank, (1.0,) * 5, (2.0,) * 5, (0.1,) * 5, wrong)
     step = {"turn": 0, "collective": collective, "size_bytes": size_bytes}
-    return {"measured": step, "samples": encode(samples)}
+    return {"measured": step, "samples": pack_samples(samples)}
 
 
 def answers(*ends: tuple[str, str, str], events: dict[int, list[dict[str, Any]]] | None = None) -> list[RankAnswer]:

@@ -1,0 +1,68 @@
+"""Which of several nodes is at fault: the groups that were tried in rounds, and whom they accuse or clear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.gap import Gap
+from preflight.model.trial import Outcome
+
+ALL_RANKS = -1
+
+
+class GroupSeen(Enum):
+    """What a group showed; its worst member decides."""
+
+    OK = "ok"
+    SLOW = "slow"  # clearly slower than the other groups of as many nodes
+    DEAD = "dead"  # it hung, crashed, could not start, or got wrong data
+    UNTRIED = "untried"  # the deadline came
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTrial:
+    """A process group of a few nodes' ranks: how it ended, and how fast it was."""
+
+    nodes: tuple[int, ...]  # node ranks
+    seen: GroupSeen
+    outcome: Outcome
+    problem: str  # empty when ok; its rank numbers are those of the whole run
+    busbw_gb_s: float | Gap  # all_reduce at the largest decision size
+    local_rank: int = ALL_RANKS  # the only one of each node that took part
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationRound:
+    """Groups that were tried at the same time, and what for."""
+
+    why: str
+    groups: tuple[GroupTrial, ...]
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BadPath:
+    """Two nodes that fail together, while each works with others."""
+
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """All rounds and what follows from them; nodes are given by their rank."""
+
+    why: str  # what made the rounds worth taking; empty where there were none
+    candidate: str  # with whose settings the groups ran
+    is_failing: bool  # the common trials fail; otherwise the question was who slows them down
+    rounds: tuple[IsolationRound, ...]
+    rank_by_rank: tuple[GroupTrial, ...]  # each rank of a node at fault with the same one of a good node
+    dead: tuple[int, ...]
+    slow: tuple[int, ...]
+    paths: tuple[BadPath, ...]
+    unresolved: tuple[int, ...]  # could be neither cleared nor accused
+    told: str  # why the rounds ended, where that is not plain from the answer
+
+
+NO_ISOLATION = Isolation("", "", False, (), (), (), (), (), (), "")

@@ -1,0 +1,182 @@
+"""Rounds of small process groups that name the node at fault, as all supervisors take them with the conductor.
+
+Beside what supervisor.py lists, on the control channel:
+
+    step/I      {"kind": "groups"} and the fields of a GroupStep
+    kill/I+1+G  somebody ends the group G of step I; the others go on
+    end/I/R     a list: how rank R's child ended, empty where R is in no group
+
+The step after one with G groups is I+1+G: each group has a number of its own, for its kill, its store and its logs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from preflight.model.codec import decode, encode
+from preflight.model.collective import Collective
+from preflight.model.gap import Gap
+from preflight.model.isolation import ALL_RANKS, GroupSeen, GroupTrial, Isolation, IsolationRound
+from preflight.model.samples import aggregate
+from preflight.model.trial import Candidate, Outcome, TrialResult
+from preflight.plan import groups as plan
+from preflight.plan.isolation import Isolated, Round
+from preflight.rank import children
+from preflight.rank.answers import collect
+from preflight.rank.outcome import RankAnswer, classify, steps_of
+from preflight.rank.supervisor import ANSWER_S, Listener, Step, assign, log_path_of, run_to_end
+
+if TYPE_CHECKING:
+    from preflight.rank.supervisor import Rank
+
+LEAST_S = 1.0
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Ranks that follow each other, all on one node."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """The ranks of one process group, node by node."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks in the run; their place in the list is their rank in the group."""
+        return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """Disjoint groups that all make a trial of one candidate at the same time."""
+
+    label: str
+    candidate: Candidate
+    by_exec: bool
+    groups: tuple[RankGroup, ...]
+
+
+def take_groups(rank: Rank, index: int, order: dict[str, Any], on_stage: Listener | None = None) -> int:
+    """Run this rank's child in its group, if it is in one, publish how it ended, and return the next step's number."""
+    step = decode(GroupStep, order)
+    found = next(((g, group.ranks) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
+    answers = [] if found is None else [_take_part(rank, index + 1 + found[0], step, found[1], on_stage)]
+    rank.channel.put(f"end/{index}/{rank.rank}", answers)
+    return index + 1 + len(step.groups)
+
+
+def _take_part(rank: Rank, number: int, step: GroupStep, ranks: list[int], on_stage: Listener | None) -> RankAnswer:
+    own = Step(number, step.label, (step.candidate,), step.by_exec)
+    measures = rank.spec.duel_measures or rank.spec.measures
+    assignment = replace(
+        assign(rank, own, 0), rank=ranks.index(rank.rank), world_size=len(ranks), measures=measures, turns=1
+    )
+    child = children.start(assignment, log_path_of(rank, assignment), step.by_exec)
+    (answer,) = run_to_end(rank, own, [child], on_stage)
+    kill_key = f"kill/{number}"
+    why = str(rank.channel.get(kill_key)["why"]) if rank.channel.has(kill_key) else ""
+    answer["end"]["rank"] = rank.rank
+    return answer | {"why": why}
+
+
+class GroupConductor:
+    """Rank 0's side: it asks the plan for the next round until that names somebody, or time is up."""
+
+    def __init__(self, rank: Rank, tell: Tell, index: int, by_exec: bool, on_stage: Listener) -> None:
+        self._rank = rank
+        self._tell = tell
+        self._by_exec = by_exec
+        self._on_stage = on_stage
+        sizes = rank.spec.node_sizes
+        self._first_of = [0, *accumulate(sizes)]
+        self.index = index
+
+    def run(self, results: Sequence[TrialResult]) -> None:
+        """Take the rounds that the trials so far make worth taking."""
+        spec = self._rank.spec
+        worth = plan.worth_dividing(len(spec.node_sizes), spec.candidates, results, spec.screen_all)
+        if worth is not None:
+            any(self._run_with(worth, candidate) for candidate in worth.candidates)  # until one gets an answer
+
+    def _run_with(self, worth: plan.Worth, candidate: Candidate) -> bool:
+        """Take the rounds with one candidate's settings; False where it is worth starting over with others."""
+        rounds: list[IsolationRound] = []
+        while True:
+            following = plan.next_groups(len(self._rank.spec.node_sizes), rounds, is_failing=worth.is_failing)
+            if isinstance(following, Round) and self._left_s() < LEAST_S:
+                following = Isolated((), (), (), (), "the deadline came before the rounds were through")
+            if isinstance(following, Isolated):
+                break
+            rounds.append(self._take_round(following, candidate, len(rounds) + 1))
+            if plan.nobody_works(rounds) and candidate != worth.candidates[-1]:
+                return False
+            self._publish(plan.isolation_of(worth, candidate.name, rounds, (), None))
+        singles = self._rank_by_rank(following, rounds, candidate)
+        self._publish(plan.isolation_of(worth, candidate.name, rounds, singles, following))
+        return True
+
+    def _publish(self, isolation: Isolation) -> None:
+        self._tell({"event": "isolated", "isolation": encode(isolation)})
+
+    def _left_s(self) -> float:
+        return self._rank.spec.deadline_monotonic_s - time.monotonic()
+
+    def _take_round(self, round_: Round, candidate: Candidate, number: int) -> IsolationRound:
+        since = time.monotonic()
+        sizes, first_of = self._rank.spec.node_sizes, self._first_of
+        label = f"who is at fault, round {number}"
+        ordered = [tuple(sorted(group)) for group in round_.groups]
+        spans = [RankGroup(tuple(Span(first_of[n], sizes[n]) for n in group)) for group in ordered]
+        seen = self._take(GroupStep(label, candidate, self._by_exec, tuple(spans)))
+        tried = tuple(_trial(nodes, answers) for nodes, answers in zip(ordered, seen, strict=True))
+        return IsolationRound(round_.why, tried, time.monotonic() - since)
+
+    def _rank_by_rank(
+        self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate
+    ) -> tuple[GroupTrial, ...]:
+        """Try each rank of a node at fault with the same rank of a good node, all at once: is it one GPU or rail?"""
+        singles = plan.rank_by_rank(end, rounds, self._rank.spec.node_sizes)
+        if not singles or self._left_s() < LEAST_S:
+            return ()
+        spans = [
+            RankGroup(tuple(Span(self._first_of[node] + local, 1) for node in sorted((bad, good))))
+            for bad, good, local in singles
+        ]
+        seen = self._take(GroupStep("who is at fault, rank by rank", candidate, self._by_exec, tuple(spans)))
+        return tuple(
+            _trial((bad, good), answers, local) for (bad, good, local), answers in zip(singles, seen, strict=True)
+        )
+
+    def _take(self, step: GroupStep) -> list[list[RankAnswer]]:
+        """Have all ranks take a step; return the answers by group."""
+        channel, index = self._rank.channel, self.index
+        order = {"kind": "groups"} | encode(step)
+        channel.put(f"step/{index}", order)
+        self._tell({"event": "step", "label": step.label})
+        self.index = take_groups(self._rank, index, order, self._on_stage)
+        until = max(self._rank.spec.deadline_monotonic_s, time.monotonic()) + ANSWER_S
+        spec = self._rank.spec
+        answers = collect(channel, index, spec.world_size, spec.node_sizes, lambda: until)
+        return [[answer for rank in group.ranks for answer in answers[rank]] for group in step.groups]
+
+
+def _trial(nodes: tuple[int, ...], answers: Sequence[RankAnswer], local_rank: int = ALL_RANKS) -> GroupTrial:
+    why = next((answer["why"] for answer in answers if answer["why"]), "")
+    verdict = classify(answers, why)
+    speed: float | Gap = Gap("it did not work")
+    if verdict.outcome is Outcome.OK:
+        measured = [aggregate(*step) for step in steps_of(answers) if step[0] is Collective.ALL_REDUCE]
+        largest = max(measured, key=lambda result: result.size_bytes, default=None)
+        speed = largest.busbw_gb_s if largest is not None else Gap("no all_reduce was measured")
+    return GroupTrial(nodes, GroupSeen.UNTRIED, verdict.outcome, verdict.problem, speed, local_rank)

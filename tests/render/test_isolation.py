@@ -1,0 +1,46 @@
+"""The rounds of groups on the page: in words, and short however many nodes there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from preflight.model.gap import Gap
+from preflight.model.isolation import NO_ISOLATION, GroupSeen, GroupTrial, Isolation, IsolationRound
+from preflight.model.trial import Outcome
+from preflight.render.isolation import isolation_section
+from preflight.render.text import Style
+from tests.reports import node_facts, report_of
+
+
+def group(*nodes: int, seen: GroupSeen = GroupSeen.OK, local_rank: int = -1) -> GroupTrial:
+    works = seen is not GroupSeen.DEAD
+    speed = 9.5 if works else Gap("it did not work")
+    return GroupTrial(nodes, seen, Outcome.OK if works else Outcome.HANG, "", speed, local_rank)
+
+
+def page(isolation: Isolation, nodes: int) -> str:
+    facts = tuple(replace(node_facts(), host=f"n{i:02}") for i in range(nodes))
+    return " ".join("\n".join(isolation_section(report_of(nodes=facts, isolation=isolation), Style())).split())
+
+
+def test_nothing_is_shown_where_no_groups_were_tried() -> None:
+    assert isolation_section(report_of(), Style()) == []
+
+
+def test_few_groups_are_shown_each_and_then_what_single_ranks_did() -> None:
+    rounds = (IsolationRound("neighbours", (group(0, 1), group(2, 3, seen=GroupSeen.DEAD)), 1.0),)
+    singles = (group(3, 0, local_rank=0), group(3, 0, seen=GroupSeen.DEAD, local_rank=1))
+    shown = page(replace(NO_ISOLATION, why="the 4 nodes fail together", candidate="default", rounds=rounds,
+                         rank_by_rank=singles, dead=(3,)), 4)  # fmt: skip
+    assert "the 4 nodes fail together (settings: default)" in shown
+    assert "round 1 neighbours: n00 + n01 worked (9.5 GB/s), n02 + n03 failed" in shown
+    assert "local ranks of n03 with those of n00: 0 worked, 1 failed" in shown
+
+
+def test_of_many_groups_only_those_that_failed_are_named() -> None:
+    groups = tuple(group(i, i + 1, seen=GroupSeen.DEAD if i < 20 else GroupSeen.OK) for i in range(0, 1024, 2))
+    shown = page(replace(NO_ISOLATION, why="w", rounds=(IsolationRound("neighbours", groups, 1.0),), told="t"), 1024)
+    assert "502 of 512 groups worked, n00 + n01 failed" in shown
+    assert "6 more" in shown
+    assert "Nobody is accused: t." in shown
+    assert len(shown) < 400
