@@ -5,14 +5,19 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from preflight.model.collective import Collective, algbw_gb_s, busbw_gb_s
 from preflight.model.run import RankSamples
 from preflight.model.trial import CollectiveResult, RankTime
 
 
-def aggregate(collective: Collective, size_bytes: int, ranks: Sequence[RankSamples]) -> CollectiveResult:
+def aggregate(
+    collective: Collective,
+    size_bytes: int,
+    ranks: Sequence[RankSamples],
+    times: Callable[[Sequence[RankSamples]], tuple[RankTime, ...]] | None = None,
+) -> CollectiveResult:
     """Return the result over all ranks' samples.
 
     A repetition takes as long as its slowest rank, as nccl-tests and every training step see it.
@@ -33,7 +38,7 @@ def aggregate(collective: Collective, size_bytes: int, ranks: Sequence[RankSampl
         busbw_gb_s=busbw_gb_s(collective, size_bytes, median_us / 1e6, len(ranks)),
         verified=wrong == 0,
         wrong_elements=wrong,
-        ranks=rank_times(ranks),
+        ranks=(times or rank_times)(ranks),
         p99_us=percentile(slowest_us, 0.99),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ from preflight.model.gap import Gap
 from preflight.model.packed_samples import unpack_samples, wrong_elements
 from preflight.model.run import Assignment, RankSamples
 from preflight.model.samples import aggregate
-from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
+from preflight.model.trial import Candidate, Outcome, RankEnd, RankTime, TrialResult
 from preflight.rank.children import CONSEQUENCES
 
+MANY = 256  # ranks; below, plain Python is as fast
 RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as supervisor.py publishes it
 
 # How a rank's child ended, strongest cause first: a rank that died took the others' connections with it.
@@ -50,11 +51,20 @@ def trial_result(
         ranks=ends,
         world_size_seen=tuple(_world_sizes(answers)),
         transport=tuple(sorted({name for answer in answers for name in _last(answer, "transport", [])})),
-        results=tuple(aggregate(*step) for step in steps_of(answers)),
+        results=tuple(aggregate(*step, times=_times(answers)) for step in steps_of(answers)),
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
         duration_s=duration_s,
         connect_us=slowest_connect_us(answers),
     )
+
+
+def _times(answers: Sequence[RankAnswer]) -> Callable[[Sequence[RankSamples]], tuple[RankTime, ...]] | None:
+    """Return how many ranks' own times are worked out, None for the plain way."""
+    if len(answers) < MANY:
+        return None
+    from preflight.rank.many_ranks import rank_times_of_many  # noqa: PLC0415  torch, which few runs need here
+
+    return rank_times_of_many
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples]]]:
