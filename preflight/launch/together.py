@@ -8,7 +8,9 @@ import time
 from dataclasses import replace
 
 from preflight.launch.run_dir import make_folders, spec_path
+from preflight.model.baseline import NO_BASELINE
 from preflight.model.codec import encode
+from preflight.model.device_job import NO_DEVICES
 from preflight.model.run import RunSpec
 from preflight.model.together import Common
 
@@ -39,6 +41,9 @@ def common_spec(own: RunSpec, common: Common, ends_by: float) -> RunSpec:
         duel_turns=common.duel_turns,
         limits=common.limits,
         deadline_monotonic_s=min(ends_by, time.monotonic() + common.left_s),
+        settings=(),  # each node has looked for its own cures by itself, and tested its own GPUs
+        devices=NO_DEVICES,
+        baseline=NO_BASELINE,
         goes_on=False,
     )
 

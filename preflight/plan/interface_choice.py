@@ -71,7 +71,7 @@ def _judge(
     if bad:
         first = min(bad, key=lambda each: each.end is PathEnd.UNTRIED)
         where = f"{hosts[first.from_node]} {first.netif} to {hosts[first.to_node]} {first.to_netif}"
-        problem = f"{where} {WORDS[first.end]}" + (f", and {len(bad) - 1} more fail" if len(bad) > 1 else "")
+        problem = f"{where} {WORDS[first.end]}" + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else "")
     elif tried != set(members):
         untried = [hosts[rank] for rank in members if rank not in tried]
         problem = f"{', '.join(untried[:4])} could not be tried through it"

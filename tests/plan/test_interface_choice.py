@@ -57,7 +57,7 @@ def test_a_set_that_lacks_a_node_is_no_choice() -> None:
 def test_the_problem_names_the_first_pair_that_fails_and_how() -> None:
     found = between(nodes(3, "eth0"), lambda r: PathEnd.DROPPED if r.to_node == 2 else PathEnd.OK)
     assert found.chosen == ""
-    assert found.sets[0].problem == "n0 eth0 to n2 eth0 gets no answer, and 1 more fail"
+    assert found.sets[0].problem == "n0 eth0 to n2 eth0 gets no answer (and 1 more)"
 
 
 def test_throughput_decides_then_the_link_then_the_round_trip_then_what_it_is() -> None:
