@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.command import Command
 
 HOSTS = 6
@@ -32,6 +34,7 @@ def learn(command: Command, tmp_path: Path, report: dict[str, Any], factor: floa
     return golden
 
 
+@pytest.mark.integration
 def test_a_node_far_below_good_ones_is_measured_again_and_not_ready_and_one_above_is(
     command: Command, tmp_path: Path
 ) -> None:

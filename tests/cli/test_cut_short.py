@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_defects import CHECK, CRASHING_JUDGE, drive
 from tests.command import Command
 from tests.containment.test_deaths import (
@@ -32,6 +34,7 @@ def ends(command: Command) -> dict[str, str]:
     return {phase["name"]: phase["end"] for phase in report["phases"]}
 
 
+@pytest.mark.integration
 def test_ctrl_c_in_a_trial_leaves_a_report_that_names_the_part_that_was_cut(command: Command) -> None:
     process = start(command, "--also", "junit=j.xml", "--also", "html=p.html")
     wait_for(command, in_the_middle_of_a_trial)
@@ -65,6 +68,7 @@ def test_sigkill_leaves_a_report_of_this_run_and_not_yesterdays(command: Command
     assert (command.cwd / "d").read_text().startswith("preflight unknown: preflight was killed")
 
 
+@pytest.mark.integration
 def test_the_death_of_the_conductor_is_named_and_its_trial_is_missing(command: Command) -> None:
     process = start(command)
     found = wait_for(command, in_the_middle_of_a_trial)
@@ -74,6 +78,7 @@ def test_the_death_of_the_conductor_is_named_and_its_trial_is_missing(command: C
     assert ends(command)["trials"] == "partial"
 
 
+@pytest.mark.integration
 def test_the_deadline_s_report_is_written_before_it(command: Command) -> None:
     began_s = time.time()
     ran = command.simulate("hang:stage=timed", "--deadline", "25", "--also", "html=p.html", ranks=2, limit_s=60)

@@ -107,6 +107,7 @@ def _worst_cases(pattern: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.name)
+@pytest.mark.integration
 def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
     for text in _worst_cases(sign.pattern):
         for shaped in (
