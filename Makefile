@@ -22,7 +22,8 @@ check: $(STAMP) ## Set up and run the main job: preflight check on this machine
 
 test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 	$(BIN)/pytest -n 2 -m 'not integration and not gpu' --ignore tests/cli --ignore tests/containment
-	$(BIN)/pytest -m 'not integration and not gpu' tests/cli tests/containment
+	$(BIN)/pytest -n 2 -m 'not integration and not gpu' tests/cli --ignore tests/cli/test_startup.py --ignore tests/cli/test_terminal.py
+	$(BIN)/pytest -m 'not integration and not gpu' tests/cli/test_startup.py tests/cli/test_terminal.py tests/containment
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -m integration

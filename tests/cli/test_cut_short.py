@@ -104,6 +104,7 @@ def test_a_signal_while_the_node_is_probed_leaves_a_report(command: Command) -> 
     }  # fmt: skip
 
 
+@pytest.mark.integration
 def test_what_was_tried_is_kept_where_judging_fails(command: Command) -> None:
     ran = drive(command, CRASHING_JUDGE, *CHECK)
     assert ran.code == 3, ran.stdout + ran.stderr

@@ -12,6 +12,7 @@ from tests.sysroot import build
 HARMLESS_BUT_WRONG = {"NCCL_IB_DISABLE": "true"}  # NCCL reads a number: it switches nothing off
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("cpu_path")
 def test_accept_answers_unknown_on_the_cpu_path(command: Command) -> None:
     old = write_old_env(command)
@@ -25,6 +26,7 @@ def test_accept_answers_unknown_on_the_cpu_path(command: Command) -> None:
     assert "renamed to preflight.env.stale" in ran.stderr
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("cpu_path")
 def test_with_strict_a_warning_is_a_failure(command: Command) -> None:
     ran = command.run("check", "--strict", env=HARMLESS_BUT_WRONG)

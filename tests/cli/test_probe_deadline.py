@@ -44,6 +44,7 @@ def test_a_deadline_that_is_long_enough_changes_nothing(command: Command) -> Non
     assert (ran.code, ran.stderr) == (without.code, "")
 
 
+@pytest.mark.integration
 def test_what_stalls_longer_than_a_probe_may_is_stuck_and_no_matter_of_the_deadline(
     command: Command, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_full_disk_is_3_and_an_unknown_form_is_2(command: Command) -> None:
     assert command.run("render", path, "--format", "pdf").code == 2
 
 
+@pytest.mark.integration
 def test_also_writes_every_form_beside_the_report(command: Command, cpu_path: None) -> None:
     forms = [
         f"--also={form}=out.{form}" for form in ("junit", "html", "markdown", "prometheus", "nagios", "drain", "k8s")
@@ -117,6 +118,7 @@ def test_also_writes_every_form_beside_the_report(command: Command, cpu_path: No
     assert not [path for path in command.cwd.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.integration
 def test_a_form_that_cant_be_written_is_3_and_the_others_are_there(command: Command, cpu_path: None) -> None:
     ran = command.run(*CHECK, "--also", "junit=/dev/full", "--also", "drain=d")
     assert ran.code == 3

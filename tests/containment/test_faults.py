@@ -70,6 +70,7 @@ def test_a_slow_rank_is_told_from_those_that_wait_for_it(command: Command) -> No
     assert "rank 1" in found[0]["subject"] + found[0]["problem"]
 
 
+@pytest.mark.integration
 def test_a_simulated_run_says_so_everywhere(command: Command) -> None:
     ran = command.simulate("", ranks=2, limit_s=20)
     assert ran.code == 0, ran.stdout + ran.stderr

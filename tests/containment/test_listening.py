@@ -84,6 +84,7 @@ def test_only_the_trials_own_gloo_sockets_listen_and_only_on_the_interface_in_us
 
 
 @pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS.keys())
+@pytest.mark.integration
 def test_strangers_who_connect_change_no_result(command: Command, need_ss: None, words: bytes) -> None:
     held: list[socket.socket] = []
 
