@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
 .PHONY: help check test test-integration frameworks lint type fmt golden bench clean
@@ -47,18 +48,18 @@ golden: $(STAMP) ## Write the expected outputs anew; read the diff before you co
 	PREFLIGHT_GOLDEN=write $(BIN)/pytest -q tests/render tests/explain/test_pages.py tests/cli/test_machines.py tests/cli/test_simulated_machines.py tests/test_readme.py
 
 bench: $(STAMP) ## Print what preflight costs and how true its figures are, side by side with the plain thing
-	$(BIN)/python scripts/bench_overhead.py
-	$(BIN)/python scripts/bench_accuracy.py
-	$(BIN)/python scripts/bench_hangs.py
-	$(BIN)/python scripts/bench_decisions.py
-	$(BIN)/python scripts/bench_explain.py
-	$(BIN)/python scripts/bench_probe.py
-	$(BIN)/python scripts/bench_isolation.py
-	$(BIN)/python scripts/bench_baseline.py
-	$(BIN)/python scripts/bench_fleet.py
-	$(BIN)/python scripts/bench_storage.py
-	$(BIN)/python scripts/bench_store.py
-	$(BIN)/python scripts/bench_nodes.py
+	$(BIN)/python -m scripts.bench_overhead
+	$(BIN)/python -m scripts.bench_accuracy
+	$(BIN)/python -m scripts.bench_hangs
+	$(BIN)/python -m scripts.bench_decisions
+	$(BIN)/python -m scripts.bench_explain
+	$(BIN)/python -m scripts.bench_probe
+	$(BIN)/python -m scripts.bench_isolation
+	$(BIN)/python -m scripts.bench_baseline
+	$(BIN)/python -m scripts.bench_fleet
+	$(BIN)/python -m scripts.bench_storage
+	$(BIN)/python -m scripts.bench_store
+	$(BIN)/python -m scripts.bench_nodes
 
 clean: ## Remove the venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -1,6 +1,6 @@
 """How fast `preflight explain` reads, and how much memory it takes: beside `grep -cE` with the same anchors.
 
-    python scripts/bench_explain.py [--megabytes 400] [--gigabytes 2]
+    python -m scripts.bench_explain [--megabytes 400] [--gigabytes 2]
 
 The log is made up: training steps, progress bars, NCCL at INFO, warnings, and a failure at its end. Memory is the peak
 of a process of its own that reads the large log. Exits 1 where a promise is missed.

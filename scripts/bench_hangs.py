@@ -14,35 +14,20 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from scripts.bare_torchrun import ROOT, environment, timed_s, write_script
 
 RANKS = 4
 LAUNCHES = 1
 MOST_BESIDES_S = 10.0
-LIMIT_S = 600.0
-ROOT = Path(__file__).resolve().parent.parent
 MACHINE = ROOT / "tests" / "machines" / "l20x10_ens34.json"
 GPUS = "6,7,8,9"
 FAULT = "hang:via=P2P"
-TUNING = ("NCCL_", "GLOO_", "TORCH_", "PREFLIGHT_", "SIMNCCL", "CUDA_VISIBLE")
-
-BARE = """\
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-ones = torch.ones(2)  # 8 B
-dist.all_reduce(ones)
-assert ones.tolist() == [4.0, 4.0]
-dist.destroy_process_group()
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +53,7 @@ class Cost:
         return self.trials * self.launch_s + self.hung * self.stage_limit_s + self.timed_s
 
 
-def timed_s(report: Mapping[str, Any]) -> float:
+def collectives_s(report: Mapping[str, Any]) -> float:
     """Return the seconds inside timed collectives: repetitions times their median, over all trials of a report."""
     results = [result for trial in report["trials"] for result in trial["results"]]
     return float(sum(result["repetitions"] * result["median_us"] for result in results) / 1e6)
@@ -102,7 +87,7 @@ def check(folder: str, profile: str) -> tuple[float, dict[str, Any]]:
         sys.executable, "-m", "preflight", "check", "--machine", str(MACHINE), "--gpus", GPUS,
         "--backend", "simnccl@simnccl", "--profile", profile,
     ]  # fmt: skip
-    took_s = _run_s(argv, folder, {"SIMNCCL": FAULT})
+    took_s = timed_s(argv, _environ(folder) | {"SIMNCCL": FAULT}, folder)
     with open(os.path.join(folder, "preflight-report.json"), encoding="utf-8") as file:
         report: dict[str, Any] = json.load(file)
     return took_s, report
@@ -110,26 +95,14 @@ def check(folder: str, profile: str) -> tuple[float, dict[str, Any]]:
 
 def launch_s(folder: str) -> float:
     """Return the median seconds of a torchrun that makes one group and does one all_reduce."""
-    script = os.path.join(folder, "bare.py")
-    with open(script, "w", encoding="utf-8") as file:
-        file.write(BARE)
+    script = write_script(folder)
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), script]
-    return statistics.median(_run_s(argv, folder, {}) for _ in range(LAUNCHES))
+    return statistics.median(timed_s(argv, _environ(folder), folder) for _ in range(LAUNCHES))
 
 
-def _run_s(argv: list[str], folder: str, own: Mapping[str, str]) -> float:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(TUNING)}
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "simnccl")))
-    environ = {**kept, "OMP_NUM_THREADS": "1", "TMPDIR": folder, "PYTHONPATH": path, **own}
-    start = time.monotonic()
-    ran = subprocess.run(
-        argv, env=environ, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
-        check=False,
-    )  # fmt: skip
-    took_s = time.monotonic() - start
-    if ran.returncode != 0:
-        raise SystemExit(f"{' '.join(argv)} ended with exit code {ran.returncode}:\n{ran.stdout}{ran.stderr}")
-    return took_s
+def _environ(folder: str) -> dict[str, str]:
+    environ = environment(os.environ, folder)
+    return environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "simnccl")))}
 
 
 def main() -> int:
@@ -147,7 +120,7 @@ def main() -> int:
         len(report["trials"]),
         hung,
         stage_limits("simnccl", None).first_s,
-        timed_s(report),
+        collectives_s(report),
         asked.profile,
         bare_s,
     )

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from scripts.bare_torchrun import environment, write_script
 from tests.netns import Netns, can_make_netns, make_nodes, node_address
 
 PAIRS = 5
@@ -27,17 +26,6 @@ RANKS = 2  # on each node
 MOST_RATIO = 1.5
 LIMIT_S = 120.0
 MEETING_PORT, STORE_PORT = 29400, 29500
-TUNING = ("NCCL_", "GLOO_", "TORCH_", "PREFLIGHT_")
-BARE = """\
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-ones = torch.ones(2)  # 8 B
-dist.all_reduce(ones)
-assert ones.tolist() == [4.0, 4.0]
-dist.destroy_process_group()
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +56,7 @@ def torchrun_on(number: int, script: str) -> list[str]:
 
 def timed_s(nodes: Sequence[Netns], commands: Sequence[list[str]], folder: Path) -> float:
     """Run a command on each node at once; return how long it took until the last had ended."""
-    root = str(Path(__file__).resolve().parent.parent)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(TUNING)}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    environ = kept | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "PYTHONPATH": root}
+    environ = environment(os.environ, str(folder))
     running = []
     since = time.monotonic()
     for number, (node, command) in enumerate(zip(nodes, commands, strict=True)):
@@ -92,11 +77,10 @@ def run_pairs(count: int) -> list[Pair]:
     """Run both once to warm caches, then pairs that begin with either in turn."""
     with tempfile.TemporaryDirectory(prefix="preflight-bench-") as name, make_nodes(2) as nodes:
         folder = Path(name)
-        script = folder / "bare.py"
-        script.write_text(BARE)
+        script = write_script(name)
         kinds = {
             "check": [check_on(number) for number in range(2)],
-            "torchrun": [torchrun_on(number, str(script)) for number in range(2)],
+            "torchrun": [torchrun_on(number, script) for number in range(2)],
         }
         pairs = []
         for turn in range(count + 1):

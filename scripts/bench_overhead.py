@@ -11,11 +11,10 @@ import itertools
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from preflight.launch.launcher import Launched, launch
@@ -24,6 +23,7 @@ from preflight.model.collective import Collective
 from preflight.model.run import Measure, RunSpec
 from preflight.model.trial import Candidate, Outcome, Scope
 from preflight.plan.profiles import stage_limits
+from scripts.bare_torchrun import environment, timed_s, write_script
 
 PAIRS = 7
 RANKS = 2
@@ -31,18 +31,6 @@ TRIALS = 15
 MOST_RATIO = 1.5
 MOST_TRIAL_S = 0.15
 LIMIT_S = 120.0
-TUNING = ("NCCL_", "GLOO_", "TORCH_", "PREFLIGHT_")
-
-BARE = """\
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-ones = torch.ones(2)  # 8 B
-dist.all_reduce(ones)
-assert ones.tolist() == [2.0, 2.0]
-dist.destroy_process_group()
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +85,17 @@ def keeps_promise(pairs: Sequence[Pair], trials_s: Sequence[float]) -> bool:
     return ratio_of_medians(pairs) <= MOST_RATIO and statistics.median(trials_s) <= MOST_TRIAL_S
 
 
-def environment(inherited: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Return the environment of both sides: nothing that tunes communication, one thread per rank, files in `folder`.
-
-    Compiled modules are kept, as for an installed package: otherwise preflight's own are compiled again at each start.
-    """
-    kept = {name: value for name, value in inherited.items() if not name.startswith(TUNING)}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return kept | {"OMP_NUM_THREADS": "1", "TMPDIR": folder}
-
-
 def run_pairs(count: int, folder: str) -> list[Pair]:
     """Run both once to warm caches, then `count` pairs, in turns beginning with either."""
-    script = os.path.join(folder, "bare.py")
-    with open(script, "w", encoding="utf-8") as file:
-        file.write(BARE)
+    script = write_script(folder)
     environ = environment(os.environ, folder)
     check = [sys.executable, "-m", "preflight", "check", "--nproc", str(RANKS), "--profile", "quick"]
 
     def check_s() -> float:
-        return _timed_s(check, environ, folder)
+        return timed_s(check, environ, folder)
 
     def torchrun_s() -> float:
-        return _timed_s(_torchrun(script), environ, folder)
+        return timed_s(_torchrun(script), environ, folder)
 
     check_s()
     torchrun_s()
@@ -140,18 +116,6 @@ def _torchrun(script: str) -> list[str]:
         port = probe.getsockname()[1]
     options = ["--nproc-per-node", str(RANKS), "--master-port", str(port)]
     return [sys.executable, "-m", "torch.distributed.run", *options, script]
-
-
-def _timed_s(argv: Sequence[str], environ: Mapping[str, str], folder: str) -> float:
-    start = time.monotonic()
-    ran = subprocess.run(
-        argv, env=environ, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
-        check=False,
-    )  # fmt: skip
-    took_s = time.monotonic() - start
-    if ran.returncode != 0:
-        raise SystemExit(f"{' '.join(argv)} ended with exit code {ran.returncode}:\n{ran.stdout}{ran.stderr}")
-    return took_s
 
 
 def run_trials(count: int) -> list[float]:

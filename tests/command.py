@@ -64,10 +64,9 @@ class Command:
         return sorted(self._tmp().glob("preflight-*"))
 
     def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return an environment without anything that tunes communication."""
-        inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS"))
-        }
+        """Return an environment without anything that tunes communication, and with bytecode: pip installs it."""
+        left_out = ("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS", "PYTHONDONTWRITEBYTECODE")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": OWN_PATH}
         return inherited | own | dict(env or {})
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from preflight.model.collective import Collective
-from scripts import bench_accuracy, bench_hangs, bench_overhead, bench_storage
+from scripts import bare_torchrun, bench_accuracy, bench_hangs, bench_overhead, bench_storage
 from scripts.bench_accuracy import AGAIN, OURS, PLAIN, Point
 from scripts.bench_overhead import Pair
 
@@ -48,8 +48,8 @@ def test_the_overhead_page_gives_both_medians_every_ratio_and_the_promises() -> 
 
 def test_both_sides_of_a_pair_run_without_inherited_tuning() -> None:
     inherited = {"PATH": "/bin", "NCCL_P2P_DISABLE": "1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "8"}
-    environ = bench_overhead.environment(inherited, "/folder")
-    assert environ == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "TMPDIR": "/folder"}
+    environ = bare_torchrun.environment(inherited, "/folder")
+    assert environ == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "TMPDIR": "/folder", "PYTHONPATH": str(SCRIPTS.parent)}
 
 
 def test_a_repetition_takes_as_long_as_its_slowest_rank_on_every_side() -> None:
@@ -154,4 +154,4 @@ def test_a_check_with_hangs_may_cost_their_limits_the_timed_collectives_and_ten_
 
 def test_the_timed_collectives_are_the_repetitions_of_all_trials() -> None:
     results = [{"repetitions": 10, "median_us": 1000.0}, {"repetitions": 5, "median_us": 2000.0}]
-    assert bench_hangs.timed_s({"trials": [{"results": results}, {"results": []}]}) == pytest.approx(0.02)
+    assert bench_hangs.collectives_s({"trials": [{"results": results}, {"results": []}]}) == pytest.approx(0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,10 @@ from preflight.errors import MalformedInput, MeetingError
 from preflight.launch import wire
 from preflight.launch.addresses import Listening, netif_of
 from preflight.launch.listening import listen
-from preflight.launch.others import FAREWELL_S, HELLO_S, PING_S, SILENT_S, Node, who_is_missing, why_unlike
+from preflight.launch.others import FAREWELL_S, PING_S, SILENT_S, Node, who_is_missing, why_unlike
 from preflight.launch.ready import Ready, make_room
 from preflight.launch.rounds import Round, Rounds, Steps
+from preflight.launch.strangers import Strangers
 from preflight.launch.wire import Link, Message, line_of, pack, unpack
 from preflight.model.between import Between
 from preflight.model.codec import decode, encode
@@ -27,8 +27,6 @@ from preflight.system.waiting import wait_for
 if TYPE_CHECKING:
     from preflight.launch.launcher import Launched
 
-MOST_STRANGERS = 256  # that have not said who they are; beyond, the oldest makes room
-ACCEPTS_A_TURN = 256
 SOON_S = 0.25
 TURN_S = 0.25
 LOOK_S = 1.0  # every so often all nodes are looked at, also those that say nothing
@@ -38,7 +36,7 @@ Learn = Callable[[Mapping[int, Alone]], Steps]  # what is asked of the nodes bef
 
 
 @dataclass(slots=True)
-class Guest:
+class Attending:
     """Another node that has introduced itself."""
 
     link: Link
@@ -60,9 +58,8 @@ class Host:
         self._listening = listening
         self._netifs = netifs
         self._listeners, self.port = listen(listening, node.placement.ports)
-        self._strangers: list[Link] = []
         self._turned_away: dict[str, str] = {}  # who came and was refused or went away again, by host
-        self.guests: dict[int, Guest] = {}
+        self.guests: dict[int, Attending] = {}
         self._told_alone: dict[int, Alone] = {}  # also of those that have gone since
         self._all_are_here = False
         self.has_begun = False
@@ -70,6 +67,7 @@ class Host:
         self._rounds: Rounds | None = None
         self.between: Between | None = None  # what was learnt of the ways between the nodes
         self._ready = Ready()
+        self._strangers = Strangers(self._ready, node.placement.nodes)
         self._has_room = False
         self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
@@ -90,8 +88,9 @@ class Host:
 
     def turn(self, launched: Launched) -> None:
         """Take in who calls, hear every node, pass on what is new; a node that is gone ends the run for all."""
-        self._accept()
-        self._hear_strangers()
+        self._strangers.accept(self._listeners)
+        for link, hello in self._strangers.introduced():
+            self._meet(link, hello)
         try:
             if not self._has_room:
                 self._has_room = True
@@ -199,35 +198,6 @@ class Host:
         own = {0: self.node.alone} if self.node.alone is not None else {}
         return own | dict(sorted(self._told_alone.items()))
 
-    def _accept(self) -> None:
-        for listener in self._listeners:
-            for _ in range(ACCEPTS_A_TURN):
-                try:
-                    sock, _ = listener.accept()
-                except OSError:  # none left, or the caller is gone again, or no descriptor is free
-                    break
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._strangers.append(Link(sock))
-                self._ready.watch(self._strangers[-1])
-        while len(self._strangers) > max(MOST_STRANGERS, self.node.placement.nodes):
-            self._strangers.pop(0).close()
-
-    def _hear_strangers(self) -> None:
-        """Take in who introduces itself; whoever sends anything else, or nothing for 5 s, is dropped."""
-        for link in list(self._strangers):
-            try:
-                link.send()
-                messages = link.receive()
-                if messages:
-                    self._strangers.remove(link)
-                    self._meet(link, decode(Hello, messages[0].get("hello")))
-                elif time.monotonic() - link.since > HELLO_S:
-                    raise MeetingError("it said nothing")
-            except (MeetingError, MalformedInput):
-                if link in self._strangers:
-                    self._strangers.remove(link)
-                link.close()
-
     def _meet(self, link: Link, hello: Hello) -> None:
         why = why_unlike(self.node.hello, hello)
         taken = self.guests.get(hello.node_rank)
@@ -235,15 +205,16 @@ class Host:
             why = f"node {hello.node_rank} is here already, from {taken.hello.host}"
         if why:
             self._turned_away[hello.host] = f"{hello.host} was refused: {why}"
-            link.queue({"kind": "refused", "why": why, "host": self.node.hello.host})
-            link.send()
+            with contextlib.suppress(MeetingError):  # it went away before it was told
+                link.queue({"kind": "refused", "why": why, "host": self.node.hello.host})
+                link.send()
             link.close()
             return
         link.most_bytes = wire.GUEST_BYTES
         link.queue({"kind": "welcome", "host": self.node.hello.host})
-        self.guests[hello.node_rank] = Guest(link, hello, time.monotonic() + hello.left_s)
+        self.guests[hello.node_rank] = Attending(link, hello, time.monotonic() + hello.left_s)
 
-    def _hear(self, node_rank: int, guest: Guest, launched: Launched) -> None:
+    def _hear(self, node_rank: int, guest: Attending, launched: Launched) -> None:
         try:
             guest.link.send()
             for message in guest.link.receive():
@@ -259,7 +230,7 @@ class Host:
                 raise MeetingError(gone) from None
             self._turned_away[guest.hello.host] = gone  # it may come again: a pod that was restarted does
 
-    def _take(self, guest: Guest, message: Message) -> None:
+    def _take(self, guest: Attending, message: Message) -> None:
         match message["kind"]:
             case "alone":
                 guest.alone = decode(Alone, unpack(message.get("z")))
@@ -276,7 +247,7 @@ class Host:
             case _:
                 pass  # a ping
 
-    def _tell_all(self, line: bytes, but: Guest | None = None) -> None:
+    def _tell_all(self, line: bytes, but: Attending | None = None) -> None:
         for guest in self.guests.values():
             if guest is not but:
                 guest.link.queue_line(line)
@@ -301,8 +272,9 @@ class Host:
                     waiting[fd].receive()
                 except MeetingError:
                     del waiting[fd]
-        for link in (*self._strangers, *(guest.link for guest in self.guests.values())):
-            link.close()
+        self._strangers.close()
+        for guest in self.guests.values():
+            guest.link.close()
         self._ready.close()
         self.node.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NO_ANSWER = "no answer within"  # how the reason begins where something stalled, which a healthy machine does not
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:

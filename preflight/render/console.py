@@ -8,6 +8,7 @@ from preflight.model.advice import Advice
 from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity, SkippedCheck
+from preflight.model.gap import NO_ANSWER
 from preflight.model.report import Report, Verdict
 from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.between import between_sections
@@ -213,10 +214,11 @@ def shell_quote_path(path: str) -> str:
 
 
 def _unseen(report: Report, style: Style) -> list[str]:
-    """Return what could not be looked at: checks with their reason, and the first of the gaps."""
+    """Return what could not be looked at: checks with their reason, and the most telling gaps."""
     items = _skipped(report.skipped_checks)
     gaps = [(gap["fact"], clean(gap["reason"])) for node in report.nodes for gap in encode(node)[GAPS]]
-    telling = list(dict.fromkeys(gap for gap in gaps if not _is_ordinary(gap[0], report.backend)))[:GAPS_SHOWN]
+    told = dict.fromkeys(gap for gap in gaps if not _is_ordinary(gap[0], report.backend))
+    telling = sorted(told, key=lambda gap: not gap[1].startswith(NO_ANSWER))[:GAPS_SHOWN]  # first what stalled
     lines = pairs([*items, *telling], style.width)
     if len(gaps) > len(telling):
         more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from preflight.model.gap import NO_ANSWER
 from preflight.system.machine import Json
 from preflight.system.processes import die_with_parent
 from preflight.system.waiting import wait_for
@@ -103,7 +104,7 @@ def _collect(children: Mapping[str, _Child], answers: dict[str, Answer], start: 
     for name in waiting.values():
         if name not in answers and time.monotonic() >= children[name].deadline_s:
             elapsed_s = time.monotonic() - start
-            answers[name] = Answer(None, f"no answer within {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
+            answers[name] = Answer(None, f"{NO_ANSWER} {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
             _end(children[name])
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from preflight.model.gap import NO_ANSWER
 from preflight.system.isolate import REAP_S
 from preflight.system.machine import Json
 from preflight.system.processes import die_with_parent
@@ -145,9 +146,7 @@ def _listen(reader: int, asker: Asker, end_at: float) -> bool:
             if not asking:
                 return bool(readable)  # an end without a call is a defect of the program: asking again would not help
             stuck = (
-                f"no answer within {patience_s:.1f} s: the call hangs"
-                if patience_s < left_s or not has_answered
-                else NEVER
+                f"{NO_ANSWER} {patience_s:.1f} s: the call hangs" if patience_s < left_s or not has_answered else NEVER
             )
             asker.lost[asking] = "the process died in this call" if readable else stuck
             return False

@@ -1,0 +1,65 @@
+"""Who calls node 0 and has not said who it is: given a moment and little room, then dropped."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+from preflight.errors import MalformedInput, MeetingError
+from preflight.launch.others import HELLO_S
+from preflight.launch.ready import Ready
+from preflight.launch.wire import Link
+from preflight.model.codec import decode
+from preflight.model.together import Hello
+
+MOST_STRANGERS = 256  # beyond, and beyond the number of nodes, the oldest makes room
+ACCEPTS_A_TURN = 256
+
+
+class Strangers:
+    """Links on which nothing was heard yet; `ready` is told of each, so that a word of it wakes node 0."""
+
+    def __init__(self, ready: Ready, nodes: int) -> None:
+        self._ready = ready
+        self._most = max(MOST_STRANGERS, nodes)
+        self._links: list[Link] = []
+
+    def accept(self, listeners: Sequence[socket.socket]) -> None:
+        """Take in who calls."""
+        for listener in listeners:
+            for _ in range(ACCEPTS_A_TURN):
+                try:
+                    sock, _ = listener.accept()
+                except OSError:  # none left, or the caller is gone again, or no descriptor is free
+                    break
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._links.append(Link(sock))
+                self._ready.watch(self._links[-1])
+        while len(self._links) > self._most:
+            self._links.pop(0).close()
+
+    def introduced(self) -> Iterator[tuple[Link, Hello]]:
+        """Yield who says who it is; whoever sends anything else, or nothing for 5 s, is dropped."""
+        for link in list(self._links):
+            try:
+                link.send()
+                messages = link.receive()
+                if messages:
+                    hello = decode(Hello, messages[0].get("hello"))
+                elif time.monotonic() - link.since > HELLO_S:
+                    raise MeetingError("it said nothing")
+                else:
+                    continue
+            except (MeetingError, MalformedInput):
+                self._links.remove(link)
+                link.close()
+            else:
+                self._links.remove(link)
+                yield link, hello
+
+    def close(self) -> None:
+        """Drop all."""
+        for link in self._links:
+            link.close()
+        self._links = []
