@@ -99,14 +99,15 @@ class Command:
         )  # fmt: skip
 
     def processes(self) -> dict[int, str]:
-        """Return pid -> command line of every living process that carries this command's mark."""
+        """Return pid -> name and command line of every living process that carries this command's mark."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
                 if self.mark.encode() in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(entry.name)] = f"{(entry / 'comm').read_text().strip()} {line}"
             except OSError:
                 continue
         return found

@@ -105,12 +105,7 @@ def _stale_segments() -> frozenset[str]:
 
 def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     launcher = os.getpid()
-    argv = [
-        sys.executable, "-m", "preflight.rank.agent", "--rdzv-backend", "preflight", "--nnodes", "1",
-        "--nproc-per-node", str(spec.local_size), "--max-restarts", "0", "--monitor-interval", "0.1",
-        "--log-dir", os.path.join(spec.run_dir, "torchrun"), "--redirects", "3",
-        "-m", "preflight.worker", spec_path(spec.run_dir),
-    ]  # fmt: skip
+    argv = [sys.executable, "-m", "preflight.worker", spec_path(spec.run_dir)]
     with open(os.path.join(spec.run_dir, "torchrun", "agent.log"), "ab") as log:
         try:
             return subprocess.Popen(
@@ -129,7 +124,7 @@ def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[
 def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
     """Return what torchrun and the supervisors get beside the user's environment."""
     own = {
-        "PREFLIGHT_LAUNCHER_PID": str(launcher_pid),
+        "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "PREFLIGHT_EVENTS": events_path(spec.run_dir),
         "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks
         "PYTHONSAFEPATH": "1",  # a folder `torch` where the user stands must not be imported (Python 3.11 and later)

@@ -1,8 +1,10 @@
-"""`python -m preflight.rank.agent ...`: torchrun on this node alone, without a listening port.
+"""torchrun's agent on this node alone: it forks a supervisor per rank from the process that has imported torch.
+
+torchrun's own agent starts an interpreter a rank, each of which imports torch again; on two processors that takes
+longer than most trials. What the ranks find in their environment is the same.
 
 Every rendezvous that torch brings opens a store on all interfaces, and its c10d one unpickles what it reads from there.
 This one is a store inside this process, enough to number the ranks of one node; ranks meet in stores of our own.
-The handler is registered here, not by an entry point, which would load into every torchrun of the user's environment.
 """
 
 from __future__ import annotations
@@ -11,18 +13,29 @@ import json
 import os
 import signal
 import sys
+import time
+import traceback
 from typing import Any
 
-import torch.distributed.run as torchrun
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic import rendezvous
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
-from torch.distributed.elastic.rendezvous.api import rendezvous_handler_registry
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    SimpleElasticAgent,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousHandler
 
-from preflight.system.processes import die_with_parent
+from preflight.rank.supervisor import read_spec, supervise
+from preflight.system import processes
 
-RDZV_BACKEND = "preflight"
+RUN_ID = "preflight"
+MONITOR_S = 0.1
+DIE_S = 2.0  # after SIGTERM; the kernel ends trial children with their supervisor
 
 
 class AloneRendezvous(RendezvousHandler):
@@ -30,11 +43,8 @@ class AloneRendezvous(RendezvousHandler):
 
     use_agent_store = False
 
-    def __init__(self, parameters: RendezvousParameters) -> None:
-        self._parameters = parameters
-
     def get_backend(self) -> str:
-        return str(self._parameters.backend)
+        return "preflight"
 
     def next_rendezvous(self) -> Any:
         if not hasattr(rendezvous, "RendezvousInfo"):  # torch < 2.4
@@ -52,21 +62,72 @@ class AloneRendezvous(RendezvousHandler):
         return 0
 
     def get_run_id(self) -> str:
-        return str(self._parameters.run_id)
+        return RUN_ID
 
     def shutdown(self) -> bool:
         return True
 
 
-def main() -> None:
-    """Run torchrun with its arguments; on a dead worker, write which one and how to the events FIFO and exit 1."""
-    die_with_parent(int(os.environ["PREFLIGHT_LAUNCHER_PID"]))
-    os.environ["PREFLIGHT_AGENT_PID"] = str(os.getpid())
-    rendezvous_handler_registry.register(RDZV_BACKEND, AloneRendezvous)
-    try:
-        torchrun.main(sys.argv[1:])
-    except ChildFailedError as error:
-        rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in error.failures.items()})
+class ForkingAgent(SimpleElasticAgent):
+    """torchrun's agent, whose workers are forked and run `supervise_rank`."""
+
+    def __init__(self, spec: WorkerSpec, spec_path: str) -> None:
+        super().__init__(spec)
+        self._spec_path = spec_path
+        self._running: dict[int, Worker] = {}  # by pid
+        self._failures: dict[int, ProcessFailure] = {}  # by rank
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pids = {}
+        for worker in worker_group.workers:
+            pid = _start_supervisor(self._spec_path, worker.global_rank, _environment(worker, worker_group))
+            self._running[pid] = worker
+            pids[worker.local_rank] = pid
+        return pids
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._reap()
+        if self._failures:
+            return RunResult(WorkerState.FAILED, failures=self._failures)
+        if self._running:
+            return RunResult(WorkerState.HEALTHY)
+        return RunResult(WorkerState.SUCCEEDED, return_values={w.global_rank: None for w in worker_group.workers})
+
+    def _reap(self) -> None:
+        for pid, worker in list(self._running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
+                continue
+            del self._running[pid]
+            if exitcode := os.waitstatus_to_exitcode(status):
+                self._failures[worker.global_rank] = ProcessFailure(worker.local_rank, pid, exitcode, os.devnull)
+
+    def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
+        self._shutdown()
+
+    def _shutdown(self, *_: Any, **__: Any) -> None:
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self._running:
+                os.kill(pid, how)
+            until = time.monotonic() + DIE_S
+            while self._running and time.monotonic() < until:
+                self._reap()
+                time.sleep(0.01)
+
+
+def run_ranks(spec_path: str) -> None:
+    """Run the ranks that RUN_SPEC asks for; on a dead one, write which and how to the events FIFO and exit 1."""
+    workers = WorkerSpec(
+        role="default",
+        local_world_size=read_spec(spec_path).local_size,
+        rdzv_handler=AloneRendezvous(),
+        entrypoint=sys.executable,
+        max_restarts=0,
+        monitor_interval=MONITOR_S,
+    )
+    result = ForkingAgent(workers, spec_path).run()
+    if result.is_failed():
+        rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in result.failures.items()})
         _tell({"event": "supervisor_died", "rank": rank, "exitcode": exitcode})
         sys.exit(1)
 
@@ -77,11 +138,72 @@ def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
     return rank, failures[rank][0]
 
 
+def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> int:
+    """Fork a rank's supervisor; where this process has more than one thread that starts an interpreter of its own."""
+    agent, is_sound = os.getpid(), processes.thread_count() == 1
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        processes.die_with_parent(agent)
+        processes.name_process(f"preflight-r{rank}")
+        os.setsid()
+        os.environ.update(environ)
+        path = os.path.join(os.path.dirname(spec_path), "torchrun", f"rank{rank}.log")
+        log = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if not is_sound:
+            os.environ["PREFLIGHT_PARENT_PID"] = str(agent)
+            os.execv(sys.executable, [sys.executable, "-m", "preflight.worker", spec_path, "supervisor"])
+        supervise_rank(spec_path)
+        code = 0
+    except BaseException:  # noqa: BLE001  this process must end here, whatever happened in it
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def supervise_rank(spec_path: str) -> None:
+    """Supervise this process's rank; what it fails of is told to the launcher, then raised."""
+    try:
+        supervise(spec_path)
+    except Exception as error:
+        _tell({"event": "supervisor_failed", "rank": int(os.environ["RANK"]), "why": _why(error)})
+        raise
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
+    """Return what torchrun gives a worker: trials run in what a job finds."""
+    spec = group.spec
+    return {
+        "RANK": str(worker.global_rank),
+        "LOCAL_RANK": str(worker.local_rank),
+        "WORLD_SIZE": str(worker.world_size),
+        "LOCAL_WORLD_SIZE": str(spec.local_world_size),
+        "GROUP_RANK": str(group.group_rank),
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(worker.role_rank),
+        "ROLE_NAME": spec.role,
+        "ROLE_WORLD_SIZE": str(worker.role_world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": RUN_ID,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+
+
 def _tell(event: dict[str, Any]) -> None:
+    """Tell the launcher through the FIFO, which takes it even where the disk that holds the logs is full."""
     with open(os.environ["PREFLIGHT_EVENTS"], "wb", buffering=0) as fifo:
         # The line break in front ends what a conductor that was killed while writing left behind.
         fifo.write(b"\n" + json.dumps(event).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The supervisor of one rank: imports torch once, forks a child per trial, joins no collective, keeps one thread.
+"""The supervisor of one rank: has torch from its parent, forks a child per trial, joins no collective, one thread.
 
 Rank 0's supervisor is also the conductor. What crosses between supervisors is JSON on their control channel:
 
@@ -42,7 +42,7 @@ Listener = Callable[[children.Child], None]
 
 def supervise(spec_path: str) -> None:
     """Run this rank's part of every step until the conductor says stop; then what all nodes do together, if several."""
-    spec = _read_spec(spec_path)
+    spec = read_spec(spec_path)
     if int(os.environ["WORLD_SIZE"]) != spec.local_size:
         raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.local_size} were asked for")
     _take_part(spec)
@@ -50,11 +50,12 @@ def supervise(spec_path: str) -> None:
         path = os.path.join(spec.run_dir, "together", os.path.basename(spec_path))
         while not os.path.exists(path):  # the launcher ends this process where it never comes
             time.sleep(POLL_S)
-        spec = _read_spec(path)
+        spec = read_spec(path)
         _take_part(spec)
 
 
-def _read_spec(path: str) -> RunSpec:
+def read_spec(path: str) -> RunSpec:
+    """Return what the launcher wrote for the ranks of this node."""
     with open(path, encoding="utf-8") as file:
         return decode(RunSpec, json.load(file))
 

@@ -9,6 +9,7 @@ import signal
 import time
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 QUIET_LOOKS = 4  # at /proc in a row that find nothing, where spared children keep the kernel from telling
 GONE = ("", "Z", "X")  # states of a process that needs no killing
@@ -21,6 +22,11 @@ def die_with_parent(parent_pid: int) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Set what `ps -o comm` and `top` call this process: at most 15 bytes."""
+    _libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def adopt_orphans() -> None:

@@ -21,11 +21,11 @@ def is_launcher(line: str) -> bool:
 
 
 def is_torchrun(line: str) -> bool:
-    return "preflight.rank.agent" in line
+    return "-m preflight.worker" in line and not is_supervisor(line)
 
 
 def is_supervisor(line: str) -> bool:
-    return "preflight.worker" in line and "agent" not in line
+    return line.startswith("preflight-r")
 
 
 def start(command: Command) -> subprocess.Popen[str]:
