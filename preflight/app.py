@@ -183,6 +183,7 @@ def _spec(run: Run) -> RunSpec:
         screen_all=request.profile is not Profile.QUICK,
         measures=profiles.measures(profiles.EFFORT[request.profile], sizes, request.collectives),
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
+        cure_measures=profiles.measures(profiles.DUEL_EFFORT, profiles.cure_sizes(sizes), request.collectives),
         duel_turns=DUEL_TURNS,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s),
         deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,

@@ -70,6 +70,7 @@ class RunSpec:
     deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
     machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
     settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
+    cure_measures: tuple[Measure, ...] = ()  # of the many trials that look for the fewest of these
     devices: DevicePlan = NO_DEVICES  # what is tested on the GPUs themselves; nothing on the CPU path
     nodes: int = 1  # that take part in this phase; the rest tells apart what several nodes need
     ranks_here: int = 0  # of this node; 0 means all

@@ -8,17 +8,19 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from preflight.model.collective import Collective, algbw_gb_s, busbw_gb_s
+from preflight.model.gap import Gap
 from preflight.model.run import RankSamples
-from preflight.model.trial import CollectiveResult, RankTime
+from preflight.model.trial import NOT_MEASURED, CollectiveResult, RankTime
 
 
 def aggregate(
     collective: Collective,
     size_bytes: int,
     ranks: Sequence[RankSamples],
+    took_s: float | Gap = NOT_MEASURED,
     times: Callable[[Sequence[RankSamples]], tuple[RankTime, ...]] | None = None,
 ) -> CollectiveResult:
-    """Return the result over all ranks' samples.
+    """Return the result over all ranks' samples; `took_s` is all that the step took.
 
     A repetition takes as long as its slowest rank, as nccl-tests and every training step see it.
     """
@@ -40,6 +42,7 @@ def aggregate(
         wrong_elements=wrong,
         ranks=(times or rank_times)(ranks),
         p99_us=percentile(slowest_us, 0.99),
+        took_s=took_s,
     )
 
 

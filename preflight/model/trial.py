@@ -38,6 +38,7 @@ class Setting:
     choice: str = ""  # settings with the same choice exclude each other: one interface, one set of ports
 
 
+NOT_MEASURED = Gap("not measured")
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
 UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`
@@ -103,7 +104,8 @@ class CollectiveResult:
     verified: bool  # every rank's data was right, before and after the timed repetitions
     wrong_elements: int
     ranks: tuple[RankTime, ...]
-    p99_us: float | Gap = Gap("not measured")  # noqa: RUF009  a Gap is frozen
+    p99_us: float | Gap = NOT_MEASURED
+    took_s: float | Gap = NOT_MEASURED  # on rank 0, warm-up, verification and barriers included
 
 
 @dataclass(frozen=True, slots=True)

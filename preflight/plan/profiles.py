@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,15 @@ def sizes(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int
         end = GPU_LARGEST if on_gpu else CPU_LARGEST
         wanted = sorted({8 * 4**k for k in range(16) if 8 * 4**k <= end} | {end})
     return tuple(size for size in wanted if size <= largest) or (8,)
+
+
+def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes that show whether settings work: NCCL's protocols differ by size, so small ones are among them.
+
+    The smallest, the one nearest to 1 MiB, and the largest, with whose speed the recommendation is told.
+    """
+    nearest = min(all_sizes, key=lambda size: abs(math.log(size / MIB)))
+    return tuple(sorted({min(all_sizes), nearest, max(all_sizes)}))
 
 
 def measures(

@@ -18,6 +18,7 @@ class Try:
     """Give this candidate its trial; it may have been made on the way."""
 
     candidate: Candidate
+    is_for_cure: bool = False  # one of many that only have to work: a few sizes tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def next_step(
     default_works = default is not None and is_sound(default)
     if default is not None and not default_works:
         if as_is is not None and is_sound(as_is):
-            return _try_or_stop(minimise_inherited(inherited, known.results).next)
+            return _for_cure(minimise_inherited(inherited, known.results).next)
         if settings:
             return _cure(settings, default, known)
     if default_works and wants_repetition(baseline, (*known.results, *known.repeats)):
@@ -100,7 +101,11 @@ def _cure(settings: Sequence[Setting], default: TrialResult, known: Known) -> Ne
     if default.outcome is Outcome.SKIPPED:
         return Stop()
     families = suspected_families(default, known.broken_pairs, known.suspects)
-    return _try_or_stop(find_cure(by_suspicion(settings, families), known.results).next)
+    return _for_cure(find_cure(by_suspicion(settings, families), known.results).next)
+
+
+def _for_cure(candidate: Candidate | None) -> Next:
+    return Stop() if candidate is None else Try(candidate, is_for_cure=True)
 
 
 def _try_or_stop(candidate: Candidate | None) -> Next:

@@ -58,8 +58,8 @@ class Conductor:
             self._rank.channel.put("store/0", {"port": serve_store(self._spec.store_host)})
         while True:
             match self._next():
-                case search.Try(candidate=candidate):
-                    self._try(candidate)
+                case search.Try(candidate=candidate, is_for_cure=is_for_cure):
+                    self._try(candidate, is_for_cure)
                 case search.Compare(candidate=name, pairs=pairs):
                     self._compare(candidate_named(self._spec, name), pairs)
                 case search.Again(turn=turn):
@@ -139,21 +139,21 @@ class Conductor:
             unkillable=self._known.unkillable or gathered.unkillable,
         )
 
-    def _try(self, candidate: Candidate, is_second: bool = False) -> None:
+    def _try(self, candidate: Candidate, is_for_cure: bool, is_second: bool = False) -> None:
         started_at = time.monotonic()
         skip = self._why_no_time()
         if skip:
             result = _skipped(candidate, skip)
         else:
-            assignment, answers, why = self._take(candidate.name, (candidate,))
+            assignment, answers, why = self._take(candidate.name, (candidate,), is_for_cure)
             if any(answer[0]["end"]["ended"] == "fork" for answer in answers) and not self._by_exec:
                 self._by_exec = True  # CUDA was touched before the fork, or does not survive it
-                assignment, answers, why = self._take(candidate.name, (candidate,))
+                assignment, answers, why = self._take(candidate.name, (candidate,), is_for_cure)
             took_s = time.monotonic() - started_at
             result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
             if not is_second and self._may_be_a_stranger(result) and not self._why_no_time():
                 again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
-                self._try(again, is_second=True)
+                self._try(again, is_for_cure, is_second=True)
                 return
             result = self._after_release(result)
             if result.outcome is Outcome.OK:  # what fails takes its stage's limit, and ends with the deadline
@@ -214,9 +214,11 @@ class Conductor:
             self._known = replace(self._known, compared=(*self._known.compared, duel))
             self._tell({"event": "duel", "duel": encode(duel)})
 
-    def _take(self, label: str, candidates: tuple[Candidate, ...]) -> tuple[Assignment, list[list[RankAnswer]], str]:
+    def _take(
+        self, label: str, candidates: tuple[Candidate, ...], is_for_cure: bool = False
+    ) -> tuple[Assignment, list[list[RankAnswer]], str]:
         """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
-        step = Step(self._index, label, candidates, self._by_exec)
+        step = Step(self._index, label, candidates, self._by_exec, is_for_cure)
         self._index += 1
         channel = self._rank.channel
         channel.put(f"step/{step.index}", {"kind": "run"} | encode(step))

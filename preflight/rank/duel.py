@@ -14,7 +14,9 @@ def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[Ran
     """Return one turn per step that both sides finished; `pair` numbers the pair of process groups they ran in."""
     seen: dict[tuple[object, int], int] = {}
     turns = []
-    for (collective, size_bytes, ours), (_, _, theirs) in zip(steps_of(default), steps_of(candidate), strict=False):
+    for (collective, size_bytes, ours, _), (_, _, theirs, _) in zip(
+        steps_of(default), steps_of(candidate), strict=False
+    ):
         turn = seen[collective, size_bytes] = seen.get((collective, size_bytes), -1) + 1
         turns.append(
             DuelTurn(

@@ -15,10 +15,10 @@ from preflight.model.collective import Collective, element_count
 from preflight.model.run import Measure, RankSamples
 
 ELEMENT_BYTES = 4  # float32
-WARM_UPS = 2
 # Repetitions before the timed ones. The ranks come out of the agreement apart, one of them from sleep, and the first
 # two repetitions after it took up to 60 % longer (scripts/bench_accuracy.py, gloo, 64 KiB).
 LEAD_IN = 4
+LONG_CALL_S = 0.02  # beside which what the ranks come apart by is little: one warm-up and one repetition lead in
 TORCH_VERSION = tuple(int(word) for word in re.findall(r"\d+", torch.__version__)[:2])
 GLOO_GATHERS_INTO_TENSORS = TORCH_VERSION >= (2, 3)  # 2.1 does not
 Agree = Callable[[str, int], int]  # rank 0's number for everybody
@@ -141,10 +141,13 @@ def time_repetitions(
     The number of repetitions follows from rank 0's warm-up, so that all ranks do the same number. Buffers hold zeros
     or sums that grow; their values do not change how long the transfer takes.
     """
-    estimate_s = min(_timed(call, ranks) for _ in range(WARM_UPS))
+    estimate_s = _timed(call, ranks)
+    lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
+    if lead_in > 1:
+        estimate_s = min(estimate_s, _timed(call, ranks))
     wanted = int(measure.budget_s / max(estimate_s, 1e-6))
     repetitions = agree("repetitions", max(measure.min_repetitions, min(measure.max_repetitions, wanted)))
-    taken = [time_once(call, ranks) for _ in range(LEAD_IN + repetitions)][LEAD_IN:]
+    taken = [time_once(call, ranks) for _ in range(lead_in + repetitions)][lead_in:]
     dist.barrier()  # a rank that is through must not take the processor from one that is still in its last call
     ranks.synchronize()
     return [each[0] for each in taken], [each[1] for each in taken], [each[2] for each in taken]

@@ -67,12 +67,12 @@ def _times(answers: Sequence[RankAnswer]) -> Callable[[Sequence[RankSamples]], t
     return rank_times_of_many
 
 
-def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples]]]:
-    """Yield collective, size in bytes and every rank's samples for each step that all ranks finished."""
+def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
+    """Yield collective, size in bytes, every rank's samples and rank 0's seconds for each step that all finished."""
     for step in zip(*(_measured(answer) for answer in answers), strict=False):
         measured = step[0]["measured"]
         samples = [unpack_samples(event["samples"]) for event in step]
-        yield Collective(measured["collective"]), measured["size_bytes"], samples
+        yield Collective(measured["collective"]), measured["size_bytes"], samples, measured["took_s"]
 
 
 def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:

@@ -24,7 +24,7 @@ from typing import Any
 
 from preflight.errors import HarnessError
 from preflight.model.codec import decode, encode
-from preflight.model.run import Assignment, RunSpec
+from preflight.model.run import Assignment, Measure, RunSpec
 from preflight.model.trial import Candidate
 from preflight.plan.environment import trial_environment
 from preflight.rank import children
@@ -91,6 +91,7 @@ class Step:
     label: str
     candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
     by_exec: bool  # start the children by exec: CUDA failed in a forked one
+    is_for_cure: bool = False  # measured at few sizes
 
     @property
     def is_duel(self) -> bool:
@@ -161,13 +162,19 @@ def assign(rank: Rank, step: Step, side: int) -> Assignment:
         init_timeout_s=OWN_TIMEOUT_SHARE * min(limits.init_s, limits.first_s),
         timed_timeout_s=OWN_TIMEOUT_SHARE * limits.timed_s,
         timeout_stretches=limits.stretches,
-        measures=spec.duel_measures if step.is_duel else spec.measures,
+        measures=_measures(spec, step),
         turns=spec.duel_turns if step.is_duel else 1,
         side=side,
         sides=len(step.candidates),
         store_host=spec.store_host,
         store_port=rank.channel.get("store/0")["port"] if spec.nodes > 1 else 0,
     )
+
+
+def _measures(spec: RunSpec, step: Step) -> tuple[Measure, ...]:
+    if step.is_duel:
+        return spec.duel_measures
+    return spec.cure_measures if step.is_for_cure else spec.measures
 
 
 def candidate_here(spec: RunSpec, candidate: Candidate) -> Candidate:

@@ -141,9 +141,11 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
         with _own_turn(store, assignment, step, first_side=(turn + place) % 2):
             report({"stage": f"timed {step + 1}/{steps}", "expected_s": expected_s})
             agree = _agreement(store, f"{assignment.side}/{step}", assignment)
+            since = time.monotonic()
             size_bytes, samples = measure_collective(measure, ranks, agree)
+            took_s = time.monotonic() - since
         seconds_per_byte[measure.collective] = max(samples.call_us) / 1e6 / size_bytes
-        measured = {"turn": turn, "collective": measure.collective.value, "size_bytes": size_bytes}
+        measured = {"turn": turn, "collective": measure.collective.value, "size_bytes": size_bytes, "took_s": took_s}
         report({"measured": measured, "samples": pack_samples(samples)})
 
 

@@ -25,7 +25,7 @@ def side(*times_us: float, ranks: int = 2, wrong_rank: int = -1) -> list[RankAns
             collective, size_bytes = POINTS[step % 2]
             wrong = int(rank == wrong_rank)
             samples = RankSamples(rank, (1.0,) * 3, (time_us - 1, time_us, time_us + 1), (0.1,) * 3, wrong)
-            measured = {"turn": step // 2, "collective": collective, "size_bytes": size_bytes}
+            measured = {"turn": step // 2, "collective": collective, "size_bytes": size_bytes, "took_s": 0.5}
             events.append({"measured": measured, "samples": pack_samples(samples)})
         answers.append({"end": encode(RankEnd(rank, "done", "done", "")), "events": events, "started_by": "fork"})
     return answers

@@ -29,7 +29,7 @@ KINDS = (WAITED, LOST, STUCK, KILLED, STOPPED, CRASHED, RAISED, DONE)
 
 def measured(rank: int, wrong: int = 0, size_bytes: int = 8, collective: str = "all_reduce") -> dict[str, Any]:
     samples = RankSamples(rank, (1.0,) * 5, (2.0,) * 5, (0.1,) * 5, wrong)
-    step = {"turn": 0, "collective": collective, "size_bytes": size_bytes}
+    step = {"turn": 0, "collective": collective, "size_bytes": size_bytes, "took_s": 0.5}
     return {"measured": step, "samples": pack_samples(samples)}
 
 
