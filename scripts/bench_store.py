@@ -28,6 +28,7 @@ from preflight.launch.launcher import Launched, _take_in
 from preflight.launch.others import Node
 from preflight.launch.run_dir import events_path, make_folders, spec_path
 from preflight.launch.together import prepare
+from preflight.model.between import Between
 from preflight.model.codec import encode
 from preflight.model.placement import Placement
 from preflight.model.run import Profile, RunSpec
@@ -194,7 +195,7 @@ def _node(run_dir: str, nodes: int) -> Node:
     return Node(place, hello, spec_of(run_dir), now + LIMIT_S, now + LIMIT_S, lambda _: alone_of("n0000"))
 
 
-def _plan(alones: Mapping[int, Alone], store_host: str, left_s: float) -> Mapping[int, Common]:
+def _plan(alones: Mapping[int, Alone], store_host: str, left_s: float, _: Between | None) -> Mapping[int, Common]:
     return plan_together(alones, store_host, left_s, EFFORT)
 
 

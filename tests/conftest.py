@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever was started by nohup ignores it, and all that it starts
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(PROJECT / ".hypothesis"))
 
 

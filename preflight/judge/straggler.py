@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
 
 from preflight.judge.check import Case, RunCheck
 from preflight.judge.wording import size_text
@@ -95,7 +94,7 @@ def _latest(result: CollectiveResult) -> Late | None:
     if len(result.ranks) < 2:
         return None
     latest = max(result.ranks, key=lambda rank: rank.slowdown)
-    others_us = median(rank.own_us for rank in result.ranks if rank.rank != latest.rank)
+    others_us = latest.own_us / latest.slowdown if latest.slowdown else 0.0  # not all are shown
     return Late(latest.rank, latest.own_us, others_us, latest.slowdown, result)
 
 

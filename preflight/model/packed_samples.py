@@ -15,6 +15,8 @@ from typing import Any
 from preflight.errors import MalformedInput
 from preflight.model.run import RankSamples
 
+MISFIT = "samples of a rank that don't fit together, or are no numbers"
+
 
 def pack_samples(samples: RankSamples) -> dict[str, Any]:
     """Return a JSON object of a rank's samples; a timing keeps seven digits."""
@@ -25,17 +27,28 @@ def pack_samples(samples: RankSamples) -> dict[str, Any]:
 
 def unpack_samples(value: Any) -> RankSamples:
     """Return the samples of a packed object; MalformedInput where it is none."""
-    rank, wrong = _whole(value, "rank"), wrong_elements(value)
+    values = tuple(timings(value))
+    count, rest = divmod(len(values), 3)
+    if rest or not math.isfinite(sum(values)):
+        raise MalformedInput(MISFIT)
+    return RankSamples(
+        rank_of(value), values[:count], values[count : 2 * count], values[2 * count :], wrong_elements(value)
+    )
+
+
+def timings(value: Any) -> array[float]:
+    """Return the microseconds of a packed object: of all barriers, then calls, then gaps."""
     times = array("f")
     try:
         times.frombytes(binascii.a2b_base64(value["times"]))
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedInput(f"samples of a rank that can't be read: {error}") from None
-    count, rest = divmod(len(times), 3)
-    values = tuple(_little_endian(times))
-    if rest or not math.isfinite(sum(values)):
-        raise MalformedInput("samples of a rank that don't fit together, or are no numbers")
-    return RankSamples(rank, values[:count], values[count : 2 * count], values[2 * count :], wrong)
+    return _little_endian(times)
+
+
+def rank_of(value: Any) -> int:
+    """Return whose samples a packed object holds."""
+    return _whole(value, "rank")
 
 
 def wrong_elements(value: Any) -> int:

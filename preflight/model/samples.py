@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from preflight.model.collective import Collective, algbw_gb_s, busbw_gb_s
 from preflight.model.gap import Gap
@@ -18,16 +18,27 @@ def aggregate(
     size_bytes: int,
     ranks: Sequence[RankSamples],
     took_s: float | Gap = NOT_MEASURED,
-    times: Callable[[Sequence[RankSamples]], tuple[RankTime, ...]] | None = None,
 ) -> CollectiveResult:
-    """Return the result over all ranks' samples; `took_s` is all that the step took.
+    """Return the result over all ranks' samples; `took_s` is all that the step took."""
+    wrong = sum(rank.wrong_elements for rank in ranks)
+    return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), wrong, rank_times(ranks), took_s)
 
-    A repetition takes as long as its slowest rank, as nccl-tests and every training step see it.
+
+def result_of(
+    collective: Collective,
+    size_bytes: int,
+    world_size: int,
+    slowest_us: Sequence[float],
+    wrong: int,
+    ranks: tuple[RankTime, ...],
+    took_s: float | Gap,
+) -> CollectiveResult:
+    """Return the result of repetitions, each of which takes as long as its slowest rank.
+
+    So nccl-tests and every training step see it.
     """
-    slowest_us = slowest_rank_us(ranks)
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
-    wrong = sum(rank.wrong_elements for rank in ranks)
     return CollectiveResult(
         collective=collective,
         size_bytes=size_bytes,
@@ -37,10 +48,10 @@ def aggregate(
         p95_us=p95_us,
         spread=(p95_us - min(slowest_us)) / median_us,
         algbw_gb_s=algbw_gb_s(size_bytes, median_us / 1e6),
-        busbw_gb_s=busbw_gb_s(collective, size_bytes, median_us / 1e6, len(ranks)),
+        busbw_gb_s=busbw_gb_s(collective, size_bytes, median_us / 1e6, world_size),
         verified=wrong == 0,
         wrong_elements=wrong,
-        ranks=(times or rank_times)(ranks),
+        ranks=ranks,
         p99_us=percentile(slowest_us, 0.99),
         took_s=took_s,
     )

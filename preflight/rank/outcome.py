@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from preflight.model.gap import Gap
 from preflight.model.packed_samples import unpack_samples, wrong_elements
 from preflight.model.run import Assignment, RankSamples
 from preflight.model.samples import aggregate
-from preflight.model.trial import Candidate, Outcome, RankEnd, RankTime, TrialResult
+from preflight.model.trial import Candidate, CollectiveResult, Outcome, RankEnd, TrialResult
 from preflight.rank.children import CONSEQUENCES
 
 MANY = 256  # ranks; below, plain Python is as fast
@@ -36,7 +36,7 @@ def trial_result(
 ) -> TrialResult:
     """Return the result of a candidate's trial as rank 0 was assigned it; `why` it was killed is "" if it was not."""
     ends = _ends(answers)
-    verdict = classify(answers, why)
+    verdict = _verdict(ends, answers, why)
     return TrialResult(
         candidate=candidate.name,
         reason=candidate.reason,
@@ -51,33 +51,41 @@ def trial_result(
         ranks=ends,
         world_size_seen=tuple(_world_sizes(answers)),
         transport=tuple(sorted({name for answer in answers for name in _last(answer, "transport", [])})),
-        results=tuple(aggregate(*step, times=_times(answers)) for step in steps_of(answers)),
+        results=tuple(_results(answers)),
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
         duration_s=duration_s,
         connect_us=slowest_connect_us(answers),
     )
 
 
-def _times(answers: Sequence[RankAnswer]) -> Callable[[Sequence[RankSamples]], tuple[RankTime, ...]] | None:
-    """Return how many ranks' own times are worked out, None for the plain way."""
+def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
     if len(answers) < MANY:
-        return None
-    from preflight.rank.many_ranks import rank_times_of_many  # noqa: PLC0415  torch, which few runs need here
+        yield from (aggregate(*step) for step in steps_of(answers))
+        return
+    from preflight.rank.many_ranks import aggregate_many  # noqa: PLC0415  torch, which few runs need here
 
-    return rank_times_of_many
+    yield from (aggregate_many(*step) for step in _packed_steps(answers))
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
     """Yield collective, size in bytes, every rank's samples and rank 0's seconds for each step that all finished."""
+    for collective, size_bytes, packed, took_s in _packed_steps(answers):
+        yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
+
+
+def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[Any], float]]:
     for step in zip(*(_measured(answer) for answer in answers), strict=False):
         measured = step[0]["measured"]
-        samples = [unpack_samples(event["samples"]) for event in step]
-        yield Collective(measured["collective"]), measured["size_bytes"], samples, measured["took_s"]
+        packed = [event["samples"] for event in step]
+        yield Collective(measured["collective"]), measured["size_bytes"], packed, measured["took_s"]
 
 
 def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:
     """Return what happened. A cause outranks its consequences: died > own error > stuck > waited or lost a peer."""
-    ends = _ends(answers)
+    return _verdict(_ends(answers), answers, why)
+
+
+def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -> Verdict:
     for cause in CAUSES:
         culprits = tuple(end.rank for end in ends if end.ended == cause)
         if culprits:
