@@ -26,6 +26,7 @@ from preflight.plan.environment import inherited_tuning
 from preflight.plan.gpu_tests import device_plan
 from preflight.plan.nccl import NcclPlan, plan_nccl
 from preflight.plan.path import choose_path
+from preflight.plan.rails import rails_to_try
 from preflight.plan.together import Effort
 from preflight.probe.environment import reported_environment
 from preflight.probe.run import probe_node
@@ -191,6 +192,7 @@ def _spec(run: Run) -> RunSpec:
         settings=run.plan.settings,
         machine_path=machine_path(run.run_dir) if request.is_played else "",
         baseline=_comparable_baseline(run),
+        rails=rails_to_try(run.node, request.profile, path.dialect),
     )
 
 

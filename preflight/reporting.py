@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -18,12 +18,14 @@ from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.unanswered import unanswered
 from preflight.judge.verdict import decide
+from preflight.judge.workaround import default_trial, works
 from preflight.launch.hardware import hardware_of
 from preflight.model.advice import Advice
 from preflight.model.between import Between
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.gpu_test import Hardware
 from preflight.model.job import Job
+from preflight.model.rail import RailTest
 from preflight.model.report import Report
 from preflight.model.together import Alone
 from preflight.model.trial import Outcome, TrialResult, without_speeds
@@ -31,6 +33,7 @@ from preflight.nodes import common_findings, separate_findings
 from preflight.plan.environment import inherited_settings, matters
 from preflight.plan.expected import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.gpu_set import closed_gpus
+from preflight.plan.rails import rails_to_try
 from preflight.plan.together import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.recommend.background import Background
 from preflight.recommend.compare import compare
@@ -93,7 +96,7 @@ def _judged(
     hardware = _hardware(run, disturbed)
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
-        links=load_links(), policy=request.policy, hardware=hardware,
+        links=load_links(), policy=request.policy, hardware=hardware, rails=_rails(run, trials, disturbed),
         baseline=request.baseline, baseline_source=request.baseline_source,
     )  # fmt: skip
     checks = all_checks()
@@ -147,7 +150,20 @@ def _judged(
         judged_by=judged_by(case),
         beside_baseline=beside_baseline(case) if is_beside_baseline(case) else (),
         isolation=launched.isolation,
+        rails=tuple(launched.rails),
     )
+
+
+def _rails(run: Run, trials: Sequence[TrialResult], disturbed: str) -> tuple[RailTest, ...] | Gap | None:
+    """Return what the RDMA ports carried by themselves; None where they were not to be tried."""
+    default = default_trial(trials)
+    if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
+        return None
+    if not run.launched.rails:
+        return Gap(run.launched.problem or run.launched.alone_problem or "the run ended before they were tried")
+    if disturbed:
+        return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in run.launched.rails)
+    return tuple(run.launched.rails)
 
 
 def _hardware(run: Run, disturbed: str) -> Hardware | Gap:

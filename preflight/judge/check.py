@@ -17,6 +17,7 @@ from preflight.model.gpu_test import Hardware
 from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.links import Links
 from preflight.model.policy import Policy
+from preflight.model.rail import RailTest
 from preflight.model.trial import TrialResult
 
 
@@ -36,6 +37,7 @@ class Case:
     links: Links | None = None  # what links can carry; None where speeds are not judged
     hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
+    rails: tuple[RailTest, ...] | Gap | None = None  # RDMA ports by themselves; as for `hardware`
     between: Between | None = None  # several nodes: what they learnt of the ways between them
     isolation: Isolation = NO_ISOLATION  # what groups of these nodes showed
 

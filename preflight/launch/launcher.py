@@ -19,6 +19,7 @@ from preflight.launch.together import together_dir
 from preflight.model.codec import decode, encode
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
+from preflight.model.rail import RailTest
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
@@ -51,6 +52,7 @@ class Launched:
     alone_problem: str = ""
     alone_is_over: bool = False
     isolation: Isolation = NO_ISOLATION
+    rails: list[RailTest] = field(default_factory=list)
 
     def end_alone(self, problem: str) -> None:
         """Note that this node has done by itself what it can; the trials that follow are those of all nodes."""
@@ -223,7 +225,7 @@ def note(launched: Launched, event: dict[str, Any]) -> None:
             launched.running = event["label"]
         case "stage":
             launched.running = f"{launched.running.partition(' at ')[0]} at {event['stage']}"
-        case "trial" | "duel" | "tested" | "isolated":
+        case "trial" | "duel" | "tested" | "isolated" | "rail":
             _note_result(launched, event)
         case "simulated":
             launched.simulated = True
@@ -250,6 +252,7 @@ def _note_result(launched: Launched, event: dict[str, Any]) -> None:
     launched.duels += [decode(Duel, event["duel"])] if "duel" in event else []
     launched.pairs += [decode(PairTruth, event["pair"])] if "pair" in event else []
     launched.gpus += [decode(GpuTest, event["gpu"])] if "gpu" in event else []
+    launched.rails += [decode(RailTest, event["rail"])] if "rail" in event else []
     launched.isolation = decode(Isolation, event["isolation"]) if "isolation" in event else launched.isolation
 
 

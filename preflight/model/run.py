@@ -8,6 +8,7 @@ from enum import Enum
 from preflight.model.baseline import NO_BASELINE, Baseline
 from preflight.model.collective import Collective
 from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
+from preflight.model.hca import HcaPort
 from preflight.model.trial import Candidate, Setting
 
 
@@ -79,6 +80,7 @@ class RunSpec:
     own_env: tuple[OwnEnv, ...] = ()
     baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
     node_sizes: tuple[int, ...] = ()  # ranks of each node; only node 0, whose conductor divides them, is told
+    rails: tuple[HcaPort, ...] = ()  # RDMA ports that are tried one at a time
     goes_on: bool = False  # afterwards the ranks wait for a spec in `together/`
 
     @property

@@ -22,6 +22,7 @@ from preflight.rank.duel import duel_turns
 from preflight.rank.gpu_release import GpuKeeper
 from preflight.rank.group_step import GroupConductor
 from preflight.rank.outcome import RankAnswer, classify, could_not_connect, trial_result
+from preflight.rank.rail_step import try_rails
 from preflight.rank.store import serve_store
 from preflight.rank.supervisor import ANSWER_S, Rank, Step, assign, candidate_named, take_step
 
@@ -66,6 +67,7 @@ class Conductor:
                     self._repeat(turn)
                 case search.Stop():
                     break
+        self._try_rails()
         self._find_node_at_fault()
         self._burn()
         self._rank.channel.put(f"step/{self._index}", {"kind": "stop"})
@@ -95,8 +97,7 @@ class Conductor:
         while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
             turn += 1
             self._take_rounds(devices.burn_rounds, until, turn)
-            default_works = any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
-            if default_works and time.monotonic() < until and not self._why_no_time():
+            if self._default_works and time.monotonic() < until and not self._why_no_time():
                 self._try_again(burn_trial_name(turn), "the default again, under load")
 
     def _repeat(self, turn: int) -> None:
@@ -109,6 +110,23 @@ class Conductor:
         else:
             result = self._try_again(name, reason)
         self._known = replace(self._known, repeats=(*self._known.repeats, result))
+
+    def _try_rails(self) -> None:
+        """Try the RDMA ports one at a time, where the default works: elsewhere they would only tell the same."""
+        if self._default_works and not self._known.unkillable:
+            for rail in try_rails(self._spec.rails, self._try_apart, self._why_no_time):
+                self._tell({"event": "rail", "rail": encode(rail)})
+
+    def _try_apart(self, candidate: Candidate) -> TrialResult:
+        """Return the result of a trial that is no part of the search."""
+        started_at = time.monotonic()
+        assignment, answers, why = self._take(candidate.name, (candidate,), is_for_cure=True)
+        took_s = time.monotonic() - started_at
+        return self._after_release(trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s))
+
+    @property
+    def _default_works(self) -> bool:
+        return any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
 
     def _find_node_at_fault(self) -> None:
         """Try the nodes in small groups where they fail together, or one slows all down."""

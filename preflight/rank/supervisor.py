@@ -33,7 +33,7 @@ from preflight.rank.device_step import take_round
 from preflight.rank.transport import carried, last_words
 
 LISTEN_S = 0.02
-OWN_END_GRACE_S = 0.25  # a child that another rank's death is about to end may still say so itself
+OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
 OWN_TIMEOUT_SHARE = 0.7  # of the stage limit: ranks that wait raise before the limit, the stuck one stays silent
 ANSWER_S = 10.0
 

@@ -16,6 +16,7 @@ from preflight.render.env_file import shell_quote
 from preflight.render.hardware import hardware_section
 from preflight.render.isolation import isolation_section
 from preflight.render.node import render_probe
+from preflight.render.rails import rails_section
 from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
 from preflight.render.speeds import speeds_section
@@ -51,6 +52,7 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *between_sections(report, style),
         *trials_section(report, style),
         *speeds_section(report, style),
+        *rails_section(report, style),
         *isolation_section(report, style),
         *search_section(report, style),
         *transport_section(report, style),
