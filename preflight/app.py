@@ -30,6 +30,7 @@ from preflight.plan.rails import rails_to_try
 from preflight.plan.together import Effort
 from preflight.probe.environment import reported_environment
 from preflight.probe.run import probe_node
+from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.reporting import KILLED, alone_of, judged_or_not, unjudged, unprobed
 from preflight.run_state import Request, Run
 from preflight.system.machine import Machine
@@ -88,6 +89,8 @@ def check(
     run.durations_s["probe"] = time.monotonic() - probing_since
     run.plan = _plan(run)
     run.launched.problem = _torch_problem(node) or path.blocked
+    if request.checkpoint_dir and place.nodes == 1:
+        _try_storage(run, request.checkpoint_dir)
     if not run.launched.problem or place.nodes > 1:
         with contextlib.suppress(OutputError):  # what can't be written now is said at the end, if it still can't
             save(unjudged(run, KILLED, None))
@@ -97,6 +100,17 @@ def check(
         remove_run_dir(run.run_dir)
         run.run_dir = ""
     return Checked(report, run.run_dir, run.interrupted)
+
+
+def _try_storage(run: Run, directory: str) -> None:
+    """Try the directory before there is anything to lose: UsageError where there is none."""
+    since = time.monotonic()
+    writers = max(1, min(run.path.world_size, NODE_WRITERS))
+    try:
+        run.storage = measure_storage(directory, writers, min(BUDGET_S, (run.ends_at() - since) / 4))
+    except Interrupted as error:
+        run.interrupted, run.launched.problem = error, f"{error} while {directory} was tried"
+    run.durations_s["storage"] = time.monotonic() - since
 
 
 def _torch_problem(node: NodeFacts) -> str:
@@ -117,7 +131,7 @@ def _plan(run: Run) -> NcclPlan:
 
 def _launch(run: Run, watch: Watcher) -> None:
     """Have the ranks try what was planned; a failed launch or a signal is noted, what came before it is kept."""
-    since = time.monotonic()
+    since = run.launched.started_at = time.monotonic()
     run.was_launched = True
     try:
         run.run_dir = make_run_dir()

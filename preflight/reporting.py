@@ -27,6 +27,7 @@ from preflight.model.gpu_test import Hardware
 from preflight.model.job import Job
 from preflight.model.rail import RailTest
 from preflight.model.report import Report
+from preflight.model.storage import NO_DIRECTORY
 from preflight.model.together import Alone
 from preflight.model.trial import Outcome, TrialResult, without_speeds
 from preflight.nodes import common_findings, separate_findings
@@ -97,7 +98,7 @@ def _judged(
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=request.policy, hardware=hardware, rails=_rails(run, trials, disturbed),
-        baseline=request.baseline, baseline_source=request.baseline_source,
+        storage=run.storage, baseline=request.baseline, baseline_source=request.baseline_source,
     )  # fmt: skip
     checks = all_checks()
     if together:
@@ -151,6 +152,7 @@ def _judged(
         beside_baseline=beside_baseline(case) if is_beside_baseline(case) else (),
         isolation=launched.isolation,
         rails=tuple(launched.rails),
+        storage=run.storage or NO_DIRECTORY,
     )
 
 
@@ -193,7 +195,7 @@ def _with_timeouts(run: Run, trials: tuple[TrialResult, ...], advice: Advice, wo
     """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
     if not any(trial.outcome is Outcome.OK for trial in trials):
         return advice
-    measured = timings(trials, world_size, None, nccl_settings(run.node))
+    measured = timings(trials, world_size, run.storage, nccl_settings(run.node))
     torch = known(run.node.software).torch
     versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
     versions |= installed_versions(("deepspeed",))

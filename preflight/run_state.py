@@ -18,6 +18,7 @@ from preflight.model.gpu_test import Hardware
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.run import Profile
+from preflight.model.storage import StorageSpeed
 from preflight.plan import profiles
 from preflight.plan.nccl import NcclPlan
 from preflight.plan.path import Path
@@ -45,7 +46,7 @@ class Request:
     baseline: Baseline | None = None  # what known-good nodes reach
     baseline_source: str = ""
     burn_s: float | None = None  # how long `burn` repeats its tests under load
-    checkpoint_dir: str | None = None  # several nodes: where every node writes, and reads another's file
+    checkpoint_dir: str | None = None  # is tried; on several nodes each writes there, and reads another's file
     asked: Asked = NOT_ASKED  # for which place among several nodes
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
     is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
@@ -66,6 +67,7 @@ class Run:
     plan: NcclPlan = NOTHING_PLANNED
     others: Host | Guest | None = None
     hardware: Hardware | Gap | None = None  # what this node's GPUs showed by themselves, once it was asked for
+    storage: StorageSpeed | None = None  # one node: what its --checkpoint-dir gave
     launched: Launched = field(default_factory=Launched)
     was_launched: bool = False
     run_dir: str = ""

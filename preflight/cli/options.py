@@ -69,7 +69,7 @@ SharedDirectory = Annotated[
     typer.Option(
         "--checkpoint-dir",
         metavar="DIR",
-        help="Several nodes: each writes here and reads another's file (node 0's word).",
+        help="Try it: how fast it is. Several nodes: each writes here and reads another's file (node 0's word).",
     ),
 ]
 MachineOption = Annotated[

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from preflight.model.report import Report
     from preflight.model.storage import StorageSpeed
 
-STORAGE_BUDGET_S = 5.0
-MOST_WRITERS = 8  # ranks of one node that write together
-
 
 @app.command()
 def timeout(
@@ -66,7 +63,7 @@ def timeout(
     node, chosen = _node(seen, gpus) if params is not None or gpus is not None else (None, ())
     if world_size is None:
         job = replace(job, world_size=(seen.world_size if seen else 0) or len(chosen) or 1)
-    storage = None if checkpoint_dir is None else _measure(checkpoint_dir, min(job.world_size, MOST_WRITERS))
+    storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size)
     fit = None if node is None or params is None else _fit(job, params, batch, node, chosen)
     _answer(job, current_s, seen, storage, fit, bool(chosen), params, json)
 
@@ -130,13 +127,13 @@ def _fit(job: Job, params: str, batch: Batch | None, node: NodeFacts, chosen: tu
     return will_it_fit(job, room_of(node, chosen, ranks), batch)
 
 
-def _measure(directory: str, writers: int) -> StorageSpeed:
+def _measure(directory: str, ranks: int) -> StorageSpeed:
     """Try the directory, with a line of progress where a person looks on."""
     from preflight.cli.measuring import ShareShown  # noqa: PLC0415
-    from preflight.probe.storage import measure_storage  # noqa: PLC0415
+    from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage  # noqa: PLC0415
 
     shown = ShareShown(f"trying {directory}")
     try:
-        return measure_storage(directory, writers, STORAGE_BUDGET_S, shown.show)
+        return measure_storage(directory, min(ranks, NODE_WRITERS), BUDGET_S, shown.show)
     finally:
         shown.clear()

@@ -18,6 +18,7 @@ from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.links import Links
 from preflight.model.policy import Policy
 from preflight.model.rail import RailTest
+from preflight.model.storage import StorageSpeed
 from preflight.model.trial import TrialResult
 
 
@@ -38,6 +39,7 @@ class Case:
     hardware: Hardware | Gap | None = None  # the tests below NCCL; a Gap where they should have run, None for `probe`
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
     rails: tuple[RailTest, ...] | Gap | None = None  # RDMA ports by themselves; as for `hardware`
+    storage: StorageSpeed | None = None  # the checkpoint directory of one node, where one was given
     between: Between | None = None  # several nodes: what they learnt of the ways between them
     isolation: Isolation = NO_ISOLATION  # what groups of these nodes showed
 

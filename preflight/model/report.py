@@ -16,6 +16,7 @@ from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.placement import Origin
 from preflight.model.rail import RailTest
+from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import Comparison, LeftOut, TrialResult
 
 SCHEMA_VERSION = 1
@@ -113,5 +114,6 @@ class Report:
     beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
     between: Between | Gap = ONE_NODE  # several nodes: the ways between them
+    storage: StorageSpeed | Gap = NO_DIRECTORY  # one node: the directory of --checkpoint-dir
     rails: tuple[RailTest, ...] = ()  # RDMA ports of this node by themselves
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from preflight.model.gap import Gap
 
 NOTHING = Gap("nothing was tried")
+NO_DIRECTORY = Gap("no --checkpoint-dir was given, or there are several nodes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from preflight.system.writers import LOOK, READ, WRITE, Outcome, Task, Writer, c
 MOST_FILE_BYTES = 1 << 30
 SHARE_OF_FREE = 10  # at most a tenth of the free space, all files together
 MOST_WRITERS = 256
+NODE_WRITERS = 8  # ranks of one node that write together
+BUDGET_S = 5.0
 WORK_SHARE = 0.6  # of a step's time; the rest is for fsync
 UNTIL_SHARE = 0.75  # of the budget that the steps share; the rest is for what throttled storage owes at the end
 LEAST_STEP_S = 0.01
