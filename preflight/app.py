@@ -16,8 +16,9 @@ from preflight.launch.run_dir import machine_path, make_run_dir, remove_run_dir,
 from preflight.launch.together import prepare
 from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_of
 from preflight.model.facts import Gap, NodeFacts, SystemFacts, known
+from preflight.model.profile import Profile
 from preflight.model.report import Report
-from preflight.model.run import Profile, RunSpec
+from preflight.model.run import RunSpec
 from preflight.nodes import conclude, launch_with, open_meeting, times_of
 from preflight.plan import profiles
 from preflight.plan.candidates import DEFAULT_CANDIDATE, gloo_candidates

@@ -17,7 +17,7 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu_test import Hardware
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.model.storage import StorageSpeed
 from preflight.plan import profiles
 from preflight.plan.nccl import NcclPlan

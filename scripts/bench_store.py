@@ -31,7 +31,8 @@ from preflight.launch.together import prepare
 from preflight.model.between import Between
 from preflight.model.codec import encode
 from preflight.model.placement import Placement
-from preflight.model.run import Profile, RunSpec
+from preflight.model.profile import Profile
+from preflight.model.run import RunSpec
 from preflight.model.together import PROTOCOL, Alone, Common, Hello
 from preflight.model.trial import Candidate, Scope
 from preflight.plan import profiles

@@ -17,7 +17,7 @@ from preflight.cli.options import (
 from preflight.cli.output import STDOUT, check_outputs, print_result, say_where, style
 from preflight.cli.program import app
 from preflight.cli.running import run
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 
 
 @app.command()

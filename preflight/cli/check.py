@@ -35,7 +35,7 @@ from preflight.cli.options import (
 from preflight.cli.output import STDOUT, Outputs, check_outputs, retire_env, save, write_and_print
 from preflight.cli.program import app
 from preflight.cli.running import run
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 
 if TYPE_CHECKING:
     from preflight.model.baseline import Baseline

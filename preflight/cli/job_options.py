@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from preflight.errors import UsageError
-from preflight.model.fit import Batch
 from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
 from preflight.plan import job_text
+
+if TYPE_CHECKING:
+    from preflight.model.fit import Batch
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
@@ -72,6 +74,7 @@ def batch_of(said: Said) -> Batch | None:
         return None
     if said.seq_len is None or said.config is None:
         raise UsageError("--seq-len and --config: the memory of activations needs both")
+    from preflight.model.fit import Batch  # noqa: PLC0415
     from preflight.plan.model_shape import parse_model_shape  # noqa: PLC0415
     from preflight.system.files import read_input  # noqa: PLC0415
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from preflight.errors import UsageError
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 
 LONGEST_DEADLINE_S = 7 * 86400.0
 

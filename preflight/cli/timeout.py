@@ -12,14 +12,13 @@ from preflight.cli import job_options as options
 from preflight.cli.options import Gpus, JsonPath
 from preflight.cli.output import STDOUT, check_outputs, print_result, style
 from preflight.cli.program import app
-from preflight.model.fit import Batch, Fit, FitVerdict
 from preflight.model.gap import Gap
 from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
-from preflight.model.timeout import Source
 from preflight.system.files import read_input
 
 if TYPE_CHECKING:
     from preflight.model.facts import NodeFacts
+    from preflight.model.fit import Batch, Fit
     from preflight.model.report import Report
     from preflight.model.storage import StorageSpeed
 
@@ -73,6 +72,8 @@ def _answer(
     has_gpus: bool, params: str | None, json: str | None,
 ) -> None:  # fmt: skip
     """Print the answer and exit with what it means."""
+    from preflight.model.fit import Fit, FitVerdict  # noqa: PLC0415
+    from preflight.model.timeout import Source  # noqa: PLC0415
     from preflight.recommend.frameworks import DISTRIBUTIONS  # noqa: PLC0415
     from preflight.recommend.timeout import safe_timeout  # noqa: PLC0415
     from preflight.recommend.timeout_words import NOT_TO_RAISE, unmeasured  # noqa: PLC0415

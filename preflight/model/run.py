@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.baseline import NO_BASELINE, Baseline
 from preflight.model.collective import Collective
 from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
 from preflight.model.hca import HcaPort
 from preflight.model.trial import Candidate, Setting
-
-
-class Profile(Enum):
-    """How thorough a run is."""
-
-    QUICK = "quick"
-    STANDARD = "standard"
-    BURN = "burn"
 
 
 @dataclass(frozen=True, slots=True)

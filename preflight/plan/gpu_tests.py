@@ -23,7 +23,7 @@ from preflight.model.device_job import (
     Round,
 )
 from preflight.model.facts import Gap, Gpu, NodeFacts
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.plan.pairs import rounds_of_pairs
 from preflight.plan.profiles import BURN_S
 

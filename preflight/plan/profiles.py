@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.model.collective import Collective
-from preflight.model.run import Measure, Profile, StageLimits
+from preflight.model.profile import Profile
+from preflight.model.run import Measure, StageLimits
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEADLINE_S = {Profile.QUICK: 180.0, Profile.STANDARD: 900.0, Profile.BURN: 3600.0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from preflight.model.facts import Gap, HcaPort, NodeFacts
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.model.trial import Candidate, Scope
 from preflight.plan.settings.rdma import is_usable
 

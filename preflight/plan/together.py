@@ -9,7 +9,8 @@ from preflight.model.advice import Advice, NodeEnv
 from preflight.model.between import Between, NetifSet
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
-from preflight.model.run import OwnEnv, Profile
+from preflight.model.profile import Profile
+from preflight.model.run import OwnEnv
 from preflight.model.together import Alone, Common
 from preflight.model.trial import AS_IS, Candidate, Scope, TrialResult
 from preflight.plan import profiles

@@ -6,7 +6,7 @@ import pytest
 
 from preflight.cli.options import burn_seconds
 from preflight.errors import UsageError
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 
 
 def test_minutes_become_seconds_of_burning() -> None:

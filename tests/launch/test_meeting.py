@@ -22,7 +22,7 @@ from preflight.launch.together import prepare
 from preflight.launch.wire import line_of, pack
 from preflight.model.between import Between
 from preflight.model.placement import Placement
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.model.together import PROTOCOL, Alone, Common, Hello
 from preflight.plan import profiles
 from preflight.plan.together import Effort, plan_together

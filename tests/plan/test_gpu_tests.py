@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from preflight.model.codec import decode, encode
 from preflight.model.device_job import NO_DEVICES, DevicePlan, JobKind
 from preflight.model.facts import Gap, NodeFacts, NumaNode, known
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.plan.gpu_tests import device_plan, host_memory
 from preflight.plan.profiles import deadline_s
 from tests.facts import gpu_node, system

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.collective import Collective
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.plan.profiles import (
     BUFFERS_PER_SIZE,
     EFFORT,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.plan.rails import rail_candidates, rails_to_try
 from preflight.survey import survey_capture
 

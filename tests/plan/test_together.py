@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.model.finding import Blame, Severity
-from preflight.model.run import Profile
+from preflight.model.profile import Profile
 from preflight.model.together import Alone
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, Scope
 from preflight.plan import profiles

@@ -12,7 +12,8 @@ from preflight.launch.launcher import Launched
 from preflight.model.device_job import DevicePlan
 from preflight.model.facts import known
 from preflight.model.gpu_test import Arrived, Direction, Ending, PairTruth, UnderLoad
-from preflight.model.run import Profile, StageLimits
+from preflight.model.profile import Profile
+from preflight.model.run import StageLimits
 from preflight.model.trial import Outcome
 from preflight.plan.gpu_tests import device_plan
 from preflight.rank.device_job import run_jobs
