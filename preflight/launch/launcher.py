@@ -23,7 +23,7 @@ from preflight.model.rail import RailTest
 from preflight.model.run import Duel, RunSpec
 from preflight.model.trial import TrialResult
 from preflight.system import processes
-from preflight.system.segments import nccl_segments, noted_segments, remove_segments
+from preflight.system.segments import nccl_segments, noted_segments, remove_segments, segments_of_all
 from preflight.system.waiting import wait_for
 
 POLL_S = 0.05
@@ -89,9 +89,10 @@ def launch(
         agent = _start_agent(spec, environ)
         _take_in(agent, fifo, spec, launched, watch, kill_at, others)
     finally:
+        mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
         survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
         noted = [noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, together_dir(spec.run_dir))]
-        remove_segments(noted[0] | noted[1] | (_stale_segments() - stale_before))
+        remove_segments(mapped | noted[0] | noted[1] | (_stale_segments() - stale_before))
         os.close(fifo)
     if survivors:
         launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"

@@ -35,6 +35,7 @@ from preflight.system import processes
 
 RUN_ID = "preflight"
 MONITOR_S = 0.1
+LAUNCHER_S = 1.0  # for the launcher to end everything, once it was told
 DIE_S = 2.0  # after SIGTERM; the kernel ends trial children with their supervisor
 
 
@@ -103,6 +104,10 @@ class ForkingAgent(SimpleElasticAgent):
                 self._failures[worker.global_rank] = ProcessFailure(worker.local_rank, pid, exitcode, os.devnull)
 
     def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
+        """Say who died. Ending the others is left to the launcher, which first looks what they have in /dev/shm."""
+        rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in self._failures.items()})
+        _tell({"event": "supervisor_died", "rank": rank, "exitcode": exitcode})
+        time.sleep(LAUNCHER_S)
         self._shutdown()
 
     def _shutdown(self, *_: Any, **__: Any) -> None:
@@ -116,7 +121,7 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks that RUN_SPEC asks for; on a dead one, write which and how to the events FIFO and exit 1."""
+    """Run the ranks that RUN_SPEC asks for; where one dies the launcher is told, and the exit code is 1."""
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).local_size,
@@ -125,10 +130,7 @@ def run_ranks(spec_path: str) -> None:
         max_restarts=0,
         monitor_interval=MONITOR_S,
     )
-    result = ForkingAgent(workers, spec_path).run()
-    if result.is_failed():
-        rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in result.failures.items()})
-        _tell({"event": "supervisor_died", "rank": rank, "exitcode": exitcode})
+    if ForkingAgent(workers, spec_path).run().is_failed():
         sys.exit(1)
 
 

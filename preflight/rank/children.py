@@ -24,7 +24,7 @@ from preflight.system.segments import SEGMENTS_SUFFIX, has_segments, remove_segm
 UNKILLABLE_AFTER_S = 5.0
 LIMIT_PER_EXPECTED = 20
 CONNECTING = ("init", "first")
-SEGMENTS_EVERY_S = 0.1
+SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of the supervisor is not known
 # How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections
 # when that rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported
 # by its own supervisor.

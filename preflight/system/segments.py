@@ -127,6 +127,11 @@ def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozens
     return frozenset(path for path in found if path.startswith(start) and not path.endswith(" (deleted)"))
 
 
+def segments_of_all(pids: Iterable[int]) -> frozenset[str]:
+    """Return the paths of the nccl-* files that any of these processes maps or holds open."""
+    return frozenset().union(*map(segments_of, pids)) if has_segments() else frozenset()
+
+
 def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
     """Return the paths that the files with SEGMENTS_SUFFIX in a folder list; only such as NCCL makes."""
     found: set[str] = set()
