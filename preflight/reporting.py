@@ -10,14 +10,14 @@ from datetime import datetime, timezone
 from preflight import __version__
 from preflight.errors import Interrupted
 from preflight.explain.trial import with_cause
-from preflight.judge.beside_baseline import beside_baseline, is_beside_baseline
 from preflight.judge.check import Case, all_checks, ran_checks, run_checks
 from preflight.judge.gpu_busy import why_disturbed
-from preflight.judge.judged_by import judged_by
-from preflight.judge.phases import Progress, phases_of
-from preflight.judge.policy import apply_policy
-from preflight.judge.unanswered import unanswered
-from preflight.judge.verdict import decide
+from preflight.judge.run.beside_baseline import beside_baseline, is_beside_baseline
+from preflight.judge.run.judged_by import judged_by
+from preflight.judge.run.phases import Progress, phases_of
+from preflight.judge.run.policy import apply_policy
+from preflight.judge.run.unanswered import unanswered
+from preflight.judge.run.verdict import decide
 from preflight.judge.workaround import default_trial, works
 from preflight.launch.hardware import hardware_of
 from preflight.model.advice import Advice

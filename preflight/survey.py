@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from preflight.errors import UnreadableFact
-from preflight.judge.check import Case, all_checks, run_checks
+from preflight.judge.check import Case, fact_checks, run_checks
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
@@ -39,7 +39,7 @@ class Survey:
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
     """Probe a machine, by a monotonic time. Must be called from a process with a single thread, since it forks."""
-    node, _ = probe_node(machine, meanwhile=all_checks, ends_at=_read_by(ends_at))
+    node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
     return replace(survey(node, gpus), cut_short=cut_short(node))
 
 
@@ -77,7 +77,7 @@ def survey(node: NodeFacts, gpus: str | None) -> Survey:
     """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
     chosen = chosen_gpus(node, gpus)
     case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
-    findings, skipped = run_checks(all_checks(), case)
+    findings, skipped = run_checks(fact_checks(), case)
     if gpus is None:
         return Survey(node, findings, skipped, None)
     return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen))

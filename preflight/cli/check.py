@@ -100,7 +100,7 @@ def _policy(path: str) -> Policy:
     from datetime import date  # noqa: PLC0415
 
     from preflight.judge.check import all_checks  # noqa: PLC0415
-    from preflight.judge.policy import parse_policy  # noqa: PLC0415
+    from preflight.judge.run.policy import parse_policy  # noqa: PLC0415
     from preflight.system.files import read_input  # noqa: PLC0415
 
     names = {check.name for check in all_checks()}

@@ -42,9 +42,8 @@ def probe(
 
     Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
     """
-    from preflight.judge.verdict import probe_exit_code  # noqa: PLC0415
-    from preflight.render.console import render_probe_page  # noqa: PLC0415
-    from preflight.render.json_document import render_probe_json  # noqa: PLC0415
+    from preflight.judge.probe_exit import probe_exit_code  # noqa: PLC0415
+    from preflight.render.probe_page import render_probe_page  # noqa: PLC0415
 
     check_seconds("--deadline", deadline)
     ends_at = None if deadline is None else STARTED_AT + deadline
@@ -55,13 +54,19 @@ def probe(
     shown = (seen.node, seen.findings, seen.skipped)
     print_result(
         json,
-        lambda: render_probe_json(*shown, seen.gpu_set, seen.expected),
+        lambda: _document(seen),
         lambda: render_probe_page(*shown, style(), seen.gpu_set, seen.expected),
     )
     if seen.cut_short:
         to_stderr(f"{PROGRAM}: the deadline of {deadline:g} s came first; not read: {', '.join(seen.cut_short)}\n")
     code = probe_exit_code(seen.findings, seen.skipped, strict=strict, is_cut_short=bool(seen.cut_short))
     raise typer.Exit(code)
+
+
+def _document(seen: Survey) -> str:
+    from preflight.render.json_document import render_probe_json  # noqa: PLC0415
+
+    return render_probe_json(seen.node, seen.findings, seen.skipped, seen.gpu_set, seen.expected)
 
 
 @app.command()

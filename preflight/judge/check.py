@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from preflight.errors import UnreadableFact
-from preflight.model.baseline import Baseline
-from preflight.model.between import Between
-from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, CheckDescription, Finding, RanCheck, SkippedCheck
-from preflight.model.gpu_test import Hardware
-from preflight.model.isolation import NO_ISOLATION, Isolation
-from preflight.model.links import Links
-from preflight.model.policy import Policy
-from preflight.model.rail import RailTest
-from preflight.model.storage import StorageSpeed
-from preflight.model.trial import TrialResult
+
+if TYPE_CHECKING:
+    from preflight.model.baseline import Baseline
+    from preflight.model.between import Between
+    from preflight.model.facts import Gap, NodeFacts
+    from preflight.model.gpu_test import Hardware
+    from preflight.model.isolation import Isolation
+    from preflight.model.links import Links
+    from preflight.model.policy import Policy
+    from preflight.model.rail import RailTest
+    from preflight.model.storage import StorageSpeed
+    from preflight.model.trial import TrialResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Case:
     rails: tuple[RailTest, ...] | Gap | None = None  # RDMA ports by themselves; as for `hardware`
     storage: StorageSpeed | None = None  # the checkpoint directory of one node, where one was given
     between: Between | None = None  # several nodes: what they learnt of the ways between them
-    isolation: Isolation = NO_ISOLATION  # what groups of these nodes showed
+    isolation: Isolation | None = None  # what groups of these nodes showed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,23 @@ Check = NodeCheck | RunCheck
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Return the CHECK of every file in this package, by name."""
-    package = importlib.import_module(__package__)
-    modules = (importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__))
-    checks = [module.CHECK for module in modules if hasattr(module, "CHECK")]
+    """Return the CHECK of every file in this package and in `run`, by name."""
+    return _by_name((*_checks_of(__package__), *_checks_of(f"{__package__}.run")))
+
+
+def fact_checks() -> tuple[Check, ...]:
+    """Return the checks that need no run, and import no others: `probe` is to answer at once."""
+    return _by_name(_checks_of(__package__))
+
+
+def _checks_of(name: str) -> Iterator[Check]:
+    package = importlib.import_module(name)
+    for found in pkgutil.iter_modules(package.__path__, f"{name}."):
+        if not found.ispkg and hasattr(module := importlib.import_module(found.name), "CHECK"):
+            yield module.CHECK
+
+
+def _by_name(checks: Iterable[Check]) -> tuple[Check, ...]:
     return tuple(sorted(checks, key=lambda check: check.name))
 
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from preflight.model.advice import Advice
 from preflight.model.codec import GAPS, encode
-from preflight.model.facts import Gap, NodeFacts
-from preflight.model.finding import Finding, Severity, SkippedCheck
+from preflight.model.facts import Gap
+from preflight.model.finding import SkippedCheck
 from preflight.model.gap import NO_ANSWER
 from preflight.model.report import Report, Verdict
-from preflight.plan.gpu_advice import GpuSetAdvice
 from preflight.render.between import between_sections
 from preflight.render.env_file import shell_quote
+from preflight.render.findings import findings_section, skip_reason
 from preflight.render.hardware import hardware_section
 from preflight.render.isolation import isolation_section
-from preflight.render.node import render_probe
 from preflight.render.rails import rails_section
 from preflight.render.reasons import unfinished
 from preflight.render.search import search_section
 from preflight.render.speeds import speeds_section
-from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, shorten, width_of, wrap
-from preflight.render.topology import expected_section, gpu_set_section
+from preflight.render.text import INDENT, Style, clean, finish, heading, paint, pairs, width_of, wrap
 from preflight.render.transport import transport_section
 from preflight.render.trials import comparisons_section, left_out_section, trials_section
-
-if TYPE_CHECKING:
-    from preflight.model.expected import Expected
 
 WORDS = {
     Verdict.READY: ("READY", "green"),
@@ -34,9 +27,7 @@ WORDS = {
     Verdict.NOT_READY: ("NOT READY", "red"),
     Verdict.UNKNOWN: ("UNKNOWN", "yellow"),
 }
-COLOURS = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 GAPS_SHOWN = 3
-HANGING = INDENT * 4  # below a finding's severity
 
 
 def render_check(report: Report, style: Style, env_path: str = "preflight.env") -> str:
@@ -63,45 +54,6 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *_durations(report, style),
     ]
     return finish(lines, style)
-
-
-def render_probe_page(
-    node: NodeFacts,
-    findings: tuple[Finding, ...],
-    skipped: tuple[SkippedCheck, ...],
-    style: Style,
-    gpu_set: GpuSetAdvice | None = None,
-    expected: Expected | Gap | None = None,
-) -> str:
-    """Return the page of `preflight probe`: the facts, then what follows from them alone."""
-    unseen = _could_not_look(skipped, style)
-    lines = gpu_set_section(gpu_set, style) if gpu_set is not None else []
-    lines += expected_section(expected, style) if expected is not None else []
-    lines += findings_section(findings, style)
-    lines += [*heading("Checks that could not look", style), *unseen] if unseen else []
-    return render_probe(node, style) + (finish(lines, style) if lines else "")
-
-
-def _could_not_look(skipped: tuple[SkippedCheck, ...], style: Style) -> list[str]:
-    """Return why checks could not look, those with the same reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for each in skipped:
-        by_reason.setdefault(clean(_why(each.reason, each.crashed)), []).append(clean(each.check))
-    lines = []
-    for reason, checks in by_reason.items():
-        lines += wrap(f"{', '.join(checks)}: {reason}", style.width, INDENT, INDENT * 2)
-    return lines
-
-
-def findings_section(findings: tuple[Finding, ...], style: Style) -> list[str]:
-    """Return the findings, the worst first."""
-    if not findings:
-        return []
-    order = list(Severity)
-    lines = heading("Findings", style)
-    for finding in sorted(findings, key=lambda each: order.index(each.severity)):
-        lines += _finding(finding, style)
-    return lines
 
 
 def problems_section(problems: tuple[str, ...], style: Style) -> list[str]:
@@ -147,20 +99,6 @@ def _verdict(report: Report, style: Style) -> list[str]:
     lines = [first.replace(word, paint(word, colour, style), 1), *others]
     if not isinstance(report.node_verdict, Gap):
         lines.append(f"Node: {report.node_verdict.value}")
-    return lines
-
-
-def _finding(finding: Finding, style: Style) -> list[str]:
-    word = finding.severity.name
-    about = f"{finding.check} · {finding.subject} [{finding.blame.value}]"
-    head, *more = wrap(clean(about), style.width, f"{INDENT}{word:<6}", HANGING)
-    lines = [head.replace(word, paint(word, COLOURS[finding.severity], style), 1), *more]
-    lines += wrap(clean(finding.problem), style.width, HANGING)
-    for seen in finding.evidence:
-        start = f"{HANGING}{shorten(clean(seen.what), style.width // 3)}: "
-        lines += wrap(clean(f"{seen.value} ({seen.source})"), style.width, start, HANGING + INDENT)
-    if finding.fix:
-        lines += wrap(clean(finding.fix), style.width, f"{HANGING}fix: ", HANGING + INDENT)
     return lines
 
 
@@ -232,7 +170,7 @@ def _skipped(skipped: tuple[SkippedCheck, ...]) -> list[tuple[str, str]]:
     """Return name and reason of each check that could not look; those with one reason share an entry."""
     by_reason: dict[str, list[str]] = {}
     for each in skipped:
-        by_reason.setdefault(clean(_why(each.reason, each.crashed)), []).append(clean(each.check))
+        by_reason.setdefault(clean(skip_reason(each)), []).append(clean(each.check))
     return [
         (names[0], reason if len(names) == 1 else f"{reason} (and so {', '.join(names[1:])})")
         for reason, names in by_reason.items()
@@ -243,10 +181,6 @@ def _is_ordinary(fact: str, backend: str) -> bool:
     """Tell whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
     return (about_gpus and backend == "gloo") or fact.startswith(("netifs[", "gpus[", "pci[", "nics[", "hca_ports["))
-
-
-def _why(reason: str, crashed: bool) -> str:
-    return f"skipped: a defect of preflight, please report it: {reason}" if crashed else f"skipped: {reason}"
 
 
 def _durations(report: Report, style: Style) -> list[str]:

@@ -22,7 +22,7 @@ from preflight.render.topology import NIC_HEADERS, nic_rows
 UNKNOWN = "?"
 NOT_TIMED = "-"
 BAR_PX = 160
-SLOW = 1.2  # from here on a rank's bar is coloured: judge/straggler.py decides, this only draws the eye
+SLOW = 1.2  # from here on a rank's bar is coloured: judge/run/straggler.py decides, this only draws the eye
 ENDS = {
     Outcome.OK: "good", Outcome.HANG: "bad", Outcome.CRASH: "bad", Outcome.WRONG_DATA: "bad",
     Outcome.INIT_ERROR: "bad", Outcome.NO_EFFECT: "dim", Outcome.SKIPPED: "dim",

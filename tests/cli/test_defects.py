@@ -50,7 +50,7 @@ CRASHING_LAUNCHER = """
     launcher.processes.adopt_orphans = crash
 """
 CRASHING_JUDGE = """
-    import preflight.judge.verdict as verdict
+    import preflight.judge.run.verdict as verdict
     def crash(*_):
         raise ZeroDivisionError("made\\non purpose")
     verdict._for_the_job = crash

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from preflight.judge.gpu_busy import CHECK, why_disturbed
-from preflight.judge.straggler import CHECK as STRAGGLER
-from preflight.judge.verdict import decide
+from preflight.judge.run.straggler import CHECK as STRAGGLER
+from preflight.judge.run.verdict import decide
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.gpu import GpuProcess

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from preflight.explain.trial import with_cause
-from preflight.judge.trial_failed import CHECK
+from preflight.judge.run.trial_failed import CHECK
 from preflight.model.codec import decode
 from preflight.model.trial import Outcome, TrialResult
 from tests.facts import case

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from preflight.fleet.baseline import learn
-from preflight.judge.beside_baseline import beside_baseline
 from preflight.judge.check import Case, all_checks, ran_checks, run_checks
-from preflight.judge.judged_by import judged_by
-from preflight.judge.phases import Progress, phases_of
-from preflight.judge.policy import apply_policy
-from preflight.judge.verdict import decide
+from preflight.judge.run.beside_baseline import beside_baseline
+from preflight.judge.run.judged_by import judged_by
+from preflight.judge.run.phases import Progress, phases_of
+from preflight.judge.run.policy import apply_policy
+from preflight.judge.run.verdict import decide
 from preflight.model.baseline import Baseline, hardware_of, repetitions_of
 from preflight.model.collective import Collective
 from preflight.model.facts import ContainerKind, Gap, NodeFacts

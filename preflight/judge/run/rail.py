@@ -1,0 +1,91 @@
+"""An RDMA port that fails, or is slower than its siblings, holds up every job that runs on several nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, RunCheck
+from preflight.judge.run.below_nccl import laggards
+from preflight.model.facts import Gap
+from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.rail import RailTest
+from preflight.model.trial import Outcome
+
+WARN_BELOW = 0.80
+FAIL_BELOW = 0.50
+OVER_RDMA = "NET/IB"
+ALIKE = 3  # ports of one rate that work: rails of a compute fabric; a lone other port may be there for something else
+FIX = (
+    "`ibstat`, `ibqueryerrors` or `ethtool -S` of this port: rate, width, symbol errors, cable and switch port; then "
+    "`nvidia-smi topo -m` for its PCIe slot"
+)
+
+
+def judge(case: Case) -> Iterator[Finding]:
+    """Yield a finding for each port that failed, and for each that is slower than the others of its rate."""
+    if case.rails is None:
+        return
+    if isinstance(case.rails, Gap):
+        raise UnreadableFact(case.rails.reason)
+    worked = [rail for rail in case.rails if rail.outcome is Outcome.OK]
+    over_rdma = [rail for rail in worked if any(each.startswith(OVER_RDMA) for each in rail.transport)]
+    failed = [rail for rail in case.rails if rail.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
+    yield from _failed(case, failed, over_rdma)
+    yield from _slow(case, over_rdma)
+    untold = [rail for rail in case.rails if rail.outcome is Outcome.SKIPPED]
+    if untold:
+        raise UnreadableFact(f"{_called(untold[0])}: {untold[0].problem}")
+    elsewhere = [rail for rail in worked if rail not in over_rdma]
+    if elsewhere:
+        told = ", ".join(elsewhere[0].transport) or "nothing that its log names"
+        raise UnreadableFact(f"{_called(elsewhere[0])}: the data went over {told}")
+
+
+def _failed(case: Case, failed: Sequence[RailTest], over_rdma: Sequence[RailTest]) -> Iterator[Finding]:
+    if failed and not over_rdma:  # the way back into the same node may be closed while the fabric is fine
+        yield _finding(
+            case, ", ".join(map(_called, failed)), Severity.WARN,
+            f"none of the RDMA ports carries data between this node's own GPUs: {failed[0].problem}", failed[0],
+        )  # fmt: skip
+        return
+    for rail in failed:
+        alike = sum(each.rate_gbit_s == rail.rate_gbit_s for each in over_rdma)
+        others = f"while {len(over_rdma)} of this node's other RDMA ports work, {alike} of them of its rate"
+        severity = Severity.FAIL if alike >= ALIKE else Severity.WARN
+        yield _finding(case, _called(rail), severity, f"fails by itself, {others}: {rail.problem}", rail)
+
+
+def _slow(case: Case, rails: Sequence[RailTest]) -> Iterator[Finding]:
+    speeds = {i: rail.busbw_gb_s for i, rail in enumerate(rails) if not isinstance(rail.busbw_gb_s, Gap)}
+    rates = {i: "" if isinstance(rail.rate_gbit_s, Gap) else f"{rail.rate_gbit_s}" for i, rail in enumerate(rails)}
+    for i, speed, middle in laggards(speeds, rates, WARN_BELOW):
+        severity = Severity.FAIL if speed < FAIL_BELOW * middle else Severity.WARN
+        told = f"carries {speed:.1f} GB/s by itself; the others of its rate {middle:.1f} GB/s ({speed / middle:.0%})"
+        yield _finding(case, _called(rails[i]), severity, told, rails[i])
+
+
+def _finding(case: Case, subject: str, severity: Severity, problem: str, rail: RailTest) -> Finding:
+    return Finding(
+        check=CHECK.name,
+        blame=CHECK.blame,
+        severity=severity,
+        subject=f"{case.nodes[0].host} {subject}",
+        problem=problem,
+        fix=FIX,
+        evidence=(Evidence("outcome", rail.outcome.value, f"trial rail {_called(rail)}"),),
+    )
+
+
+def _called(rail: RailTest) -> str:
+    return f"{rail.hca}:{rail.port}"
+
+
+CHECK = RunCheck(
+    name="rail",
+    promise="each RDMA port by itself carries data between the node's GPUs, as fast as the others of its rate",
+    blame=Blame.FABRIC,
+    reads=("rails", "nodes"),
+    blind_to="the way to other nodes, and what ports do to each other",
+    judge=judge,
+)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from preflight.judge.run.gpu_unkillable import CHECK
+from preflight.model.finding import Blame, Severity
+from preflight.model.trial import Outcome, RankEnd
+from tests.facts import case, gpu_case, trial
+from tests.judge.findings import found, only
+
+STUCK = trial(
+    outcome=Outcome.HANG, ranks=(RankEnd(0, "killed", "first", ""), RankEnd(1, "unkillable", "first", "state D"))
+)
+
+
+def test_a_process_that_outlives_sigkill_fails_and_blames_its_gpu() -> None:
+    finding = only(found(CHECK, gpu_case(STUCK)))
+    assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.GPU)
+    assert "rank 1" in finding.subject
+
+
+def test_without_gpus_the_host_is_blamed() -> None:
+    assert only(found(CHECK, case(STUCK))).blame is Blame.HOST
+
+
+def test_processes_that_died_when_told_are_fine() -> None:
+    assert found(CHECK, case(trial(outcome=Outcome.HANG))) == ()

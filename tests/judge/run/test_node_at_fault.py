@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from preflight.judge.check import Case
+from preflight.judge.run.node_at_fault import CHECK
+from preflight.model.finding import Blame, Severity
+from preflight.model.gap import Gap
+from preflight.model.isolation import NO_ISOLATION, BadPath, GroupSeen, GroupTrial, Isolation, IsolationRound
+from preflight.model.trial import Outcome
+from tests.facts import case, node
+from tests.judge.findings import found, only
+
+NODES = tuple(node(host=f"n{i:02}") for i in range(4))
+
+
+def group(*nodes: int, seen: GroupSeen, speed: float = 10.0, local_rank: int = -1) -> GroupTrial:
+    if seen is GroupSeen.DEAD:
+        return GroupTrial(nodes, seen, Outcome.HANG, "rank 4 stuck", Gap("it did not work"), local_rank)
+    return GroupTrial(nodes, seen, Outcome.OK, "", speed, local_rank)
+
+
+def isolated(*groups: GroupTrial, **changes: object) -> Case:
+    base = replace(NO_ISOLATION, why="the 4 nodes fail together", candidate="default", is_failing=True)
+    record: Isolation = replace(base, rounds=(IsolationRound("neighbours", groups, 1.0),), **changes)  # type: ignore[arg-type]
+    return case(nodes=NODES, isolation=record)
+
+
+def test_without_rounds_nothing_is_said() -> None:
+    assert found(CHECK, case(nodes=NODES)) == ()
+
+
+def test_a_dead_node_is_named_with_those_that_it_fails_with_and_its_words() -> None:
+    groups = (group(0, 1, seen=GroupSeen.OK), group(0, 2, seen=GroupSeen.DEAD), group(1, 2, seen=GroupSeen.DEAD))
+    finding = only(found(CHECK, isolated(*groups, dead=(2,))))
+    assert (finding.severity, finding.blame, finding.subject) == (Severity.FAIL, Blame.FABRIC, "n02")
+    assert finding.problem == "n02 is dead: it fails with n00 and n01, which work with others"
+    assert [each.value for each in finding.evidence] == ["hung: rank 4 stuck"] * 2
+
+
+def test_a_node_at_less_than_half_the_speed_fails_and_a_third_less_warns() -> None:
+    for speed, severity in ((4.0, Severity.FAIL), (6.6, Severity.WARN)):
+        groups = (group(0, 1, seen=GroupSeen.OK), group(0, 2, seen=GroupSeen.SLOW, speed=speed))
+        finding = only(found(CHECK, isolated(*groups, slow=(2,), is_failing=False)))
+        assert finding.severity is severity
+        assert finding.problem == f"n02 is slow: {speed:.3g} GB/s at best with n00, which reaches 10 GB/s with others"
+
+
+def test_a_bad_path_warns_and_accuses_neither_end() -> None:
+    groups = (group(0, 1, seen=GroupSeen.DEAD), group(0, 2, seen=GroupSeen.OK), group(1, 3, seen=GroupSeen.OK))
+    finding = only(found(CHECK, isolated(*groups, paths=(BadPath(0, 1),))))
+    assert (finding.severity, finding.subject) == (Severity.WARN, "n00 and n01")
+
+
+def test_who_could_not_be_told_is_said_and_fails_nobody() -> None:
+    groups = (group(0, 1, seen=GroupSeen.DEAD), group(2, 3, seen=GroupSeen.DEAD))
+    finding = only(found(CHECK, isolated(*groups, unresolved=(0, 1, 2, 3), told="no new partner is left")))
+    assert finding.severity is Severity.INFO
+    assert "n00, n01, n02, n03 could be neither cleared nor accused: no new partner is left" in finding.problem
+
+
+def test_nodes_that_fail_only_all_together_are_told_so() -> None:
+    finding = only(found(CHECK, isolated(group(0, 1, seen=GroupSeen.OK), group(2, 3, seen=GroupSeen.OK), told="T")))
+    assert finding.problem == "the 4 nodes fail together, and no node can be named: T"
+
+
+def test_that_no_node_is_slow_needs_no_finding() -> None:
+    assert found(CHECK, isolated(group(0, 1, seen=GroupSeen.OK), is_failing=False, told="T")) == ()
+
+
+def test_the_one_rank_that_fails_by_itself_is_named() -> None:
+    singles = tuple(group(2, 0, seen=GroupSeen.DEAD if i == 3 else GroupSeen.OK, local_rank=i) for i in range(4))
+    groups = (group(0, 2, seen=GroupSeen.DEAD),)
+    finding = only(found(CHECK, isolated(*groups, dead=(2,), rank_by_rank=singles)))
+    assert finding.problem.endswith("of its ranks only local rank 3 so: that GPU, its NIC or its rail")

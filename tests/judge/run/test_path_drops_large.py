@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from preflight.judge.run.path_drops_large import CHECK
+from preflight.model.between import PathEnd
+from preflight.model.finding import Severity
+from tests.facts import case, failed_with, node, trial
+from tests.judge.findings import found, only
+from tests.plan.ways import between, nodes
+
+TWO = (node(host="n0"), node(host="n1"))
+NARROW = between(nodes(2, "eth1", "eth0"), lambda r: PathEnd.SMALL_ONLY if r.netif == "eth1" else PathEnd.OK)
+
+
+def test_a_hop_with_a_smaller_mtu_is_a_warning_that_names_nodes_interface_mtu_and_how_to_find_it() -> None:
+    finding = only(found(CHECK, case(nodes=TWO, between=NARROW)))
+    assert (finding.severity, finding.subject) == (Severity.WARN, "eth1 between n0, n1")
+    assert "MTU of 1500" in finding.problem
+    assert "ping -M do -s 1472 10.0.0.2" in finding.fix
+
+
+def test_it_fails_where_nothing_works_and_warns_where_something_does() -> None:
+    failed = failed_with("timed out")
+    assert only(found(CHECK, case(failed, nodes=TWO, between=NARROW))).severity is Severity.FAIL
+    assert only(found(CHECK, case(failed, trial("x"), nodes=TWO, between=NARROW))).severity is Severity.WARN
+
+
+def test_ways_that_carry_everything_are_silent() -> None:
+    assert found(CHECK, case(nodes=TWO, between=between(nodes(2, "eth0"), lambda _: PathEnd.OK))) == ()
+    assert found(CHECK, case()) == ()

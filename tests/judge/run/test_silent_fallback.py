@@ -1,0 +1,41 @@
+"""RDMA ports that work beside a job that takes sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from preflight.judge.run.silent_fallback import CHECK
+from preflight.model.facts import NcclConfEntry
+from preflight.model.finding import Finding, Severity
+from preflight.model.hca import PortState
+from preflight.model.trial import Outcome, TrialResult
+from tests.facts import gpu_case, gpu_node, trial
+from tests.topology import port, roce_port
+
+SOCKETS = ("0>1 via P2P/CUMEM", "netif eth0", "network Socket")
+
+
+def judged(result: TrialResult, **facts: object) -> list[Finding]:
+    node = gpu_node(2, **{"hca_ports": (port(),), **facts})
+    return list(CHECK.judge(gpu_case(result, nodes=(node,))))
+
+
+@pytest.mark.parametrize("usable", [port(), roce_port()])
+def test_an_active_port_that_nccl_does_not_use_warns_however_fast_the_trial_was(usable: object) -> None:
+    (finding,) = judged(trial(transport=SOCKETS), hca_ports=(usable,))
+    assert finding.severity is Severity.WARN
+    assert "NCCL takes sockets" in finding.problem
+
+
+def test_nothing_is_said_where_nccl_uses_the_port_or_where_there_is_none() -> None:
+    assert judged(trial(transport=("hca mlx5_0:1", "network IB"))) == []
+    assert judged(trial(transport=SOCKETS), hca_ports=()) == []
+    assert judged(trial(transport=SOCKETS), hca_ports=(port(state=PortState.DOWN),)) == []
+    assert judged(trial(transport=())) == []
+
+
+def test_nothing_is_said_where_sockets_were_asked_for_or_the_default_failed() -> None:
+    chosen = (NcclConfEntry("/etc/nccl.conf", "NCCL_IB_DISABLE", "1"),)
+    assert judged(trial(transport=SOCKETS), nccl_conf=chosen) == []
+    assert judged(trial(transport=SOCKETS, trial_env=(("NCCL_NET", "Socket"),))) == []
+    assert judged(trial(outcome=Outcome.HANG, transport=SOCKETS)) == []
