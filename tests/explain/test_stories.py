@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explain.logs import cause_of_lines, status, watchdog
+from tests.explain.logs import cause_of_lines, explain_bytes, status, watchdog
 
 STEP = "{'loss': 1.2, 'learning_rate': 1e-05, 'epoch': 0.1}"
 CANCELLED = "slurmstepd: error: *** STEP 123.0 ON gpu-1 CANCELLED AT 2025-01-07T05:36:24 ***"
@@ -27,6 +27,13 @@ def test_a_launcher_that_was_told_to_stop_is_the_cause_only_where_nothing_failed
     stop = "Received 15 death signal, shutting down workers"
     assert cause_of_lines([STEP, stop, "Signal 15 (SIGTERM) received by PID 7"]) == "scheduler_cancelled"
     assert cause_of_lines(["torch.OutOfMemoryError: CUDA out of memory.", stop]) == "cuda_oom_masked"
+
+
+def test_a_python_error_beside_the_cause_is_told_as_its_consequence() -> None:
+    raised = ["Traceback (most recent call last):", '  File "train.py", line 10, in <module>', "KeyError: 5"]
+    told = explain_bytes("\n".join(["torch.OutOfMemoryError: CUDA out of memory.", *raised]).encode())
+    assert [cause.cause for cause in told.causes] == ["cuda_oom_masked"]
+    assert [(c.cause, "KeyError: 5" in c.what) for c in told.consequences] == [("not_nccl", True)]
 
 
 def test_joining_the_store_is_no_sign_of_a_wait_in_vain() -> None:
