@@ -94,7 +94,8 @@ ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|CUDA error|died unexpectedly|worker process|collective operation|"
-    r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|process group|"
+    r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|"
+    r"(?:[Pp]rocess group (?:watchdog|was|is) |initializing process group)|"
     r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|"
     r"Rank \d+ successfully reached"
 )
@@ -102,6 +103,10 @@ EXCEPTION_LINE = re.compile(
     r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
     rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))(?:: (.{{0,600}})|\s*$)"
 )
+
+
+# What may stand before the last line of a traceback: the names that launchers put before every line, no sentence.
+NAMES_BEFORE = re.compile(r"[\s>]{0,9}(?:[^\s:]{1,60}[:\])|>]\s{0,3}){0,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +126,8 @@ def read_exception(text: str) -> Raised | None:
     if ECHO_TYPES.search(raised.type) or ECHO_TEXT.search(raised.message):
         return None
     return raised
+
+
+def begins_line(text: str, raised: Raised) -> bool:
+    """Tell whether nothing but a launcher's prefix stands before an exception: people paste the last line alone."""
+    return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

@@ -24,6 +24,7 @@ TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
 SIGNS_PER_LINE = 40
 SATURATED = 3000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
+BARE_KEPT = 200
 TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
 TRACEBACK_BYTES = 6000
@@ -186,9 +187,8 @@ class Scanner:
             case context.NCCL_STEP | context.COLLECTIVE:
                 seen.starts.read(text, event.source, event.line)
             case context.EXCEPTION:
-                raised = None if has_sign else context.read_exception(text)
-                if raised is not None and TRACEBACK.search(self._before(block, start)):
-                    seen.exceptions.append((event, raised))
+                if not has_sign and (raised := context.read_exception(text)) is not None:
+                    self._raised(event, raised, text, self._before(block, start))
             case context.VISIBLE:
                 seen.visible = seen.visible or event.text
             case _:
@@ -197,6 +197,12 @@ class Scanner:
             seen.counts[event.sign] += 1
         else:
             seen.keep(event)
+
+    def _raised(self, event: Event, raised: context.Raised, text: str, before: bytes) -> None:
+        if TRACEBACK.search(before):
+            self.seen.exceptions.append((event, raised))
+        elif context.begins_line(text, raised) and len(self.seen.bare) < BARE_KEPT:
+            self.seen.bare.append((event, raised))
 
     def _before(self, block: bytes, start: int) -> bytes:
         """Return what stands before a place, also where that is in an earlier block."""
