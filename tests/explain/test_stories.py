@@ -184,6 +184,7 @@ def test_the_last_line_of_a_traceback_is_enough_where_a_process_died_of_it() -> 
     last = "[rank2]: KeyError: 'pixel_values'"
     assert cause_of_lines([last, watchdog(0, seq=122)]) == "not_nccl"
     assert cause_of_lines([last, "exits with return code = 1"]) == "not_nccl"
+    assert cause_of_lines([f"2026-01-09T17:40:31.169312Z trainer-0 {last}", watchdog(0, seq=122)]) == "not_nccl"
     assert cause_of_lines([f"warning, ignored: {last}", watchdog(0, seq=122)]) == "watchdog_timeout_straggler"
     assert cause_of_lines([last, *["epoch 1"] * 20]) == "healthy"
     assert cause_of_lines([last, "torch.OutOfMemoryError: CUDA out of memory."]) == "cuda_oom_masked"
@@ -222,3 +223,19 @@ def test_a_rank_that_waits_in_what_another_has_completed_called_something_else()
     assert cause_of_lines([*behind, *ahead]) == "collective_mismatch"
     next_one = [watchdog(1, seq=649, op="_ALLGATHER_BASE"), status(1, 649, 654, 648)]
     assert cause_of_lines([*behind, *next_one]) == "watchdog_timeout_straggler"
+
+
+def test_an_exception_that_points_to_another_one_is_its_echo() -> None:
+    raised = ["Traceback (most recent call last):", '  File "engine.py", line 10, in start']
+    for last in (
+        "RuntimeError: Engine process failed to start. See stack trace for the root cause.",
+        "x.GetTimeoutError: late",
+    ):
+        assert cause_of_lines([*raised, last, LOST]) == "remote_peer_died"
+
+
+def test_a_rank_that_still_prepares_data_when_the_others_have_given_up_is_the_cause() -> None:
+    waited = "[rank7]: torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0"
+    building = " > building shuffle index with split [0, 18112222) and [18112222, 18112222) ..."
+    assert cause_of_lines([waited, building]) == "data_preprocessing_on_rank0_timeout"
+    assert cause_of_lines([waited, STEP]) == "store_wait_timeout"

@@ -185,6 +185,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "srun: error: Node failure on n1",
         "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on gpu-12: this job is preempted.",
     ),
+    "p2p_broken": (
+        "DMAR: [DMA Write NO_PASID] Request device [3b:00.0] fault addr 0x388000000000 [fault reason 0x05] PTE Write access is not set",
+    ),
+    "not_nccl": ("/var/spool/slurmd/job7/slurm_script: line 4: torchrun: command not found",),
 }
 
 # Printed by healthy runs, and nothing but information.

@@ -20,7 +20,7 @@ def judge(seen: Seen) -> Claim | None:
     raised = [(event, error) for event, error in seen.exceptions if is_failed or event.order > last_success]
     if not raised and (refused := seen.best(ID)):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
-        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "its arguments were refused", verdict)
+        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line says so", verdict)
     if not raised:
         return _by_last_line(seen) or _by_exit(seen)
     event, error = raised[0]
@@ -74,6 +74,12 @@ CAUSE = Cause(
             r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )",
             Authority.OWN_ERROR,
             "the program was given arguments that it does not take",
+        ),
+        Sign(
+            "own.missing",
+            r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): (?:command not found|can't open file)",
+            Authority.OWN_ERROR,
+            "the program that was to run is not there",
         ),
     ),
     judge=judge,

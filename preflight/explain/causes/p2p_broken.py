@@ -110,7 +110,7 @@ CAUSE = Cause(
             r"peer access is not supported|cudaErrorPeerAccess|"
             r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|"
             r"transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
-            r"IO_PAGE_FAULT|P2P access (?:failed|check failed)|"
+            r"IO_PAGE_FAULT|DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
             r"doesn't support faster communication broadband via P2P|"
             r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|"
             r"mapping of buffer object failed|invalid resource handle)'",
