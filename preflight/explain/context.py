@@ -81,7 +81,7 @@ FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = (
 ECHO_TYPES = re.compile(
     r"(?:^|\.)(?:DistBackendError|DistStoreError|DistNetworkError|DistError|ConnectionError|"
     r"ConnectionResetError|ConnectionRefusedError|"
-    r"ConnectionAbortedError|BrokenPipeError|EOFError|TimeoutError|ReadTimeout\w*|WriteTimeout\w*|"
+    r"ConnectionAbortedError|BrokenPipeError|EOFError|\w{0,40}TimeoutError|ReadTimeout\w*|WriteTimeout\w*|"
     r"RendezvousError|Rendezvous\w+Error|"
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|SystemExit|"
     r"KeyboardInterrupt|SignalException|"
@@ -94,13 +94,22 @@ ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|CUDA error|died unexpectedly|worker process|collective operation|"
-    r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|process group|"
+    r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|"
+    r"(?:[Pp]rocess group (?:watchdog|was|is) |initializing process group)|"
+    r"[Ss]ee (?:the )?(?:root cause|stack trace|error messages?|logs?)\b|stack trace above|"
     r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|"
     r"Rank \d+ successfully reached"
 )
 EXCEPTION_LINE = re.compile(
     r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
     rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))(?:: (.{{0,600}})|\s*$)"
+)
+
+
+# What may stand before the last line of a traceback: the names that launchers put before every line, no sentence.
+NAMES_BEFORE = re.compile(
+    r"[\s>]{0,9}(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?\s{1,3}(?:[\w.-]{1,60}\s{1,3})?)?"
+    r"(?:[^\s:]{1,60}[:\])|>]\s{0,3}){0,3}"
 )
 
 
@@ -121,3 +130,8 @@ def read_exception(text: str) -> Raised | None:
     if ECHO_TYPES.search(raised.type) or ECHO_TEXT.search(raised.message):
         return None
     return raised
+
+
+def begins_line(text: str, raised: Raised) -> bool:
+    """Tell whether nothing but a launcher's prefix stands before an exception: people paste the last line alone."""
+    return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from preflight.model.nccl_lines import Step, process, steps
+from preflight.model.nccl_lines import PATH, Step, process, steps
 
 # What a process did last, and what it waits for next.
 STEPS: dict[Step, tuple[str, str]] = {
@@ -28,12 +28,15 @@ class Starts:
     steps: dict[str, Step] = field(default_factory=dict)
     last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line
     collectives: Counter[str] = field(default_factory=Counter)
+    paths: set[str] = field(default_factory=set)  # P2P, SHM, NET: what channels were connected by
 
     def read(self, text: str, source: int, line: int) -> None:
         """Take a line of NCCL's INFO output."""
         key = process(text)
         if key not in self.steps and len(self.steps) >= LIMIT:
             return
+        if path := PATH.search(text):
+            self.paths.add(path[3].split("/")[0])
         for step in steps(text):
             self.steps[key] = max(step, self.steps.get(key, step))
             self.last_line[key] = (source, text, line)

@@ -150,9 +150,10 @@ def _named(ranked: Ranked, seen: Seen, means: dict[str, str]) -> NamedCause:
 def _consequence(ranked: Ranked, seen: Seen, means: dict[str, str]) -> Consequence:
     events = ranked.claim.events
     ranks = tuple(dict.fromkeys(event.rank for event in events if event.rank))
+    is_sign = bool(events) and bool(ranked.cause.signs) and events[0].sign in means
     return Consequence(
         cause=ranked.cause.id,
-        what=means[events[0].sign] if events and ranked.cause.signs else ranked.claim.verdict.rstrip("."),
+        what=means[events[0].sign] if is_sign else ranked.claim.verdict.rstrip("."),
         why=why_consequence(ranked.claim),
         ranks=ranks[:64],
         evidence=_quotes(events, seen, means, 2),

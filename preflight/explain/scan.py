@@ -10,10 +10,11 @@ from dataclasses import replace
 from preflight.explain import context
 from preflight.explain.cause import Cause
 from preflight.explain.event import Authority, Event
-from preflight.explain.phases import LOOK_BACK_BYTES, last_phase
+from preflight.explain.phases import LOOK_BACK_BYTES, Phase, PhaseSeen, last_phase
 from preflight.explain.prefilter import compile_any
 from preflight.explain.prefix import Prefix, clean, read_prefix
 from preflight.explain.seen import TAIL_LINES, Seen, SourceState
+from preflight.explain.unwrap import unwrapped
 
 LINE_LIMIT = 2000  # of a longer line, what lies around the sign
 BEFORE_SIGN = 400
@@ -24,6 +25,7 @@ TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
 SIGNS_PER_LINE = 40
 SATURATED = 3000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
+BARE_KEPT = 200
 TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
 TRACEBACK_BYTES = 6000
@@ -50,6 +52,7 @@ class Scanner:
         self._order = 0
         self._recent: deque[tuple[int, bytes]] = deque()
         self._recent_bytes = 0
+        self._places: tuple[int, ...] = ()  # the numbers that lines had before they were joined
 
     def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
         """Read one log; chunks may end anywhere."""
@@ -61,6 +64,7 @@ class Scanner:
         self._recent_bytes = 0
         carry = b""
         tail = b""
+        chunks, self._places = unwrapped(chunks)
         for chunk in chunks:
             source.size_bytes += len(chunk)
             block = carry + chunk if carry else chunk
@@ -75,8 +79,11 @@ class Scanner:
         if carry:
             self._block(source, carry)
             tail = (tail + carry)[-TAIL_BYTES:]
-        if source.failed_at is None and (phase := last_phase(list(self._recent))) is not None:
-            source.phases.append(phase)
+        phase = None if source.phases else last_phase(list(self._recent))
+        # Others may give up while one rank still prepares the data: its lines come later than theirs.
+        if phase is not None and (source.failed_at is None or phase.phase is Phase.PREPROCESSING):
+            source.phases.append(self._placed(phase))
+        source.lines = self._place(source.lines)
         source.tail = tuple(clean(line) for line in re.split(rb"[\r\n]+", tail)[-TAIL_LINES - 1 :] if line.strip())
         return source
 
@@ -87,7 +94,7 @@ class Scanner:
             start, end = _line_around(block, at, match.end())
             line += block.count(b"\n", counted, start)
             counted = max(counted, start)
-            if self._line(source, block, (start, at, end), line):
+            if self._line(source, block, (start, at, end), self._place(line)):
                 search = self._prefilter.search
             position = max(end, match.end(), at + 1)
         self._recent.append((source.lines + 1, block))
@@ -167,10 +174,16 @@ class Scanner:
             source.phases.clear()  # a traceback before it was somebody else's
             self._note_phase(source, block, at)
 
+    def _place(self, line: int) -> int:
+        return self._places[line - 1] if 0 < line <= len(self._places) else line
+
+    def _placed(self, phase: PhaseSeen) -> PhaseSeen:
+        return replace(phase, line=self._place(phase.line))
+
     def _note_phase(self, source: SourceState, block: bytes, end: int) -> None:
         phase = last_phase([*self._recent, (source.lines + 1, block[:end])])
         if phase is not None:
-            source.phases.append(phase)
+            source.phases.append(self._placed(phase))
 
     def _context(self, event: Event, text: str, block: bytes, start: int, has_sign: bool) -> None:
         seen = self.seen
@@ -186,9 +199,8 @@ class Scanner:
             case context.NCCL_STEP | context.COLLECTIVE:
                 seen.starts.read(text, event.source, event.line)
             case context.EXCEPTION:
-                raised = None if has_sign else context.read_exception(text)
-                if raised is not None and TRACEBACK.search(self._before(block, start)):
-                    seen.exceptions.append((event, raised))
+                if not has_sign and (raised := context.read_exception(text)) is not None:
+                    self._raised(event, raised, text, self._before(block, start))
             case context.VISIBLE:
                 seen.visible = seen.visible or event.text
             case _:
@@ -197,6 +209,12 @@ class Scanner:
             seen.counts[event.sign] += 1
         else:
             seen.keep(event)
+
+    def _raised(self, event: Event, raised: context.Raised, text: str, before: bytes) -> None:
+        if TRACEBACK.search(before):
+            self.seen.exceptions.append((event, raised))
+        elif context.begins_line(text, raised) and len(self.seen.bare) < BARE_KEPT:
+            self.seen.bare.append((event, raised))
 
     def _before(self, block: bytes, start: int) -> bytes:
         """Return what stands before a place, also where that is in an earlier block."""

@@ -44,6 +44,7 @@ class Seen:
     sources: list[SourceState] = field(default_factory=list)
     starts: Starts = field(default_factory=Starts)
     exceptions: list[tuple[Event, Raised]] = field(default_factory=list)
+    bare: list[tuple[Event, Raised]] = field(default_factory=list)  # exceptions that no traceback leads up to
     recordings: list[Recording] = field(default_factory=list)
     world_size: int = 0
     frameworks: Counter[str] = field(default_factory=Counter)

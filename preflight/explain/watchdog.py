@@ -19,6 +19,8 @@ AT_WORK = re.compile(r"(?:atwork|worksequenceid|NCCLwork):(\d{1,20})")
 RANK = re.compile(r"\[[Rr]ank(\d{1,6})\]|Rank(\d{1,6})\]")
 GROUP = re.compile(r"\[PG(?:ID(\d{1,10})PGGUID([\w-]{1,40})|([\w-]{1,40}))(?:\([\w-]{0,80}\))?Rank(\d{1,6})\]")
 DEFAULT_GROUP = "0"
+EVERYBODY = ("ALLREDUCE", "ALLGATHER", "REDUCE_SCATTER")  # operations that end on no rank before all have joined
+CLEARLY = 2  # collectives; a rank may be done with the last one a moment before its neighbour
 COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 
 
@@ -144,6 +146,25 @@ def find_mismatch(waits: Iterable[Wait]) -> Mismatch | None:
             one = there[0]
             if one.rank != other.rank and (one.op != other.op or _sizes_differ(one, other)):
                 return Mismatch(group, seq, one, other)
+    return None
+
+
+def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
+    """Return a rank in a collective that another rank has long completed, and that one, in another operation.
+
+    Every rank takes part in these operations, so none can complete one that another has not: what the first waits in
+    was something else to the second.
+    """
+    known = [wait for wait in waits if wait.seq >= 0 and wait.op.lstrip("_").startswith(EVERYBODY)]
+    for one in known:
+        for other in known:
+            if (
+                one.rank != other.rank
+                and one.group == other.group
+                and one.op != other.op
+                and other.last_completed >= one.seq + CLEARLY
+            ):
+                return one, other
     return None
 
 

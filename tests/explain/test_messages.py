@@ -9,9 +9,9 @@ import pytest
 from preflight.explain.cause import all_causes
 from tests.explain.logs import cause_of, cause_of_lines, explain_bytes
 from tests.explain.messages import BENIGN, MESSAGES
-from tests.explain.variants import HARMLESS, VARIANTS
+from tests.explain.variants import ELSEWHERE, HARMLESS, VARIANTS
 
-CASES = [(cause, m) for known in (MESSAGES, VARIANTS) for cause, messages in known.items() for m in messages]
+CASES = [(cause, m) for known in (MESSAGES, VARIANTS, ELSEWHERE) for cause, messages in known.items() for m in messages]
 DECORATIONS: dict[str, Callable[[str], str]] = {
     "srun -l": lambda line: f"12: {line}",
     "mpirun": lambda line: f"[1,23]<stderr>:{line}",

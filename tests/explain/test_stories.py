@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explain.logs import cause_of_lines, status, watchdog
+from tests.explain.logs import cause_of_lines, explain_bytes, status, watchdog
 
 STEP = "{'loss': 1.2, 'learning_rate': 1e-05, 'epoch': 0.1}"
 CANCELLED = "slurmstepd: error: *** STEP 123.0 ON gpu-1 CANCELLED AT 2025-01-07T05:36:24 ***"
@@ -27,6 +27,13 @@ def test_a_launcher_that_was_told_to_stop_is_the_cause_only_where_nothing_failed
     stop = "Received 15 death signal, shutting down workers"
     assert cause_of_lines([STEP, stop, "Signal 15 (SIGTERM) received by PID 7"]) == "scheduler_cancelled"
     assert cause_of_lines(["torch.OutOfMemoryError: CUDA out of memory.", stop]) == "cuda_oom_masked"
+
+
+def test_a_python_error_beside_the_cause_is_told_as_its_consequence() -> None:
+    raised = ["Traceback (most recent call last):", '  File "train.py", line 10, in <module>', "KeyError: 5"]
+    told = explain_bytes("\n".join(["torch.OutOfMemoryError: CUDA out of memory.", *raised]).encode())
+    assert [cause.cause for cause in told.causes] == ["cuda_oom_masked"]
+    assert [(c.cause, "KeyError: 5" in c.what) for c in told.consequences] == [("not_nccl", True)]
 
 
 def test_joining_the_store_is_no_sign_of_a_wait_in_vain() -> None:
@@ -171,3 +178,64 @@ def test_a_collective_that_was_aborted_for_an_error_did_not_time_out() -> None:
 def test_an_exception_need_not_be_called_error(last: str) -> None:
     raised = ["[rank3]: Traceback (most recent call last):", '[rank3]:   File "train.py", line 10, in <module>']
     assert cause_of_lines([*raised, f"[rank3]: {last}", watchdog(0, seq=122)]) == "not_nccl"
+
+
+def test_the_last_line_of_a_traceback_is_enough_where_a_process_died_of_it() -> None:
+    last = "[rank2]: KeyError: 'pixel_values'"
+    assert cause_of_lines([last, watchdog(0, seq=122)]) == "not_nccl"
+    assert cause_of_lines([last, "exits with return code = 1"]) == "not_nccl"
+    assert cause_of_lines([f"2026-01-09T17:40:31.169312Z trainer-0 {last}", watchdog(0, seq=122)]) == "not_nccl"
+    assert cause_of_lines([f"warning, ignored: {last}", watchdog(0, seq=122)]) == "watchdog_timeout_straggler"
+    assert cause_of_lines([last, *["epoch 1"] * 20]) == "healthy"
+    assert cause_of_lines([last, "torch.OutOfMemoryError: CUDA out of memory."]) == "cuda_oom_masked"
+
+
+def test_torch_used_before_its_group_exists_is_the_programs_own_error() -> None:
+    raised = ["Traceback (most recent call last):", '  File "train.py", line 10, in <module>']
+    last = "RuntimeError: Default process group has not been initialized, please make sure to call init_process_group."
+    assert cause_of_lines([*raised, last]) == "not_nccl"
+
+
+def test_a_cancellation_right_after_a_ranks_own_error_is_how_srun_stops_the_others() -> None:
+    raised = ["2: Traceback (most recent call last):", '2:   File "a.py", line 1, in main', "2: AssertionError: layers"]
+    failed = "srun: error: gpu-2: task 2: Exited with exit code 1"
+    assert cause_of_lines([*raised, CANCELLED]) == "not_nccl"
+    assert cause_of_lines([*raised, *[STEP] * 300, failed, CANCELLED]) == "not_nccl"
+    assert cause_of_lines([*raised, *[STEP] * 300, CANCELLED]) == "scheduler_cancelled"
+
+
+def test_a_log_that_stops_at_the_first_direct_copies_is_about_them() -> None:
+    info = "node-1:4411:4420 [0] NCCL INFO"
+    other = "node-1:4412:4421 [1] NCCL INFO"
+    p2p = [f"{info} Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", f"{other} Channel 00/0 : 1[1] -> 0[0] via P2P/IPC"]
+    rings = [f"{info} Connected all rings", f"{other} Connected all rings"]
+    assert cause_of_lines([*p2p, *rings]) == "p2p_broken"
+    assert cause_of_lines([line.replace("P2P/IPC", "NET/Socket/0") for line in (*p2p, *rings)]) == "hang_no_error"
+    assert cause_of_lines([*p2p, *rings, f"{info} rank 0 nranks 2 - Init COMPLETE", STEP]) == "healthy"
+    launched = f"{info} Launch mode Parallel"
+    assert cause_of_lines([*p2p, f"{info} rank 0 nranks 2 - Init COMPLETE", launched]) == "p2p_broken"
+    assert cause_of_lines([*p2p, f"{info} rank 0 nranks 2 - Init COMPLETE", launched, STEP]) == "healthy"
+
+
+def test_a_rank_that_waits_in_what_another_has_completed_called_something_else() -> None:
+    behind = [watchdog(0, seq=648, op="_REDUCE_SCATTER_BASE"), status(0, 648, 653, 647)]
+    ahead = [watchdog(1, seq=652, op="_ALLGATHER_BASE"), status(1, 652, 654, 651)]
+    assert cause_of_lines([*behind, *ahead]) == "collective_mismatch"
+    next_one = [watchdog(1, seq=649, op="_ALLGATHER_BASE"), status(1, 649, 654, 648)]
+    assert cause_of_lines([*behind, *next_one]) == "watchdog_timeout_straggler"
+
+
+def test_an_exception_that_points_to_another_one_is_its_echo() -> None:
+    raised = ["Traceback (most recent call last):", '  File "engine.py", line 10, in start']
+    for last in (
+        "RuntimeError: Engine process failed to start. See stack trace for the root cause.",
+        "x.GetTimeoutError: late",
+    ):
+        assert cause_of_lines([*raised, last, LOST]) == "remote_peer_died"
+
+
+def test_a_rank_that_still_prepares_data_when_the_others_have_given_up_is_the_cause() -> None:
+    waited = "[rank7]: torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0"
+    building = " > building shuffle index with split [0, 18112222) and [18112222, 18112222) ..."
+    assert cause_of_lines([waited, building]) == "data_preprocessing_on_rank0_timeout"
+    assert cause_of_lines([waited, STEP]) == "store_wait_timeout"

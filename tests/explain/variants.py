@@ -111,6 +111,86 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Other systems' and other releases' words for the same.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "collective_mismatch": (
+        "RuntimeError: Error when verifying shape tensors for collective ALLREDUCE on rank 1. This likely indicates that input shapes into the collective are mismatched across ranks. Got shapes:  10 20",
+        "RuntimeError: Mismatch between collective operation types across ranks. This likely indicates an application bug where different ranks are running different collectives.",
+    ),
+    "cuda_oom_masked": (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 38110371112 bytes.",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        "[FT][ERROR] CUDA runtime error: out of memory /workspace/allocator.h:181",
+    ),
+    "host_oom_killed": (
+        "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
+        "slurmstepd: error: Exceeded job memory limit at some point.",
+        "=>> PBS: job killed: mem 134221824kb exceeded limit 134217728kb",
+        "systemd-oomd killed 213 process(es) in this unit.",
+    ),
+    "shm_too_small": (
+        "OSError: [Errno 28] No space left on device: '/psm_5f12ab3c'",
+        "mpirun noticed that process rank 3 with PID 12 on node n1 exited on signal 7 (Bus error).",
+        "unable to allocate shared memory(shm) for file </torch_2210_3182_1>: No space left on device (28)",
+        "RuntimeError: unable to resize file <filename not specified> to the right size: No space left on device (28)",
+    ),
+    "ib_broken": (
+        "Failed to modify QP to RTR: Connection timed out",
+        " Completion with error at client: transport retry counter exceeded",
+    ),
+    "nccl_plugin_problem": (
+        "node-1:1:9 [0] ucx_plugin.c:290 NCCL WARN Failed: UCX error ucx_plugin.c:290 `-22` No such device",
+    ),
+    "nvlink_or_fabric_manager": (
+        "node-1:1:9 [0] init.cc:712 NCCL WARN MNNVL (cliqueSize 4) is available but not working on this system. Check the IMEX channel configuration (/dev/nvidia-caps-imex-channels).",
+        "fabric manager NVIDIA GPU driver interface version 535.54.03 don't match with driver version 535.104.05. Please update with matching NVIDIA driver package.",
+        "NVRM: Xid (PCI:0000:5d:00): 145, pid=1, NVLink: RLW error",
+    ),
+    "version_mismatch": (
+        "node-1:1:9 [0] misc/strongstream.cc:53 NCCL WARN NCCL cannot be captured in a graph if either it wasn't built with CUDA runtime >= 11.3 or if the installed CUDA driver < R465.",
+        "node-1:1:9 [0] bootstrap.cc:114 NCCL WARN Message truncated : received 1024 bytes instead of 256",
+    ),
+    "wrong_socket_interface": (
+        "  what():  [enforce fail at /opt/pytorch/third_party/gloo/gloo/transport/tcp/device.cc:209] rp != nullptr. Unable to find interface for: eth1",
+        "node-1:1:9 [0] misc/socket.cc:426 NCCL WARN socketStartConnect: Connect to fe80::1%eth3<4412> failed : Invalid argument",
+    ),
+    "rendezvous_failed": (
+        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable MASTER_ADDR expected, but not set",
+        "ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing it. Please specify a different port",
+        "[W TCPStore.cpp:340] [c10d] TCP client failed to connect/validate to host 10.0.0.1:29500 - timed out (try=0, timeout=300000ms): Connection refused",
+        "torch.distributed.DistStoreError: use_libuv was requested but PyTorch was build without libuv support",
+        "node-1:1:9 [0] bootstrap.cc:186 NCCL WARN Bootstrap Root : mismatch in rank count from procs 8 : 4",
+    ),
+    "remote_peer_died": (
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?",
+    ),
+    "heartbeat_monitor": (
+        "[rank1]:[F122 ProcessGroupNCCL.cpp:1557] Could not acquire GIL within 300 ms on exit, possible GIL induced hang",
+    ),
+    "segfault_worker": (
+        "*** SIGSEGV (@0x0) received by PID 3312 (TID 0x7f1) from PID 0; stack trace: ***",
+        "traps: python[11] general protection fault ip:7f1 sp:7ff error:0 in libtorch_cpu.so",
+    ),
+    "illegal_instruction": (
+        "mpirun noticed that process rank 0 with PID 1721 on node n1 exited on signal 4 (Illegal instruction).",
+        "terminated by signal SIGILL (Illegal instruction)",
+    ),
+    "scheduler_time_limit": (
+        "Warning  DeadlineExceeded  2m  job-controller  Job was active longer than specified deadline",
+        "Pod was active on the node longer than the specified deadline",
+        'job 4121 exceeds job hard limit "h_rt" of queue "gpu.q" (86401.00000 > limit:86400.00000) - sending SIGKILL',
+    ),
+    "scheduler_cancelled": (
+        "slurmstepd: error: *** JOB 608 ON gpu-12 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***",
+        "srun: error: Node failure on n1",
+        "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on gpu-12: this job is preempted.",
+    ),
+    "p2p_broken": (
+        "DMAR: [DMA Write NO_PASID] Request device [3b:00.0] fault addr 0x388000000000 [fault reason 0x05] PTE Write access is not set",
+    ),
+    "not_nccl": ("/var/spool/slurmd/job7/slurm_script: line 4: torchrun: command not found",),
+}
+
 # Printed by healthy runs, and nothing but information.
 HARMLESS = (
     "INFO:torch.distributed.distributed_c10d:Added key: store_based_barrier_key:1 to store for rank: 0",
@@ -124,4 +204,6 @@ HARMLESS = (
     "W bfc_allocator.cc:242] Allocator (GPU_0_bfc) ran out of memory trying to allocate 0B. The caller indicates that this is not a failure",
     "Read -1, expected 8192, errno = 1",
     "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node-1]:29500 (errno: 113 - No route to host).",
+    "[I ProcessGroupWrapper.cpp:562] [Rank 0] Running collective: CollectiveFingerPrint(SequenceNumber=1277, OpType=ALLREDUCE, TensorShape=[])",
+    "[E socket.cpp:957] [c10d] The hostname of the client socket cannot be retrieved. err=-3",
 )

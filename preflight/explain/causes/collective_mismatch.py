@@ -6,7 +6,7 @@ from preflight.explain.cause import Cause, Claim, Sign, fixed, said
 from preflight.explain.event import Authority
 from preflight.explain.flight_recorder import find_clash
 from preflight.explain.seen import Seen
-from preflight.explain.watchdog import find_mismatch
+from preflight.explain.watchdog import find_mismatch, find_overtaken
 from preflight.model.explanation import Confidence
 
 ID = "collective_mismatch"
@@ -32,6 +32,15 @@ def judge(seen: Seen) -> Claim | None:
         proof = tuple(event for event in caught if event.rank in (one.rank, other.rank)) or caught
         because = f"under the same sequence number {mismatch.seq} the ranks wait in different work"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.HIGH, because, said(VERDICT, proof[:4]), detail)
+    if (overtaken := find_overtaken(seen.waits.all())) is not None:
+        one, other = overtaken
+        detail = (
+            f"rank {one.rank} waits in collective {one.seq}, {one.op}, which rank {other.rank} has completed; that one "
+            f"waits in {other.seq}, {other.op}",
+        )
+        proof = tuple(e for e in seen.of("watchdog.caught") if e.rank in (one.rank, other.rank))
+        because = "a rank waits in a collective that another has completed: to that one it was a different collective"
+        return Claim(Authority.MISMATCH, proof[:4], Confidence.MEDIUM, because, said(VERDICT, proof[:4]), detail)
     if (clash := find_clash(seen.recordings)) is not None:
         detail = (
             f"collective {clash.seq}: rank {clash.one[0]} {clash.one[1]}, rank {clash.other[0]} {clash.other[1]}",
@@ -50,11 +59,14 @@ CAUSE = Cause(
         Sign(
             "mismatch.detected",
             r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error|"
-            r"CollectiveFingerPrint\(|Shape mismatch in the collective|Collectives? (?:call )?mismatch|"
+            r"running collective: CollectiveFingerPrint\(|Shape mismatch in the collective|"
+            r"Collectives? (?:call )?mismatch|"
             r"mismatched ranks that caused the desync[^\n]{0,40}mismatch|"
             r"DDP expects same model [^\n]{1,160}inconsistent [1-9]|"
             r"appears not to match (?:sizes|strides) of the same param|"
             r"Cannot apply desired operation due to shape mismatches|message truncated : receiving|"
+            r"input shapes into the collective are mismatched|Mismatch between collective operation types|"
+            r"Collectives differ in the following aspects|"
             r"op\.preamble\.length <= op\.nbytes|[Dd]isagreement error: rank|"
             r"Mismatched (?:allreduce|allgather|broadcast|alltoall|reducescatter|MPI|data types|reduction)\b",
             Authority.MISMATCH,

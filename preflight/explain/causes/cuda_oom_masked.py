@@ -36,7 +36,9 @@ CAUSE = Cause(
             r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|HIP out of memory|CUDA error: out of memory|"
             r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
             r"CUDNN_STATUS_ALLOC_FAILED|"
-            r"CUDA driver error: out of memory|cuda runtime error \(2\) : out of memory|"
+            r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
+            r"RESOURCE_EXHAUSTED: Out of memory|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
+            r"Not enough memory\. Please try to increase --mem|"
             r"on startup is less than desired GPU memory utilization|OOM when allocating tensor|"
             r"No available memory for the cache blocks",
             Authority.OWN_ERROR,

@@ -23,6 +23,7 @@ ANNOUNCED: tuple[tuple[re.Pattern[str], str, Step], ...] = (
     (re.compile(r"\bInitializing TorchBackend in DeepSpeed|distributed init \(rank \d"), TOGETHER, Step.BOOTSTRAP),
     (re.compile(r"^[^#\n]{0,40}# {1,16}\(B\) {1,16}\(elements\)"), FIRST, Step.COMPLETE),
     (re.compile(r"vLLM is using nccl=="), FIRST, Step.COMPLETE),
+    (re.compile(r"NCCL INFO Launch mode "), FIRST, Step.COMPLETE),
     (re.compile(r"^[^#\n]{0,40}# {1,4}Rank +\d{1,5} (?:Group|Pid) .{0,120}device +\d"), FIRST, Step.COMPLETE),
 )
 FEW = 4  # collectives; more of them mean that data did flow

@@ -64,7 +64,7 @@ CAUSE = Cause(
         Sign(
             "heartbeat.stuck",
             r"Heartbeat monitor timed out|watchdog got stuck for|watchdog thread got stuck|"
-            r"ProcessGroupNCCL watchdog hang|workMetaList_\.size",
+            r"ProcessGroupNCCL watchdog hang|workMetaList_\.size|possible GIL induced hang",
             Authority.TIMEOUT,
             "torch's watchdog thread made no progress",
         ),

@@ -56,15 +56,15 @@ CAUSE = Cause(
     signs=(
         Sign(
             "oom.slurm",
-            r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|exceeded (?:job |step |"
-            r"virtual )?memory limit",
+            r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|[Ee]xceeded (?:job |step |"
+            r"virtual )?memory limit|TERM_MEMLIMIT|job killed: v?mem\b",
             Authority.KILLED,
             "the scheduler reports that the memory limit was hit",
         ),
         Sign(
             "oom.kernel",
             r"Out of memory: Kill|Memory cgroup out of memory|invoked oom-killer|OOMKilled|oom_reaper: reaped|"
-            r"low on resource: memory|(?:State ?[=:] ?|exited with status )OUT_OF_ME",
+            r"low on resource: memory|systemd-oomd killed|(?:State ?[=:] ?|exited with status )OUT_OF_ME",
             Authority.KILLED,
             "the kernel ran out of memory and killed a process",
         ),

@@ -88,7 +88,7 @@ CAUSE = Cause(
         Sign(
             "ib.verbs",
             r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
-            r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\(\))? failed",
+            r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\(\))? failed|[Ff]ailed to modify QP",
             Authority.SETUP,
             "a call into the InfiniBand library failed",
         ),
@@ -114,7 +114,8 @@ CAUSE = Cause(
         ),
         Sign(
             "ib.ucx",
-            r"mlx5: [^\n]{1,80}: got completion with error|The InfiniBand retry count between|"
+            r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
+            r"The InfiniBand retry count between|"
             r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
             r"Input/output error)",
             Authority.TRANSPORT,

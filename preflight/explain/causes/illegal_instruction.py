@@ -18,8 +18,8 @@ CAUSE = Cause(
         ),
         Sign(
             "sigill",
-            r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|Signals\.SIGILL|exitcode {0,4}: {0,2}-4\b|"
-            r"Signal 4 \(SIGILL\)|terminated with signal SIGILL|return code = -4\b|"
+            r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|\bSIGILL\b|exitcode {0,4}: {0,2}-4\b|"
+            r"exited on signal 4\b|return code = -4\b|"
             r"[Ee]xit(?:ed with)?(?: exit)? code 132|"
             r"trap invalid opcode|Signal: Illegal instruction|Fatal Python error: Illegal instruction",
             Authority.UNEXPLAINED_DEATH,

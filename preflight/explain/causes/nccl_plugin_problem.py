@@ -45,7 +45,7 @@ CAUSE = Cause(
         ),
         Sign(
             "plugin.other",
-            r"NCCL WARN NET/(?:FasTrak|GPUDirectTCPX|gIB|UCX|Plugin|MSCCLPP)|"
+            r"NCCL WARN NET/(?:FasTrak|GPUDirectTCPX|gIB|UCX|Plugin|MSCCLPP)|NCCL WARN Failed: UCX error|"
             r"NET/Plugin[^\n]{0,60}(?:incompatible|version mismatch)|"
             r"[Ff]ailed to initialize any NET plugin|ncclNet\w{0,20}init[^\n]{0,20}fail|"
             r"NCCL_NET_PLUGIN[^\n]{0,60}(?:fail|not found)|NET/UCX[^\n]{0,60}(?:fail|error|ERROR)",

@@ -9,6 +9,8 @@ from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
+OWN = "A rank stopped with a Python error of the program's own, not of the communication: {text}"
+NEAR_END = 10  # lines
 
 
 def judge(seen: Seen) -> Claim | None:
@@ -18,18 +20,31 @@ def judge(seen: Seen) -> Claim | None:
     raised = [(event, error) for event, error in seen.exceptions if is_failed or event.order > last_success]
     if not raised and (refused := seen.best(ID)):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
-        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "its arguments were refused", verdict)
+        return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line says so", verdict)
     if not raised:
-        return _by_exit(seen)
+        return _by_last_line(seen) or _by_exit(seen)
     event, error = raised[0]
     where = f"Rank {event.rank}" if event.rank else "A rank"
     text = f"{error.type}: {error.message}".rstrip(": ")[:160]
-    verdict = f"{where} stopped with a Python error of the program's own, not of the communication: {text}"
+    verdict = OWN.replace("A rank", where).replace("{text}", text)
     same = _same(raised, error)
     because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
     return Claim(Authority.OWN_ERROR, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def _by_last_line(seen: Seen) -> Claim | None:
+    """Claim an exception whose traceback was left out, where a process died of it or the log ends with it."""
+    if seen.successes():
+        return None
+    is_dead = bool(seen.failures()) or seen.has("context.died", "context.aborted", "context.task_exit")
+    for event, error in seen.bare:
+        if is_dead or seen.sources[event.source].lines - event.line < NEAR_END:
+            text = f"{error.type}: {error.message}".rstrip(": ")[:160]
+            because = "the error is neither a timeout nor a lost connection; its traceback is not in the log"
+            return Claim(Authority.UNEXPLAINED_DEATH, (event,), Confidence.LOW, because, OWN.replace("{text}", text))
+    return None
 
 
 def _by_exit(seen: Seen) -> Claim | None:
@@ -59,6 +74,12 @@ CAUSE = Cause(
             r": error: (?:unrecognized arguments|the following arguments are required|argument -\S{1,60}: )",
             Authority.OWN_ERROR,
             "the program was given arguments that it does not take",
+        ),
+        Sign(
+            "own.missing",
+            r"(?:torchrun|deepspeed|accelerate|mpirun|python\d?(?:\.\d{1,2})?): (?:command not found|can't open file)",
+            Authority.OWN_ERROR,
+            "the program that was to run is not there",
         ),
     ),
     judge=judge,

@@ -33,20 +33,22 @@ CAUSE = Cause(
         Sign(
             "nvlink.error",
             r"uncorrectable NVLink error|NVLink error detected|nvidia-nvswitch\d{0,3}: SXid|"
-            r"NVRM: Xid \([^)\n]{1,60}\): 74\b",
+            r"NVRM: Xid \([^)\n]{1,60}\): (?:74|137|14[4-9]|150)\b",
             Authority.HARDWARE,
             "an NVLink or NVSwitch fault",
         ),
         Sign(
             "nvlink.fm",
             r"[Ff]abric ?[Mm]anager[^\n]{0,60}(?:not running|never|failed|fail to|dead|inactive|mismatch|"
-            r"not initialized)|nvidia-fabricmanager[^\n]{0,80}(?:[Ff]ailed|dead|not running|mismatch)",
+            r"not initialized)|nvidia-fabricmanager[^\n]{0,80}(?:[Ff]ailed|dead|not running|mismatch)|"
+            r"driver interface version [\d.]{1,20} don't match",
             Authority.HARDWARE,
             "the Fabric Manager is not doing its work",
         ),
         Sign(
             "nvlink.fabric_state",
-            r"[Ff]abric [Ss]tate[^\n]{0,20}(?:[Ii]n [Pp]rogress|not [Cc]omplete)|IMEX[^\n]{0,60}(?:failed|"
+            r"[Ff]abric [Ss]tate[^\n]{0,20}(?:[Ii]n [Pp]rogress|not [Cc]omplete)|MNNVL [^\n]{0,60}not working|"
+            r"IMEX[^\n]{0,60}(?:failed|"
             r"not (?:ready|initialized|running))",
             Authority.SETUP,
             "the NVLink fabric has not come up",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.causes import hang_no_error
 from preflight.explain.event import Authority, Event
 from preflight.explain.phases import Phase
 from preflight.explain.seen import Seen
 from preflight.explain.watchdog import Wait, behind, find_mismatch
 from preflight.model.explanation import Confidence
+from preflight.model.nccl_lines import Step
 
 ID = "p2p_broken"
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
@@ -15,6 +17,9 @@ INFERRED = (
     "All ranks arrived at the very first collective and no data came through: the path between the "
     "GPUs is broken, most often "
     "direct copies (P2P) on one machine."
+)
+STOPPED = (
+    "The log stops at the first copies between the GPUs of one machine; most often direct copies (P2P) hang there."
 )
 FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
@@ -27,12 +32,25 @@ def judge(seen: Seen) -> Claim | None:
     if events:
         because = "the log names peer-to-peer access as what failed"
         return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
+    if (stopped := _stopped_on_direct_paths(seen)) is not None:
+        return stopped
     waits = [wait for wait in seen.waits.all() if wait.op]
     if not _all_arrived_at_the_first(seen, waits):
         return None
     because = f"all ranks wait in collective {waits[0].seq}, and none has come any further"
     caught = seen.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
+
+
+def _stopped_on_direct_paths(seen: Seen) -> Claim | None:
+    """Claim a log that stops without an error once its GPUs are joined by direct copies and by no network."""
+    if "P2P" not in seen.starts.paths or "NET" in seen.starts.paths:
+        return None
+    stopped = hang_no_error.judge(seen)
+    if stopped is None or int(stopped.detail[0]) < Step.CHANNELS:
+        return None
+    because = "the log stops where data first goes from GPU to GPU, all on one machine, and names no error"
+    return Claim(Authority.SILENCE, stopped.events, Confidence.LOW, because, STOPPED)
 
 
 def _refused(seen: Seen, events: tuple[Event, ...]) -> Claim | None:
@@ -92,7 +110,7 @@ CAUSE = Cause(
             r"peer access is not supported|cudaErrorPeerAccess|"
             r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|"
             r"transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
-            r"IO_PAGE_FAULT|P2P access (?:failed|check failed)|"
+            r"IO_PAGE_FAULT|DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
             r"doesn't support faster communication broadband via P2P|"
             r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|"
             r"mapping of buffer object failed|invalid resource handle)'",
@@ -110,5 +128,5 @@ CAUSE = Cause(
     remedy=remedy,
     needs="the job runs with NCCL_P2P_DISABLE=1 and not without",
     confirm_with="preflight check   # tries the default and P2P off, with verified data",
-    outranks=frozenset({"watchdog_timeout_straggler", "heartbeat_monitor"}),
+    outranks=frozenset({"watchdog_timeout_straggler", "heartbeat_monitor", "hang_no_error"}),
 )

@@ -59,7 +59,7 @@ CAUSE = Cause(
             r"[Cc]onnection closed by (?:remote )?peer|[Cc]onnection reset by (?:remote )?peer|ncclRemoteE|"
             r"remote process ex\w{2,8} (?:prematurely|or)|Socket recv failed|socketProgress[^\n]{0,40}closed|"
             r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|"
-            r"[Bb]roken pipe|EOFError|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
+            r"[Bb]roken pipe|EOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
             r"recvBytes failed|"
             r"peer closed|gloo/transport/tcp/pair\.cc",
             Authority.ECHO,

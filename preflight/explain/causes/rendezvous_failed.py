@@ -55,7 +55,8 @@ CAUSE = Cause(
     signs=(
         Sign(
             "rendezvous.in_use",
-            r"[Aa]ddress already in use|EADDRINUSE|failed to listen on any local network address",
+            r"[Aa]ddress already in use|EADDRINUSE|failed to listen on any local network address|"
+            r"but another process is utilizing it",
             Authority.SETUP,
             "the port is taken",
         ),
@@ -70,7 +71,9 @@ CAUSE = Cause(
             r"DistNetworkError: (?:The client|Failed to connect)|connect\(\) timed out|"
             r"RuntimeError: Connection (?:refused|timed out)\r?$|"
             r"ssh: connect to host [^\n]{1,80}(?:refused|timed out|No route)|Host key verification failed|"
-            r"ORTE was unable to reliably start",
+            r"ORTE was unable to reliably start|Error initializing torch\.distributed using|EtcdConnectionFailed|"
+            r"TCP client failed to connect/validate to host \S{1,80} - timed out|use_libuv was requested but|"
+            r"Bootstrap Root : (?:mismatch in rank count|rank \d{1,7} of)",
             Authority.TRANSPORT,
             "the meeting point of the job did not answer",
         ),

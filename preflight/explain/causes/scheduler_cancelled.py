@@ -8,6 +8,7 @@ from preflight.explain.seen import Seen
 from preflight.model.explanation import Confidence
 
 ID = "scheduler_cancelled"
+NEAR = 200  # lines between a rank's own error and the cancellation that it led to
 VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed before that."
 
 
@@ -17,6 +18,7 @@ def judge(seen: Seen) -> Claim | None:
     if not events:
         return None
     other = [event for event in seen.failures() if event.order < events[0].order and _is_error(event)]
+    other += _own_errors(seen, events[0])
     if events[0].authority is Authority.ECHO:
         because = "the launcher says which signal it got, and no error precedes it"
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", _signal(events)))
@@ -26,6 +28,18 @@ def judge(seen: Seen) -> Claim | None:
     authority = Authority.ECHO if other else Authority.KILLED
     because = "the scheduler says so, and no error precedes it" if not other else "it came after another error"
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
+
+
+def _own_errors(seen: Seen, cancelled: Event) -> list[Event]:
+    """Return a rank's own errors just before the cancellation; srun stops the other tasks after one has failed."""
+    failed = seen.has("context.task_exit")
+    return [
+        event
+        for event, _ in seen.exceptions
+        if event.source == cancelled.source
+        and event.order < cancelled.order
+        and (failed or cancelled.line - event.line < NEAR)
+    ]
 
 
 def _is_error(event: Event) -> bool:
@@ -42,6 +56,8 @@ def _signal(events: tuple[Event, ...]) -> str:
 REASONS = (
     ("PREEMPTION", "preempted by another job"),
     ("NODE FAILURE", "a node failed"),
+    ("Node failure", "a node failed"),
+    ("JOB REQUEUE", "put back into the queue"),
     ("preempted", "preempted by another job"),
 )
 
@@ -52,9 +68,10 @@ CAUSE = Cause(
         Sign(
             "cancelled.slurm",
             r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|to SIGNAL)|ON )|"
-            r"CANCELLED AT \S{10,24} \*\*\*|DUE TO PREEMPTION|DUE TO NODE FAILURE|job has been cancel|"
+            r"CANCELLED AT \S{10,24} \*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)|job has been cancel|"
+            r"srun: error: Node failure on|requested job terminate|TaintManagerEviction|"
             r"State ?[=:] ?(?:CANCELLED|PREEMPTED)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
-            r"[Jj]ob (?:was )?(?:cancelled|canceled|preempted)",
+            r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)",
             Authority.KILLED,
             "the scheduler cancelled the job",
         ),

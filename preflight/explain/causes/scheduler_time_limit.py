@@ -19,8 +19,8 @@ CAUSE = Cause(
         Sign(
             "limit.other",
             r"TERM_RUNLIMIT|walltime \d{1,9} exceeded limit|job killed: walltime|"
-            r"exceeded (?:its )?(?:hard )?wall ?(?:clock|time)|DeadlineExceeded: Job was active|"
-            r"Job was active on the node longer than specified deadline",
+            r"exceeded (?:its )?(?:hard )?wall ?(?:clock|time)|exceeds job hard limit \"h_rt|"
+            r"was active (?:on the node )?longer than (?:the )?specified deadline",
             Authority.KILLED,
             "the scheduler ended the job at its time limit",
         ),

@@ -25,7 +25,8 @@ CAUSE = Cause(
         ),
         Sign(
             "segv.text",
-            r"Segmentation fault|Caught signal 11|SIGSEGV received|Signal: Segmentation|segfault at [0-9a-f]{1,16}|"
+            r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"
+            r"Signal: Segmentation|segfault at [0-9a-f]{1,16}|"
             r"Segfault encountered|double free or corruption|free\(\): invalid|malloc\(\): |"
             r"corrupted size vs\. prev_size|munmap_chunk\(\): invalid|stack smashing detected",
             Authority.UNEXPLAINED_DEATH,

@@ -36,7 +36,8 @@ CAUSE = Cause(
             r"Error while (?:creating|attaching to) shared memory segment|failed to extend \S{0,60}(?:/dev/shm|"
             r"nccl-)|"
             r"[Cc]all to posix_fallocate failed|failed to extend /dev/shm|Error: failed to extend|"
-            r"/dev/shm[^\n]{0,80}No space left",
+            r"/dev/shm[^\n]{0,80}No space left|[Cc]all to shm_open failed|"
+            r"[Cc]all to (?:ftruncate|fallocate) failed",
             Authority.SETUP,
             "NCCL could not get shared memory in /dev/shm",
         ),
@@ -46,7 +47,8 @@ CAUSE = Cause(
             r"DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|unable to (?:open|write to|"
             r"mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|"
             r"unable to write to file </torch_|unable to mmap \d{1,20} bytes from file </torch_|"
-            r"No space left on device: '/dev/shm",
+            r"unable to allocate shared memory\(shm\)|unable to resize file <[^\n]{1,80}to the right size|"
+            r"Unexpected bus error encountered in worker|No space left on device: '/(?:dev/shm|psm_)",
             Authority.OWN_ERROR,
             "a data-loader worker ran out of shared memory",
         ),
@@ -54,7 +56,7 @@ CAUSE = Cause(
             "shm.sigbus",
             r"exitcode {0,4}: {0,2}-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|terminated with signal SIGBUS|"
             r"Bus error(?: +\(core dumped\)|: +\d|$)|"
-            r"return code = -7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error",
+            r"return code = -7\b|exited on signal 7\b|[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error",
             Authority.UNEXPLAINED_DEATH,
             "a process died of a bus error, as a full /dev/shm causes",
         ),

@@ -14,7 +14,8 @@ CAUSE = Cause(
             r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|"
             r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
             r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
-            r"were compiled with different CUDA|mismatches the version that was used to compile",
+            r"NCCL cannot be captured in a graph if|were compiled with different CUDA|"
+            r"mismatches the version that was used to compile",
             Authority.SETUP,
             "the driver does not fit the CUDA that the program was built with",
         ),
@@ -38,7 +39,7 @@ CAUSE = Cause(
         Sign(
             "version.nccl",
             r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|NCCL_VERSION mismatch|"
-            r"ncclLibrary version mismatch",
+            r"ncclLibrary version mismatch|Message truncated : received \d{1,9} bytes instead",
             Authority.SETUP,
             "ranks run different versions of NCCL",
         ),

@@ -95,7 +95,7 @@ CAUSE = Cause(
         Sign(
             "interface.none",
             r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
-            r"Unable to find address for|ifa != nullptr|[Nn]o interface found|"
+            r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"
             r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
             r"[Cc]all to bind failed ?: Cannot assign|"
             r"NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)",
@@ -105,10 +105,11 @@ CAUSE = Cause(
         Sign(
             "interface.connect",
             r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
-            r"unreachable|assign)|"
+            r"unreachable|assign|Invalid argument)|"
             r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|"
             r"assign|failed with error)|"
-            r"[Cc]all to connect (?:timeout|failed)|connectFullMesh failed|Net : Connect to \S{1,80} failed",
+            r"[Cc]all to connect (?:timeout|failed|to \S{1,80} failed)|connectFullMesh failed|"
+            r"Net : Connect to \S{1,80} failed",
             Authority.TRANSPORT,
             "a connection to another rank's address could not be made",
         ),
