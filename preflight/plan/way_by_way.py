@@ -1,6 +1,6 @@
 """Which interface or RDMA port of a node at fault it is: each is tried by itself, with a good node. Pure.
 
-A rank of the node takes one way, so that all ways are tried at the same time. Where two more good nodes are there,
+A rank of the node takes one way, so that all ways are tried at the same time. Where two good nodes have ranks left,
 they try the same way at that time: what fails between them too accuses nobody, and what is slow is told beside them,
 since one interface may be built for a tenth of another's speed.
 """
@@ -18,7 +18,7 @@ from preflight.plan.together import interface_env
 
 EXTRA_ROUNDS = 2  # after a node is named: its ranks one by one, and its ways
 FEWEST_WAYS = 2  # one alone has nothing that it could be told from
-NOT_BESIDE = Gap("no two more good nodes could try it")
+NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +73,24 @@ def _ways_of(node: int, partner: int, ways: Sequence[Way], accused: set[int]) ->
 
 
 def _beside(tried: Sequence[Held], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[Held]:
-    """Yield each way once more between two good nodes, on the same local ranks: they are as far from their NICs."""
-    if len(spare) < 2:
+    """Yield each way once more between two good nodes, on the same local ranks: they are as far from their NICs.
+
+    Where only one more good node is there, it meets a good one that is taken, on the ranks which that has left.
+    """
+    if not spare:
         return
-    one, other = spare[:2]
-    taken: set[int] = set()
+    one, other = (spare[0], spare[1]) if len(spare) > 1 else (tried[0].nodes[1], spare[0])
+    taken = {held.local_rank for held in tried if one in held.nodes}
+    shift = len(taken)
     ways: set[Way] = set()
     for held in tried:
+        local_rank = held.local_rank + shift
         has_ends = {one, other} <= {node for node, _ in held.way.ends}
-        has_seats = held.local_rank < min(ranks_of[one], ranks_of[other]) and held.local_rank not in taken
+        has_seats = local_rank < min(ranks_of[one], ranks_of[other]) and local_rank not in taken
         if has_ends and has_seats and held.way not in ways:
-            taken.add(held.local_rank)
+            taken.add(local_rank)
             ways.add(held.way)
-            yield Held(held.way, (one, other), held.local_rank)
+            yield Held(held.way, (one, other), local_rank)
 
 
 def way_env(kind: WayKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
@@ -111,7 +116,15 @@ def way_trials(round_: WayRound, seen: Sequence[GroupTrial], dead: Sequence[int]
     for held, each in zip(round_.accused, seen, strict=False):
         node, partner = held.nodes
         good = beside.get(held.way, NOT_BESIDE)
-        reached = good.busbw_gb_s if isinstance(good, GroupTrial) and isinstance(good.busbw_gb_s, float) else 0.0
-        judged = replace(each, seen=seen_of(each, 0.0 if node in dead else SLOW_RANK_SHARE * reached))
+        bound_gb_s = 0.0 if node in dead else _slow_below_gb_s(held, good)
+        judged = replace(each, seen=seen_of(each, bound_gb_s))
         trials.append(WayTrial(held.way.kind, held.end_of(node), held.end_of(partner), judged, good))
     return tuple(trials)
+
+
+def _slow_below_gb_s(held: Held, beside: GroupTrial | Gap) -> float:
+    """Return the speed below which a way is slow: half of good nodes'; 0 where their GPU may be nearer to a port."""
+    if isinstance(beside, Gap) or isinstance(beside.busbw_gb_s, Gap):
+        return 0.0
+    is_alike = held.way.kind is WayKind.NETIF or beside.local_rank == held.local_rank
+    return SLOW_RANK_SHARE * beside.busbw_gb_s if is_alike else 0.0

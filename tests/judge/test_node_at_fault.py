@@ -85,7 +85,7 @@ def test_the_one_rank_that_fails_by_itself_is_named() -> None:
 
 
 OK, SLOW, DEAD = GroupSeen.OK, GroupSeen.SLOW, GroupSeen.DEAD
-NOBODY = Gap("no two more good nodes could try it")
+NOBODY = Gap("no two good nodes had ranks left to try it")
 
 
 def way(name: str, seen: GroupSeen, beside: GroupSeen | None = None, speed: float = 10.0) -> WayTrial:

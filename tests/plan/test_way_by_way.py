@@ -40,13 +40,20 @@ def places(round_: WayRound) -> list[tuple[int, int, int, str]]:
 
 
 def test_each_way_is_taken_by_another_rank_all_at_once() -> None:
-    (round_,) = way_rounds(*named(3, dead=(2,)), (8, 8, 8), [same(f"eth{i}", 3) for i in range(3)], 1)
+    (round_,) = way_rounds(*named(3, dead=(2,)), (3, 3, 3), [same(f"eth{i}", 3) for i in range(3)], 1)
     assert places(round_) == [(2, 0, 0, "eth0"), (2, 0, 1, "eth1"), (2, 0, 2, "eth2")]
 
 
 def test_two_more_good_nodes_try_the_same_ways_on_the_same_ranks() -> None:
     (round_,) = way_rounds(*named(5, slow=(1,)), (2,) * 5, [same("eth0", 5), same("eth1", 5)], 1)
     assert places(round_)[2:] == [(2, 3, 0, "eth0"), (2, 3, 1, "eth1")]
+
+
+def test_of_three_nodes_the_good_ones_try_the_ways_on_the_ranks_that_are_left() -> None:
+    (round_,) = way_rounds(*named(3, dead=(2,)), (4,) * 3, [same("eth0", 3), same("eth1", 3)], 1)
+    assert places(round_)[2:] == [(0, 1, 2, "eth0"), (0, 1, 3, "eth1")]
+    (full,) = way_rounds(*named(3, dead=(2,)), (3,) * 3, [same("eth0", 3), same("eth1", 3)], 1)
+    assert places(full)[2:] == [(0, 1, 2, "eth0")]
 
 
 def test_with_one_rank_a_node_a_round_tries_one_way_and_no_more_rounds_are_taken_than_are_left() -> None:
@@ -120,6 +127,17 @@ def test_slow_is_told_beside_good_nodes_on_the_same_way_and_not_beside_another_w
     (round_,) = way_rounds(*named(4, slow=(3,)), (2,) * 4, [same("ib0", 4), same("eth0", 4)], 1)
     tried = [group(3, 0, speed=2.0), group(3, 0, speed=0.1), group(1, 2, speed=10.0), group(1, 2, speed=0.12)]
     assert shown(round_, tried) == [("ib0", *[GroupSeen.SLOW] * 2), ("eth0", *[GroupSeen.OK] * 2)]
+
+
+def test_a_port_is_not_slow_beside_a_gpu_that_may_be_nearer_to_it() -> None:
+    ports = [way(*["mlx5_0:1"] * 3, kind=WayKind.PORT), same("eth0", 3)]
+    (round_,) = way_rounds(*named(3, slow=(2,)), (4,) * 3, ports, 1)
+    tried = [group(2, 0, speed=4.0, local_rank=0), group(2, 0, speed=0.1, local_rank=1)]
+    beside = [group(0, 1, speed=10.0, local_rank=2), group(0, 1, speed=1.0, local_rank=3)]
+    assert shown(round_, tried + beside) == [
+        ("mlx5_0:1", *[GroupSeen.OK] * 2),
+        ("eth0", *[GroupSeen.SLOW] * 2),
+    ]
 
 
 def test_what_fails_between_good_nodes_too_proves_nothing() -> None:
