@@ -32,6 +32,7 @@ def common_spec(own: RunSpec, common: Common, ends_by: float) -> RunSpec:
         ranks_here=own.local_size,
         first_rank=common.first_rank,
         node_sizes=common.node_sizes,
+        ways=common.ways,
         store_host=common.store_host,
         candidates=common.candidates,
         own_env=common.own_env,

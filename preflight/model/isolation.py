@@ -49,6 +49,39 @@ class BadPath:
     b: int
 
 
+class WayKind(Enum):
+    """What data between nodes can be held to."""
+
+    NETIF = "netif"
+    PORT = "port"  # of an RDMA adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One interface, or one RDMA port, of each of several nodes."""
+
+    kind: WayKind
+    ends: tuple[tuple[int, str], ...]  # by node rank: the interface's name, or HCA:PORT
+    broken: tuple[BadPath, ...] = ()  # who had not reached whom through it before the trials; the first of many
+
+
+@dataclass(frozen=True, slots=True)
+class WayTrial:
+    """A node at fault and a good one, held to one way between them."""
+
+    kind: WayKind
+    own: str  # the end of the node at fault
+    other: str  # the good node's
+    trial: GroupTrial
+    beside: GroupTrial | Gap  # the same way between two good nodes at the same time
+
+    @property
+    def shown(self) -> GroupSeen:
+        """What it shows of the node: nothing where the way failed between good nodes too."""
+        fails_beside = isinstance(self.beside, GroupTrial) and self.beside.seen is GroupSeen.DEAD
+        return GroupSeen.UNTRIED if fails_beside and self.trial.seen is not GroupSeen.OK else self.trial.seen
+
+
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """All rounds and what follows from them; nodes are given by their rank."""
@@ -63,6 +96,7 @@ class Isolation:
     paths: tuple[BadPath, ...]
     unresolved: tuple[int, ...]  # could be neither cleared nor accused
     told: str  # why the rounds ended, where that is not plain from the answer
+    by_way: tuple[WayTrial, ...] = ()  # each interface or RDMA port of a node at fault with a good node's
 
 
 NO_ISOLATION = Isolation("", "", False, (), (), (), (), (), (), "")

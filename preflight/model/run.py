@@ -8,6 +8,7 @@ from preflight.model.baseline import NO_BASELINE, Baseline
 from preflight.model.collective import Collective
 from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
 from preflight.model.hca import HcaPort
+from preflight.model.isolation import Way
 from preflight.model.trial import Candidate, Setting
 
 
@@ -71,6 +72,7 @@ class RunSpec:
     own_env: tuple[OwnEnv, ...] = ()
     baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
     node_sizes: tuple[int, ...] = ()  # ranks of each node; only node 0, whose conductor divides them, is told
+    ways: tuple[Way, ...] = ()  # between the nodes, to be tried one at a time with whoever is at fault; only for node 0
     rails: tuple[HcaPort, ...] = ()  # RDMA ports that are tried one at a time
     goes_on: bool = False  # afterwards the ranks wait for a spec in `together/`
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.isolation import Way
 from preflight.model.run import Measure, OwnEnv, StageLimits
 from preflight.model.trial import Candidate, TrialResult
 
@@ -63,3 +64,4 @@ class Common:
     limits: StageLimits
     left_s: float  # before the deadline of the node that has least
     node_sizes: tuple[int, ...] = ()  # ranks of each node; for node 0 only
+    ways: tuple[Way, ...] = ()  # between the nodes; for node 0 only

@@ -82,12 +82,12 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
     """Return what single ranks of nodes showed, beside each other; of a dead node only whether they work."""
     bound = slow_below_gb_s(_speeds(groups), SLOW_RANK_SHARE)
-    return tuple(replace(each, seen=_seen(each, 0.0 if each.nodes[0] in dead else bound)) for each in groups)
+    return tuple(replace(each, seen=seen_of(each, 0.0 if each.nodes[0] in dead else bound)) for each in groups)
 
 
 def _judged(groups: Sequence[GroupTrial], beside: Sequence[GroupTrial]) -> tuple[GroupTrial, ...]:
     bounds = {size: slow_below_gb_s(_best_of_nodes(beside, size)) for size in {len(each.nodes) for each in groups}}
-    return tuple(replace(each, seen=_seen(each, bounds[len(each.nodes)])) for each in groups)
+    return tuple(replace(each, seen=seen_of(each, bounds[len(each.nodes)])) for each in groups)
 
 
 def _speeds(groups: Sequence[GroupTrial]) -> list[float]:
@@ -103,7 +103,8 @@ def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
     return list(best.values())
 
 
-def _seen(group: GroupTrial, bound_gb_s: float) -> GroupSeen:
+def seen_of(group: GroupTrial, bound_gb_s: float) -> GroupSeen:
+    """Return what a group showed, where this speed tells slow from good."""
     if group.outcome is Outcome.SKIPPED:
         return GroupSeen.UNTRIED
     if group.outcome is not Outcome.OK:
@@ -151,15 +152,20 @@ def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
+def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return each node at fault with a good node of its own, as far as there are any, and the other good nodes."""
+    good = {n for done in judged(rounds) for g in done.groups if g.seen is GroupSeen.OK for n in g.nodes}
+    bad = [*end.dead, *end.slow]
+    free = sorted(good.difference(bad))
+    return list(zip(bad, free, strict=False)), free[len(bad) :]
+
+
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
     """Return (node at fault, good node, local rank): every rank by itself shows which GPU, NIC or rail it is."""
-    good = sorted({n for done in judged(rounds) for g in done.groups if g.seen is GroupSeen.OK for n in g.nodes})
-    bad = [*end.dead, *end.slow]
-    free = [node for node in good if node not in bad]
     single: list[tuple[int, int, int]] = []
-    for node, partner in zip(bad, free, strict=False):
+    for node, partner in partners(end, rounds)[0]:
         local_ranks = min(ranks_of[node], ranks_of[partner])
         single += [(node, partner, local_rank) for local_rank in range(local_ranks) if local_ranks > 1]
     return tuple(single)

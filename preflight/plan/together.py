@@ -17,6 +17,7 @@ from preflight.plan import profiles
 from preflight.plan.between_nodes import between_nodes
 from preflight.plan.candidates import DEFAULT_CANDIDATE
 from preflight.plan.duel import DUEL_TURNS, decision_sizes
+from preflight.plan.ways import ways_between
 
 MEETING_NETIF = "netif of the meeting"
 REACHING_NETIF = "netif that reaches all"
@@ -86,7 +87,8 @@ def plan_together(
     for node_rank, alone in alones.items():
         own = tuple(OwnEnv(each.candidate.name, each.env_of[node_rank]) for each in shared if each.env_of)
         node_sizes = () if planned else tuple(each.ranks for each in alones.values())
-        planned[node_rank] = replace(one, first_rank=before, own_env=own, node_sizes=node_sizes)
+        ways = () if planned else ways_between(alones, between)
+        planned[node_rank] = replace(one, first_rank=before, own_env=own, node_sizes=node_sizes, ways=ways)
         assert alone.ranks > 0  # a node without ranks has a problem
         before += alone.ranks
     return planned

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
-from preflight.model.isolation import ALL_RANKS, GroupSeen, GroupTrial, Isolation, IsolationRound
+from preflight.model.isolation import ALL_RANKS, GroupSeen, GroupTrial, Isolation, IsolationRound, WayTrial
 from preflight.model.samples import aggregate
 from preflight.model.trial import Candidate, Outcome, TrialResult
 from preflight.plan import groups as plan
 from preflight.plan.isolation import Isolated, Round
+from preflight.plan.way_by_way import EXTRA_ROUNDS, Held, way_env, way_rounds, way_trials
 from preflight.rank import children
 from preflight.rank.answers import collect
 from preflight.rank.outcome import RankAnswer, classify, steps_of
@@ -43,6 +44,7 @@ class Span:
 
     first: int
     count: int
+    env: tuple[tuple[str, str], ...] = ()  # what they set over the candidate's
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ class RankGroup:
     def ranks(self) -> list[int]:
         """The ranks in the run; their place in the list is their rank in the group."""
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
+
+    def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
+        """Return what a rank sets over the candidate's settings."""
+        return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +76,18 @@ class GroupStep:
 def take_groups(rank: Rank, index: int, order: dict[str, Any], on_stage: Listener | None = None) -> int:
     """Run this rank's child in its group, if it is in one, publish how it ended, and return the next step's number."""
     step = decode(GroupStep, order)
-    found = next(((g, group.ranks) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
+    found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
     answers = [] if found is None else [_take_part(rank, index + 1 + found[0], step, found[1], on_stage)]
     rank.channel.put(f"end/{index}/{rank.rank}", answers)
     return index + 1 + len(step.groups)
 
 
-def _take_part(rank: Rank, number: int, step: GroupStep, ranks: list[int], on_stage: Listener | None) -> RankAnswer:
+def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_stage: Listener | None) -> RankAnswer:
     own = Step(number, step.label, (step.candidate,), step.by_exec)
     measures = rank.spec.duel_measures or rank.spec.measures
-    assignment = replace(
-        assign(rank, own, 0), rank=ranks.index(rank.rank), world_size=len(ranks), measures=measures, turns=1
-    )
+    ranks = group.ranks
+    whole = assign(rank, own, 0, group.env_of(rank.rank))
+    assignment = replace(whole, rank=ranks.index(rank.rank), world_size=len(ranks), measures=measures, turns=1)
     child = children.start(assignment, log_path_of(rank, assignment), step.by_exec)
     (answer,) = run_to_end(rank, own, [child], on_stage)
     kill_key = f"kill/{number}"
@@ -123,7 +129,11 @@ class GroupConductor:
                 return False
             self._publish(plan.isolation_of(worth, candidate.name, rounds, (), None))
         singles = self._rank_by_rank(following, rounds, candidate)
-        self._publish(plan.isolation_of(worth, candidate.name, rounds, singles, following))
+        isolation = plan.isolation_of(worth, candidate.name, rounds, singles, following)
+        self._publish(isolation)  # the ways may take a stage's limit
+        by_way = self._way_by_way(following, rounds, candidate, 1 if singles else 0)
+        if by_way:
+            self._publish(replace(isolation, by_way=by_way))
         return True
 
     def _publish(self, isolation: Isolation) -> None:
@@ -156,6 +166,31 @@ class GroupConductor:
         seen = self._take(GroupStep("who is at fault, rank by rank", candidate, self._by_exec, tuple(spans)))
         return tuple(
             _trial((bad, good), answers, local) for (bad, good, local), answers in zip(singles, seen, strict=True)
+        )
+
+    def _way_by_way(
+        self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate, taken: int
+    ) -> tuple[WayTrial, ...]:
+        """Try each interface and RDMA port of a node at fault with a good node's, in what is left of the rounds."""
+        spec = self._rank.spec
+        tried: list[WayTrial] = []
+        for round_ in way_rounds(end, rounds, spec.node_sizes, spec.ways, EXTRA_ROUNDS - taken):
+            if self._left_s() < LEAST_S:
+                break
+            groups = tuple(self._held(held) for held in round_.pairs)
+            answered = self._take(GroupStep("who is at fault, way by way", candidate, self._by_exec, groups))
+            pairs = zip(round_.pairs, answered, strict=True)
+            seen = [_trial(held.nodes, answers, held.local_rank) for held, answers in pairs]
+            tried += way_trials(round_, seen, end.dead)
+        return tuple(tried)
+
+    def _held(self, held: Held) -> RankGroup:
+        dialect = self._rank.spec.dialect
+        return RankGroup(
+            tuple(
+                Span(self._first_of[node] + held.local_rank, 1, way_env(held.way.kind, held.end_of(node), dialect))
+                for node in sorted(held.nodes)
+            )
         )
 
     def _take(self, step: GroupStep) -> list[list[RankAnswer]]:

@@ -138,10 +138,11 @@ def log_path_of(rank: Rank, assignment: Assignment) -> str:
     return os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
 
 
-def assign(rank: Rank, step: Step, side: int) -> Assignment:
-    """Return what this rank's child does on one side of a step."""
+def assign(rank: Rank, step: Step, side: int, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
+    """Return what this rank's child does on one side of a step; `also` is set over what the candidate sets."""
     spec = rank.spec
     candidate = candidate_here(spec, step.candidates[side])
+    candidate = replace(candidate, env=(*candidate.env, *also))
     label = f"{step.index}-{side}" if step.is_duel else f"{step.index}"
     debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
     set_env, unset_env = trial_environment(candidate, spec.inherited, spec.dialect, debug_file)

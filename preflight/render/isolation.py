@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from preflight.model.gap import Gap
-from preflight.model.isolation import GroupSeen, GroupTrial
+from preflight.model.isolation import GroupSeen, GroupTrial, WayTrial
 from preflight.model.report import Report
 from preflight.render.text import INDENT, Style, clean, heading, pairs, ranges, wrap
 
@@ -24,6 +24,8 @@ def isolation_section(report: Report, style: Style) -> list[str]:
     items = [(f"round {i}", f"{done.why}: {_round(done.groups, hosts)}") for i, done in enumerate(seen.rounds, 1)]
     if seen.rank_by_rank:
         items.append(("by rank", _ranks(seen.rank_by_rank, hosts)))
+    if seen.by_way:
+        items.append(("by interface", _ways(seen.by_way, hosts)))
     lines += pairs([(name, clean(told)) for name, told in items], style.width)
     if not (seen.dead or seen.slow or seen.paths) and seen.told:
         lines += wrap(clean(f"Nobody is accused: {seen.told}."), style.width, INDENT)
@@ -41,7 +43,7 @@ def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
 
 
 def _names(group: GroupTrial, hosts: Sequence[str]) -> str:
-    names = [hosts[node] if node < len(hosts) else f"node {node}" for node in group.nodes]
+    names = [_host(node, hosts) for node in group.nodes]
     return " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
 
 
@@ -54,9 +56,29 @@ def _ranks(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
     told = []
     for node in dict.fromkeys(each.nodes[0] for each in groups):
         own = [each for each in groups if each.nodes[0] == node]
-        partner = hosts[own[0].nodes[1]] if own[0].nodes[1] < len(hosts) else f"node {own[0].nodes[1]}"
+        partner = _host(own[0].nodes[1], hosts)
         by_how = Counter(WORDS[each.seen] for each in own)
         local = {how: ranges([each.local_rank for each in own if WORDS[each.seen] == how]) for how in by_how}
         shown = ", ".join(f"{numbers} {how}" for how, numbers in local.items())
-        told.append(f"local ranks of {hosts[node] if node < len(hosts) else node} with those of {partner}: {shown}")
+        told.append(f"local ranks of {_host(node, hosts)} with those of {partner}: {shown}")
     return "; ".join(told)
+
+
+def _ways(trials: Sequence[WayTrial], hosts: Sequence[str]) -> str:
+    told = []
+    for nodes in dict.fromkeys(each.trial.nodes for each in trials):
+        shown = ", ".join(_way(each, hosts) for each in trials if each.trial.nodes == nodes)
+        told.append(f"{_host(nodes[0], hosts)} with {_host(nodes[1], hosts)}: {shown}")
+    return "; ".join(told)
+
+
+def _way(way: WayTrial, hosts: Sequence[str]) -> str:
+    name = way.own if way.own == way.other else f"{way.own} to {way.other}"
+    beside = ""
+    if isinstance(way.beside, GroupTrial):
+        beside = f" [{_names(way.beside, hosts)} {_how(way.beside)}]"
+    return f"{name} {_how(way.trial)}{beside}"
+
+
+def _host(node: int, hosts: Sequence[str]) -> str:
+    return hosts[node] if node < len(hosts) else f"node {node}"

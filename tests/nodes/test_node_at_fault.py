@@ -6,12 +6,13 @@ among all 4 and 5. So it works alone and fails with whomever it meets.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.command import Command
-from tests.netns import can_make_netns, make_nodes
+from tests.netns import can_make_netns, make_nodes, second_network
 from tests.nodes.cluster import Cluster, Ended
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -66,3 +67,47 @@ def test_a_node_that_slows_all_down_is_named_slow_and_not_dead(three: Cluster) -
         assert "node2 is slow" in finding["problem"]
         isolation = each.report["isolation"]
         assert (isolation["dead"], isolation["slow"]) == ([], [2])
+
+
+@contextlib.contextmanager
+def another_network(cluster: Cluster) -> Iterator[None]:
+    """Give each node eth1, through which node1 does not reach node2: all choose eth0, whatever was measured."""
+    with second_network(list(cluster.nodes)):
+        cluster.nodes[1].ip("route", "add", "blackhole", "10.80.0.3/32")
+        yield
+
+
+def at_fault(ended: Ended) -> str:
+    (finding,) = [f for f in ended.report["findings"] if f["check"] == "node-at-fault"]
+    assert finding["subject"] == "node2"
+    return str(finding["problem"])
+
+
+def ways(ended: Ended) -> set[tuple[str, int, str]]:
+    by_way = ended.report["isolation"]["by_way"]
+    return {(way["own"], way["trial"]["local_rank"], way["trial"]["seen"]) for way in by_way}
+
+
+def test_the_one_interface_through_which_a_node_fails_is_named(three: Cluster) -> None:
+    rules = "hang:rank=2,stage=first;hang:rank=4,stage=first;hang:rank=1,stage=first,when=GLOO_SOCKET_IFNAME=eth0"
+    with another_network(three):
+        ended = run(three, rules, "--stage-limit", "6")
+    assert {each.code for each in ended.values()} == {1}, ended[0].page
+    for each in ended.values():
+        assert ways(each) == {("eth0", 0, "dead"), ("eth1", 1, "ok")}, "both at once, each by a rank of its own"
+        assert at_fault(each).endswith(
+            "over eth1 alone it works with node0; over eth0 alone it does not: that interface, its cable or its "
+            "switch port"
+        )
+    assert "node2 with node0: eth0 failed, eth1 worked" in " ".join(ended[1].page.split())
+
+
+def test_nodes_of_one_rank_try_their_interfaces_one_after_the_other(three: Cluster) -> None:
+    broken = "stage=first,unless=GLOO_SOCKET_IFNAME=eth1"
+    with another_network(three):
+        ended = run(three, f"hang:rank=1,{broken};hang:rank=2,{broken}", "--stage-limit", "6", "--nproc", "1")
+    assert {each.code for each in ended.values()} == {1}, ended[0].page
+    for each in ended.values():
+        assert not each.report["isolation"]["rank_by_rank"]
+        assert ways(each) == {("eth0", 0, "dead"), ("eth1", 0, "ok")}
+        assert "over eth0 alone it does not: that interface" in at_fault(each)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from preflight.model.codec import decode, encode
 from preflight.model.gap import Gap
-from preflight.model.isolation import NO_ISOLATION, GroupSeen, GroupTrial, Isolation, IsolationRound
+from preflight.model.isolation import (
+    NO_ISOLATION,
+    GroupSeen,
+    GroupTrial,
+    Isolation,
+    IsolationRound,
+    WayKind,
+    WayTrial,
+)
 from preflight.model.trial import Outcome
 from preflight.render.isolation import isolation_section
 from preflight.render.text import Style
@@ -44,3 +53,18 @@ def test_of_many_groups_only_those_that_failed_are_named() -> None:
     assert "6 more" in shown
     assert "Nobody is accused: t." in shown
     assert len(shown) < 400
+
+
+def test_each_interface_of_a_bad_node_is_shown_with_what_good_nodes_had_over_it() -> None:
+    rounds = (IsolationRound("neighbours", (group(0, 1),), 1.0),)
+    failed = WayTrial(WayKind.NETIF, "eth0", "ens3", group(3, 0, seen=GroupSeen.DEAD, local_rank=0), group(1, 2))
+    worked = WayTrial(WayKind.PORT, "mlx5_0:1", "mlx5_0:1", group(3, 0, local_rank=1), Gap("nobody could"))
+    shown = page(replace(NO_ISOLATION, why="w", rounds=rounds, dead=(3,), by_way=(failed, worked)), 4)
+    told = "n03 with n00: eth0 to ens3 failed [n01 + n02 worked (9.5 GB/s)], mlx5_0:1 worked (9.5 GB/s)"
+    assert f"by interface {told}" in shown
+
+
+def test_a_record_of_before_ways_were_tried_still_loads() -> None:
+    kept = encode(NO_ISOLATION)
+    del kept["by_way"]
+    assert decode(Isolation, kept) == NO_ISOLATION

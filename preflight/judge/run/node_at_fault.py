@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from preflight.judge.check import Case, RunCheck
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.gap import Gap
-from preflight.model.isolation import ALL_RANKS, BadPath, GroupSeen, GroupTrial, Isolation
+from preflight.model.isolation import ALL_RANKS, BadPath, GroupSeen, GroupTrial, Isolation, WayKind, WayTrial
 
 FAIL_BELOW = 0.5  # of the speed of the nodes beside it
 MOST_SHOWN = 8
+NOUNS = {WayKind.NETIF: "interface", WayKind.PORT: "RDMA port"}
 SHOWN_OUTCOMES = {"hang": "hung", "crash": "crashed", "wrong_data": "got wrong data", "init_error": "did not start"}
 
 
@@ -39,10 +40,10 @@ def _dead(node: int, seen: Isolation, hosts: Sequence[str]) -> Finding:
         severity=Severity.FAIL,
         subject=_name(node, hosts),
         problem=f"{_name(node, hosts)} is dead: it fails with {_partners(node, failed, hosts)}, which "
-        f"{_work(failed)} with others{_single(node, seen)}",
-        fix=f"take {_name(node, hosts)} out of the job; look at its links, cables and switch ports (`ip -s link`, "
+        f"{_work(failed)} with others{_single(node, seen)}{_by_way(node, seen, hosts)}",
+        fix=f"take {_name(node, hosts)} out of the job; look at {_first_look(node, seen)} (`ip -s link`, "
         "`ibstat`, `perfquery`, `dmesg | tail`)",
-        evidence=_evidence(failed, hosts),
+        evidence=(*_evidence(failed, hosts), *_way_evidence(node, seen, hosts)),
     )
 
 
@@ -57,10 +58,10 @@ def _slow(node: int, seen: Isolation, hosts: Sequence[str]) -> Finding:
         severity=Severity.FAIL if own < FAIL_BELOW * beside else Severity.WARN,
         subject=_name(node, hosts),
         problem=f"{_name(node, hosts)} is slow: {own:.3g} GB/s at best with {_partners(node, failed, hosts)}, which "
-        f"{_reach(failed)} {beside:.3g} GB/s with others{_single(node, seen)}",
+        f"{_reach(failed)} {beside:.3g} GB/s with others{_single(node, seen)}{_by_way(node, seen, hosts)}",
         fix=f"compare {_name(node, hosts)} with the others: link speed and width, retransmissions (`ethtool`, `nstat`, "
         "`ibstat`), clocks and throttling of its GPUs, what else runs there",
-        evidence=_evidence(failed, hosts),
+        evidence=(*_evidence(failed, hosts), *_way_evidence(node, seen, hosts)),
     )
 
 
@@ -133,6 +134,65 @@ def _single(node: int, seen: Isolation) -> str:
         return "; so does each of its ranks by itself"
     word = "rank" if len(bad) == 1 else "ranks"
     return f"; of its ranks only local {word} {', '.join(bad)} so: that GPU, its NIC or its rail"
+
+
+def _by_way(node: int, seen: Isolation, hosts: Sequence[str]) -> str:
+    """Return what the node's interfaces and RDMA ports showed one by one: some of them, or the node as a whole."""
+    own, bad = _ways(node, seen)
+    if not own:
+        return ""
+    partner = _name(own[0].trial.nodes[1], hosts)
+    if not bad:
+        return f"; over {_alone(own)} it works with {partner}"
+    if len(bad) == len(own):
+        return f"; over {_alone(own)} too: the node rather than one of them"
+    good = [each for each in own if each not in bad]
+    how = "it is slow" if all(each.shown is GroupSeen.SLOW for each in bad) else "it does not"
+    return f"; over {_alone(good)} it works with {partner}; over {_alone(bad)} {how}: {_blamed(bad)}"
+
+
+def _ways(node: int, seen: Isolation) -> tuple[list[WayTrial], list[WayTrial]]:
+    """Return the ways of a node that prove something and, of them, those that are bad; none where only one was tried.
+
+    Of a slow node only those that good nodes tried too: a slow interface may be no faster anywhere.
+    """
+    own = [each for each in seen.by_way if each.trial.nodes[0] == node and each.shown is not GroupSeen.UNTRIED]
+    if node in seen.slow:
+        own = [each for each in own if each.shown is GroupSeen.DEAD or isinstance(each.beside, GroupTrial)]
+    own = own if len(own) > 1 else []
+    return own, [each for each in own if each.shown is not GroupSeen.OK]
+
+
+def _alone(ways: Sequence[WayTrial]) -> str:
+    names = [each.own for each in ways]
+    return f"each of {', '.join(names)} alone" if len(names) > 1 else f"{names[0]} alone"
+
+
+def _blamed(bad: Sequence[WayTrial]) -> str:
+    nouns = [NOUNS[kind] for kind in WayKind if kind in {each.kind for each in bad}]
+    # Interfaces were tried between the good nodes before the trials; a port of a storage network may work nowhere.
+    unless = ""
+    if any(each.kind is WayKind.PORT and isinstance(each.beside, Gap) for each in bad):
+        unless = ", unless it works nowhere: too few good nodes were left to try it"
+    if len(bad) == 1:
+        return f"that {nouns[0]}, its cable or its switch port{unless}"
+    return f"those {' and '.join(f'{noun}s' for noun in nouns)}, their cables or switch ports{unless}"
+
+
+def _first_look(node: int, seen: Isolation) -> str:
+    own, bad = _ways(node, seen)
+    if bad and len(bad) < len(own):
+        return f"{', '.join(each.own for each in bad)} there, the cable and the switch port"
+    return "its links, cables and switch ports"
+
+
+def _way_evidence(node: int, seen: Isolation, hosts: Sequence[str]) -> tuple[Evidence, ...]:
+    own, _ = _ways(node, seen)
+    return tuple(
+        Evidence(f"{_name(node, hosts)} {each.own} + {_name(each.trial.nodes[1], hosts)} {each.other}",
+                 _shown(each.trial), "group trial")
+        for each in own[:MOST_SHOWN]
+    )  # fmt: skip
 
 
 def _evidence(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> tuple[Evidence, ...]:

@@ -6,7 +6,16 @@ from preflight.judge.check import Case
 from preflight.judge.run.node_at_fault import CHECK
 from preflight.model.finding import Blame, Severity
 from preflight.model.gap import Gap
-from preflight.model.isolation import NO_ISOLATION, BadPath, GroupSeen, GroupTrial, Isolation, IsolationRound
+from preflight.model.isolation import (
+    NO_ISOLATION,
+    BadPath,
+    GroupSeen,
+    GroupTrial,
+    Isolation,
+    IsolationRound,
+    WayKind,
+    WayTrial,
+)
 from preflight.model.trial import Outcome
 from tests.facts import case, node
 from tests.judge.findings import found, only
@@ -73,3 +82,61 @@ def test_the_one_rank_that_fails_by_itself_is_named() -> None:
     groups = (group(0, 2, seen=GroupSeen.DEAD),)
     finding = only(found(CHECK, isolated(*groups, dead=(2,), rank_by_rank=singles)))
     assert finding.problem.endswith("of its ranks only local rank 3 so: that GPU, its NIC or its rail")
+
+
+OK, SLOW, DEAD = GroupSeen.OK, GroupSeen.SLOW, GroupSeen.DEAD
+NOBODY = Gap("no two good nodes had ranks left to try it")
+
+
+def way(name: str, seen: GroupSeen, beside: GroupSeen | None = None, speed: float = 10.0) -> WayTrial:
+    kind = WayKind.PORT if ":" in name else WayKind.NETIF
+    other = NOBODY if beside is None else group(1, 3, seen=beside, local_rank=0)
+    return WayTrial(kind, name, name, group(2, 0, seen=seen, speed=speed, local_rank=0), other)
+
+
+def problem_of(*ways: WayTrial, **named: tuple[int, ...]) -> str:
+    groups = (group(0, 1, seen=OK), group(0, 2, seen=SLOW if "slow" in named else DEAD, speed=1.0))
+    return only(found(CHECK, isolated(*groups, by_way=ways, **named))).problem
+
+
+def test_the_one_interface_that_fails_is_named_and_looked_at_first() -> None:
+    groups = (group(0, 2, seen=DEAD),)
+    finding = only(found(CHECK, isolated(*groups, dead=(2,), by_way=(way("eth0", DEAD), way("eth1", OK)))))
+    assert finding.problem.endswith(
+        "; over eth1 alone it works with n00; over eth0 alone it does not: that interface, its cable or its switch port"
+    )
+    assert "look at eth0 there, the cable and the switch port" in finding.fix
+    shown = [(each.what, each.value) for each in finding.evidence[1:]]
+    assert shown == [("n02 eth0 + n00 eth0", "hung: rank 4 stuck"), ("n02 eth1 + n00 eth1", "10 GB/s all_reduce")]
+
+
+def test_a_node_that_fails_over_all_or_over_none_by_itself_is_told_so() -> None:
+    every = problem_of(way("eth0", DEAD), way("eth1", DEAD), dead=(2,))
+    assert every.endswith("; over each of eth0, eth1 alone too: the node rather than one of them")
+    none = problem_of(way("eth0", OK), way("eth1", OK), dead=(2,))
+    assert none.endswith("; over each of eth0, eth1 alone it works with n00")
+
+
+def test_what_fails_between_good_nodes_too_is_not_blamed() -> None:
+    told = problem_of(way("mlx5_9:1", DEAD, DEAD), way("mlx5_0:1", DEAD, OK), way("eth0", OK, OK), dead=(2,))
+    assert "mlx5_9" not in told
+    assert told.endswith("over mlx5_0:1 alone it does not: that RDMA port, its cable or its switch port")
+
+
+def test_a_port_that_no_good_nodes_could_try_may_work_nowhere() -> None:
+    told = problem_of(way("mlx5_0:1", DEAD), way("eth0", DEAD), way("eth1", OK), dead=(2,))
+    assert "over each of mlx5_0:1, eth0 alone it does not: those interfaces and RDMA ports, their cables" in told
+    assert told.endswith("unless it works nowhere: too few good nodes were left to try it")
+
+
+def test_one_way_or_what_the_deadline_cut_says_nothing() -> None:
+    assert problem_of(way("eth0", DEAD), dead=(2,)).endswith("which works with others")
+    cut = way("eth1", GroupSeen.UNTRIED)
+    assert problem_of(way("eth0", DEAD), cut, dead=(2,)).endswith("which works with others")
+
+
+def test_a_slow_interface_is_told_beside_good_nodes_only() -> None:
+    told = problem_of(way("eth0", SLOW, OK, speed=1.0), way("eth1", OK, OK), slow=(2,))
+    assert "over eth1 alone it works with n00; over eth0 alone it is slow: that interface" in told
+    alone = problem_of(way("eth0", OK, speed=0.1), way("eth1", OK), slow=(2,))
+    assert alone.endswith("which reaches 10 GB/s with others")
