@@ -79,10 +79,13 @@ def _for_the_job(
     proof = [finding for finding in failing if finding.blame is not Blame.HARNESS]
     if proof:
         return Answer(Verdict.NOT_READY, _worst(proof))
-    unseen = _could_not_look(failing, skipped, trials, problems)
+    unseen = _could_not_look([f for f in failing if f.severity is Severity.FAIL], skipped, trials, problems)
     if unseen:
         return Answer(Verdict.UNKNOWN, unseen)
-    return _by_trials(trials, advice)
+    answer = _by_trials(trials, advice)
+    if failing and answer.verdict is not Verdict.NOT_READY:  # a warning of preflight's own, which --strict makes count
+        return Answer(Verdict.UNKNOWN, _worst(failing))
+    return answer
 
 
 def _by_trials(trials: Sequence[TrialResult], advice: Advice) -> Answer:

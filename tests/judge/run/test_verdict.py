@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from preflight.judge.check import Case
@@ -169,6 +169,7 @@ def test_a_fail_finding_never_ends_in_exit_code_0(run: Run) -> None:
 
 
 @given(RUNS)
+@example(Run(findings=(WARNS[Blame.HARNESS],), trials=(HUNG,)))
 def test_strict_never_makes_an_answer_milder(run: Run) -> None:
     lax, strict = replace(run, strict=False).decide(), replace(run, strict=True).decide()
     assert SEVERITY[strict.exit_code] >= SEVERITY[lax.exit_code]
