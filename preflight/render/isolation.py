@@ -43,7 +43,7 @@ def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
 
 
 def _names(group: GroupTrial, hosts: Sequence[str]) -> str:
-    names = [_host(node, hosts) for node in group.nodes]
+    names = [_host(node, hosts) for node in group.nodes] or ["nobody"]
     return " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
 
 
@@ -54,13 +54,12 @@ def _how(group: GroupTrial) -> str:
 
 def _ranks(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
     told = []
-    for node in dict.fromkeys(each.nodes[0] for each in groups):
-        own = [each for each in groups if each.nodes[0] == node]
-        partner = _host(own[0].nodes[1], hosts)
+    for nodes in dict.fromkeys(each.nodes for each in groups):
+        own = [each for each in groups if each.nodes == nodes]
         by_how = Counter(WORDS[each.seen] for each in own)
         local = {how: ranges([each.local_rank for each in own if WORDS[each.seen] == how]) for how in by_how}
         shown = ", ".join(f"{numbers} {how}" for how, numbers in local.items())
-        told.append(f"local ranks of {_host(node, hosts)} with those of {partner}: {shown}")
+        told.append(f"local ranks of {' with those of '.join(_host(node, hosts) for node in nodes)}: {shown}")
     return "; ".join(told)
 
 
@@ -68,7 +67,7 @@ def _ways(trials: Sequence[WayTrial], hosts: Sequence[str]) -> str:
     told = []
     for nodes in dict.fromkeys(each.trial.nodes for each in trials):
         shown = ", ".join(_way(each, hosts) for each in trials if each.trial.nodes == nodes)
-        told.append(f"{_host(nodes[0], hosts)} with {_host(nodes[1], hosts)}: {shown}")
+        told.append(f"{' with '.join(_host(node, hosts) for node in nodes)}: {shown}")
     return "; ".join(told)
 
 
@@ -81,4 +80,4 @@ def _way(way: WayTrial, hosts: Sequence[str]) -> str:
 
 
 def _host(node: int, hosts: Sequence[str]) -> str:
-    return hosts[node] if node < len(hosts) else f"node {node}"
+    return hosts[node] if 0 <= node < len(hosts) else f"node {node}"

@@ -111,7 +111,7 @@ def test_any_text_is_a_report_or_our_error(text: str) -> None:
         load_report(text)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(report=records(Report), form=st.sampled_from([form for form in Format if form is not Format.ENV]))
 def test_any_report_at_all_can_be_rendered_in_any_form(report: Report, form: Format) -> None:
     assert render_as(form, report)
