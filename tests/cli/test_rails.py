@@ -9,7 +9,7 @@ import pytest
 from tests.command import Command
 
 MACHINE = Path(__file__).parent.parent / "machines" / "h100x8.json"
-FAULTS = "slow:via=NET/IB,hca=mlx5_3,factor=8;error:via=NET/IB,hca=mlx5_5"
+FAULTS = "slow:via=NET/IB,hca=mlx5_3,factor=4;error:via=NET/IB,hca=mlx5_5"
 
 
 @pytest.mark.integration
@@ -17,7 +17,7 @@ FAULTS = "slow:via=NET/IB,hca=mlx5_3,factor=8;error:via=NET/IB,hca=mlx5_5"
 def test_ports_that_no_default_uses_are_tried_and_the_bad_ones_named(command: Command) -> None:
     ran = command.run(
         "check", "--machine", str(MACHINE), "--gpus", "0,1", "--backend", "simnccl@simnccl", "--profile", "standard",
-        "--stage-limit", "15", env={"SIMNCCL": FAULTS}, timeout_s=220,
+        "--stage-limit", "40", env={"SIMNCCL": FAULTS}, timeout_s=220,
     )  # fmt: skip
     assert ran.code == 1, ran.stdout
     assert len(ran.report["rails"]) == 9

@@ -106,6 +106,16 @@ def _worst_cases(pattern: str) -> list[bytes]:
     return [(text * (200_000 // len(text))).encode() for text in near if text]
 
 
+def is_quick(text: bytes) -> bool:
+    """Tell whether a text takes no more than its size allows; other load only adds time, so the best of three counts."""
+    for _ in range(3):
+        start = time.process_time()
+        explain_bytes(text)
+        if time.process_time() - start < 0.5 + len(text) / 1e6 / SLOWEST_MB_S * 4:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.name)
 @pytest.mark.integration
 def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
@@ -115,17 +125,13 @@ def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
             text.replace(b" ", b"\n"),
             b"\n".join(text[i : i + 150] for i in range(0, len(text), 150)),
         ):
-            start = time.process_time()
-            explain_bytes(shaped)
-            assert time.process_time() - start < 0.5 + len(shaped) / 1e6 / SLOWEST_MB_S * 4
+            assert is_quick(shaped)
 
 
 @pytest.mark.parametrize("name", sorted(PATTERNS))
 def test_no_pattern_of_the_surroundings_is_slow_on_its_worst_case(name: str) -> None:
     for text in _worst_cases(PATTERNS[name]):
-        start = time.process_time()
-        explain_bytes(text)
-        assert time.process_time() - start < 0.5 + len(text) / 1e6 / SLOWEST_MB_S * 4
+        assert is_quick(text)
 
 
 @pytest.mark.integration
