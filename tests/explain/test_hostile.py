@@ -107,7 +107,7 @@ def _worst_cases(pattern: str) -> list[bytes]:
 
 
 def is_quick(text: bytes) -> bool:
-    """Tell whether a text takes no more than its size allows; other load only adds time, so the best of three counts."""
+    """Tell whether a text takes no more than its size allows; other load only adds time: the best of three counts."""
     for _ in range(3):
         start = time.process_time()
         explain_bytes(text)
