@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-integration frameworks lint type fmt golden bench clean
+.PHONY: help check test test-integration simcuda test-simcuda simcuda-matrix frameworks lint type fmt golden bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -22,12 +22,23 @@ check: $(STAMP) ## Set up and run the main job: preflight check on this machine
 	$(BIN)/preflight check
 
 test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
-	$(BIN)/pytest -n 2 -m 'not integration and not gpu' --ignore tests/cli --ignore tests/containment
-	$(BIN)/pytest -n 2 -m 'not integration and not gpu' tests/cli --ignore tests/cli/test_startup.py --ignore tests/cli/test_terminal.py
-	$(BIN)/pytest -m 'not integration and not gpu' tests/cli/test_startup.py tests/cli/test_terminal.py tests/containment
+	$(BIN)/pytest -n 2 -m 'not integration and not gpu and not simcuda' --ignore tests/cli --ignore tests/containment
+	$(BIN)/pytest -n 2 -m 'not integration and not gpu and not simcuda' tests/cli --ignore tests/cli/test_startup.py --ignore tests/cli/test_terminal.py
+	$(BIN)/pytest -m 'not integration and not gpu and not simcuda' tests/cli/test_startup.py tests/cli/test_terminal.py tests/containment
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
-	$(BIN)/pytest -m integration
+	$(BIN)/pytest -m 'integration and not simcuda'
+
+simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulated driver
+	$(BIN)/python -m tests.simcuda.fetch
+
+test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
+	@$(BIN)/python -m tests.simcuda.places
+	$(BIN)/pytest -m simcuda
+
+simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 450 cells (root; after `make simcuda`)
+	@$(BIN)/python -m tests.simcuda.places
+	$(BIN)/python -m tests.simcuda.matrix
 
 frameworks: $(STAMP) ## Install the frameworks whose timeouts the slow tests try for real
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,frameworks]'

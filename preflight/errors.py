@@ -13,7 +13,7 @@
      +- DeadlinePassed             --deadline came before anything was known
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
-Messages say what failed, where, what was seen and what to do, in one line.
+Messages say what failed, where, what was found there and what to do, in one line.
 """
 
 

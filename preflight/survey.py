@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from preflight.errors import UnreadableFact
 from preflight.judge.check import Case, fact_checks, run_checks
 from preflight.model.collective import Collective
-from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.facts import Gap, Gpu, NodeFacts, inherited_value
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.gpu import gpu_known_by
-from preflight.plan.gpu_advice import GpuSetAdvice, advise_gpus
-from preflight.plan.gpu_set import choose_gpus, inherited_visible
-from preflight.plan.path import has_nvidia_hardware
+from preflight.model.links import Expected
+from preflight.plan.backend_choice import has_nvidia_hardware
+from preflight.plan.gpus.gpu_set import choose_gpus
+from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice, advise_gpus
 from preflight.probe.run import Capture, cut_short, probe_node
 from preflight.system.machine import Machine
-
-if TYPE_CHECKING:
-    from preflight.model.expected import Expected
 
 READING_SHARE = 0.7  # of the time before the deadline; the rest is for judging and printing, on a busy node too
 EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
@@ -33,14 +30,14 @@ class Survey:
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
     gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
-    expected: Expected | Gap | None = None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
-    cut_short: tuple[str, ...] = ()  # the facts before which the deadline came
+    expected: Expected | Gap | None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
+    cut_short: tuple[str, ...]  # the facts before which the deadline came
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
     """Probe a machine, by a monotonic time. Must be called from a process with a single thread, since it forks."""
     node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
-    return replace(survey(node, gpus), cut_short=cut_short(node))
+    return survey(node, gpus)
 
 
 def _read_by(ends_at: float | None) -> float | None:
@@ -57,16 +54,16 @@ def survey_topology(text: str, gpus: str | None = None) -> Survey:
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
     """Probe a capture, by a monotonic time; MalformedInput where the text is none."""
-    from preflight.probe.capture import open_capture  # noqa: PLC0415
+    from preflight.probe.capture import open_capture  # noqa: PLC0415 - nor for reading captures
 
     replay, silent = open_capture(text)
     node, _ = probe_node(replay, silent=silent, ends_at=_read_by(ends_at))
-    return replace(survey(node, gpus), cut_short=cut_short(node))
+    return survey(node, gpus)
 
 
 def capture(machine: Machine) -> str:
     """Return a capture of the machine as JSON, scrubbed of what names it or its users."""
-    from preflight.probe.capture import capture_document  # noqa: PLC0415
+    from preflight.probe.capture import capture_document  # noqa: PLC0415 - nor for making them
 
     reads = Capture()
     probe_node(machine, capture=reads)
@@ -79,8 +76,8 @@ def survey(node: NodeFacts, gpus: str | None) -> Survey:
     case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
     findings, skipped = run_checks(fact_checks(), case)
     if gpus is None:
-        return Survey(node, findings, skipped, None)
-    return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen))
+        return Survey(node, findings, skipped, None, None, cut_short(node))
+    return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen), cut_short(node))
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
@@ -88,7 +85,8 @@ def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
-    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, inherited_visible(node), listed, node))
+    visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
+    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed, node))
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
@@ -107,7 +105,7 @@ def _advice(node: NodeFacts, chosen: tuple[int, ...]) -> GpuSetAdvice | None:
 
 
 def _expected(node: NodeFacts, chosen: tuple[int, ...]) -> Expected | Gap:
-    from preflight.plan.expected import expected_busbw  # noqa: PLC0415
+    from preflight.plan.gpus.link_speeds import expected_busbw  # noqa: PLC0415 - only where GPUs were asked for
     from preflight.system.links import load_links  # noqa: PLC0415
 
     try:

@@ -13,9 +13,9 @@ import statistics
 import sys
 
 from preflight.model.collective import Collective
-from preflight.model.run import Duel, DuelTurn, Measure
+from preflight.model.run_spec import Duel, DuelTurn, Measure
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, Scope, TrialResult
-from preflight.plan.duel import DUEL_PAIRS, DUEL_TURNS, finalist, heats, screening_gains
+from preflight.plan.settings.duel import DUEL_PAIRS, DUEL_TURNS, finalist, heats, screening_gains
 from preflight.recommend.compare import compare
 
 BETWEEN, WITHIN = 0.05, 0.10
@@ -64,7 +64,7 @@ def _trial(rng: random.Random, name: str, speed: float) -> TrialResult:
     results = tuple(_result(c, size, _median_us(rng, group, REPETITIONS)) for c, size in POINTS)
     return TrialResult(
         candidate=name, reason="", env=(), trial_env=(), unset=(), scope=Scope.ANYWHERE, outcome=Outcome.OK, problem="",
-        culprits=(), stages=(), ranks=(), world_size_seen=(), transport=(), results=results, started_by="fork",
+        culprits=(), stages=(), ranks=(), world_size_reported=(), transport=(), results=results, started_by="fork",
         duration_s=0.0,
     )  # fmt: skip
 

@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from preflight.explain.cause import all_causes
-from preflight.explain.context import PATTERNS
-from preflight.explain.run import signs
+from preflight.explain.context_lines import PATTERNS
 
+SIGNS = [sign for cause in all_causes() for sign in cause.signs]
 BLOCK_BYTES = 8 << 20
 MEASURE = """
 import resource, sys, time
-from preflight.explain.read import explain_paths
+from preflight.explain.explain_files import explain_paths
 start = time.perf_counter()
 explanation = explain_paths(sys.argv[1:])
 took_s = time.perf_counter() - start
@@ -100,7 +100,7 @@ def _as_ere(pattern: str) -> str:
 def grep(path: Path) -> float:
     """Return the seconds that `grep -cE` takes with the same anchors."""
     with tempfile.NamedTemporaryFile("w", suffix=".patterns") as file:
-        file.write("\n".join(_as_ere(pattern) for pattern in [*(sign.pattern for sign in signs()), *PATTERNS.values()]))
+        file.write("\n".join(_as_ere(pattern) for pattern in [*(sign.pattern for sign in SIGNS), *PATTERNS.values()]))
         file.flush()
         start = time.perf_counter()
         command = ["grep", "-c", "-a", "-E", "-f", file.name, str(path)]
@@ -120,7 +120,7 @@ def main() -> None:
         path = Path(directory) / "job.log"
         write_log(path, arguments.megabytes * 1_000_000)
         took_s, _, cause = min(measure(path) for _ in range(3))
-        mb_s = _tell("explain", path, took_s, f"{len(signs())} signs of {len(all_causes())} causes; named {cause}")
+        mb_s = _tell("explain", path, took_s, f"{len(SIGNS)} signs of {len(all_causes())} causes; named {cause}")
         _tell("grep -cE", path, grep(path), "the same anchors")
         write_log(path, int(arguments.gigabytes * 1e9))
         took_s, peak_kib, cause = measure(path)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from preflight.plan.isolation import Isolated, Observation, Round, Seen, most_rounds, next_round
+from preflight.model.isolation import GroupOutcome
+from preflight.plan.nodes.isolation import Isolated, NodeGroupRound, Shown, most_rounds, next_round
 
 NODES = 1024
 RUNS = 400
@@ -19,35 +20,35 @@ DISTURBED = 0.005  # of the healthy pairs look slow by chance in the second set
 class Fault:
     """A bad node: how it shows, and in groups from which size on."""
 
-    seen: Seen
+    observed: GroupOutcome
     from_size: int
 
 
 def observe(
     group: Sequence[int], faults: dict[int, Fault], bad_path: frozenset[int], chance: random.Random, disturbed: float
-) -> Observation:
+) -> GroupOutcome:
     """Return what a group of the simulated cluster shows."""
-    shown = [faults[node].seen for node in group if node in faults and len(group) >= faults[node].from_size]
+    shown = [faults[node].observed for node in group if node in faults and len(group) >= faults[node].from_size]
     if bad_path <= set(group) and bad_path:
-        shown.append(Seen.DEAD)
+        shown.append(GroupOutcome.DEAD)
     if chance.random() < disturbed:
-        shown.append(Seen.SLOW)
-    return Observation(tuple(group), max(shown, default=Seen.OK))
+        shown.append(GroupOutcome.SLOW)
+    return max(shown, default=GroupOutcome.OK, key=list(GroupOutcome).index)
 
 
 def search(
     node_count: int, faults: dict[int, Fault], bad_path: frozenset[int], chance: random.Random, disturbed: float
 ) -> tuple[Isolated, int]:
     """Run the planner to its end; return its answer and the rounds that it took."""
-    history: list[tuple[Observation, ...]] = []
+    history: list[Shown] = []
     while True:
         match next_round(node_count, history):
             case Isolated() as end:
                 return end, len(history)
-            case Round(groups=groups):
+            case NodeGroupRound(groups=groups):
                 members = [node for group in groups for node in group]
                 assert len(members) == len(set(members)), "a node was asked to be in two groups at once"
-                history.append(tuple(observe(group, faults, bad_path, chance, disturbed) for group in groups))
+                history.append({group: observe(group, faults, bad_path, chance, disturbed) for group in groups})
 
 
 def say(line: str) -> None:
@@ -69,15 +70,15 @@ def main() -> int:
         false, missed, mixed, most = 0, 0, 0, 0
         for run in range(RUNS):
             bad = chance.sample(range(NODES), run % 5)
-            faults = {node: Fault(chance.choice((Seen.SLOW, Seen.DEAD)), from_size) for node in bad}
+            faults = {node: Fault(chance.choice((GroupOutcome.SLOW, GroupOutcome.DEAD)), from_size) for node in bad}
             healthy = [node for node in range(NODES) if node not in faults]
             bad_path = frozenset(chance.sample(healthy, 2)) if path else frozenset[int]()
             end, rounds = search(NODES, faults, bad_path, chance, disturbed)
             named = {*end.dead, *end.slow}
             false += len(named - set(bad))
             missed += len(set(bad) - named)
-            mixed += sum(faults[node].seen is not Seen.DEAD for node in end.dead if node in faults)
-            mixed += sum(faults[node].seen is not Seen.SLOW for node in end.slow if node in faults)
+            mixed += sum(faults[node].observed is not GroupOutcome.DEAD for node in end.dead if node in faults)
+            mixed += sum(faults[node].observed is not GroupOutcome.SLOW for node in end.slow if node in faults)
             most = max(most, rounds)
         wrong += false + missed + mixed
         took_ms = (time.monotonic() - since) / RUNS * 1e3

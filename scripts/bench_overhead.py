@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from preflight.launch.launcher import Launched, launch
+from preflight.launch.launch_result import Launch, LaunchResult
+from preflight.launch.launcher import launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.collective import Collective
-from preflight.model.run import Measure, RunSpec
+from preflight.model.run_spec import Backend, Measure, NodePlace, RunSpec, TrialPlan
 from preflight.model.trial import Candidate, Outcome, Scope
 from preflight.plan.profiles import stage_limits
 from scripts.bare_torchrun import environment, timed_s, write_script
@@ -121,41 +122,32 @@ def _torchrun(script: str) -> list[str]:
 def run_trials(count: int) -> list[float]:
     """Return what each further trial of one launch cost."""
     run_dir = make_run_dir()
-    launched = Launched()
+    launched = Launch()
     arrivals_s: list[float] = []
 
-    def watch(seen: Launched) -> None:
-        arrivals_s.extend([time.monotonic()] * (len(seen.trials) - len(arrivals_s)))
+    def watch(result: LaunchResult) -> None:
+        arrivals_s.extend([time.monotonic()] * (len(result.trials) - len(arrivals_s)))
 
     try:
         environ = environment(os.environ, run_dir)
         launch(trial_spec(run_dir, count), environ, launched, watch, kill_at=time.monotonic() + LIMIT_S)
     finally:
         remove_run_dir(run_dir)
-    failed = [trial.problem for trial in launched.trials if trial.outcome is not Outcome.OK]
-    if launched.problem or failed or len(arrivals_s) != count:
-        raise SystemExit(f"the launch of {count} trials failed: {launched.problem or failed or len(arrivals_s)}")
+    failed = [trial.problem for trial in launched.result.trials if trial.outcome is not Outcome.OK]
+    if launched.result.problem or failed or len(arrivals_s) != count:
+        raise SystemExit(f"the launch of {count} trials failed: {launched.result.problem or failed or len(arrivals_s)}")
     return trial_costs_s(arrivals_s)
 
 
 def trial_spec(run_dir: str, count: int) -> RunSpec:
     """Return a run that tries `count` candidates, none of which sets anything, with one 8 B all_reduce each."""
     once = Measure(Collective.ALL_REDUCE, 8, budget_s=0.0, min_repetitions=1, max_repetitions=1)
+    candidates = tuple(Candidate(f"trial {i}", (), "", Scope.ANYWHERE) for i in range(count))
     return RunSpec(
         run_dir=run_dir,
-        world_size=RANKS,
-        backend="gloo",
-        backend_module="",
-        dialect="gloo",
-        gpu_uuids=(),
-        gpu_bdfs=(),
-        inherited=(),
-        candidates=tuple(Candidate(f"trial {i}", (), "", Scope.ANYWHERE) for i in range(count)),
-        screen_all=True,
-        measures=(once,),
-        duel_measures=(),
-        duel_turns=1,
-        limits=stage_limits("gloo", None),
+        backend=Backend("gloo", "", "gloo"),
+        place=NodePlace(RANKS),
+        trials=TrialPlan(candidates, stage_limits("gloo", None), screen_all=True, measures=(once,)),
         deadline_monotonic_s=time.monotonic() + LIMIT_S,
     )
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from preflight.launch.others import PING_S
-from preflight.launch.ready import make_room
-from preflight.launch.wire import line_of, pack
+from preflight.launch.nodes.peers import PING_S
+from preflight.launch.nodes.wire import line_of, pack, raise_descriptor_limit
 from preflight.model.codec import encode
 from preflight.model.collective import Collective
-from preflight.model.packed_samples import pack_samples
-from preflight.model.run import RankSamples
-from preflight.model.together import PROTOCOL, Alone, Hello
+from preflight.model.joint import PROTOCOL, Hello, SoloResult
+from preflight.model.run_spec import RankSamples
+from preflight.model.samples import pack_samples
 from preflight.model.trial import RankEnd
 from preflight.survey import survey_capture
 
@@ -32,10 +31,10 @@ MACHINE = Path(__file__).resolve().parent.parent / "tests" / "machines" / "h100x
 SIZES = (8, 1 << 20, 32 << 20, 1 << 30)
 
 
-def alone_of(host: str) -> Alone:
+def solo_result_of(host: str) -> SoloResult:
     """Return what an 8-GPU node found by itself."""
     facts = replace(survey_capture(MACHINE.read_text()).node, host=host)
-    return Alone(
+    return SoloResult(
         host=host, ranks=RANKS, backend="nccl", dialect="nccl", is_cpu_path=False, problem="", trials=(), findings=(),
         skipped_checks=(), env=(), inherits_tuning=False, netif="eth0", free_bytes_per_rank=60 << 30,
         gpus=tuple(range(RANKS)), facts=facts,
@@ -68,7 +67,7 @@ def variants(repetitions: int) -> list[list[dict[str, Any]]]:
 
 @dataclass(slots=True)
 class Simulated:
-    """One guest: its socket, what it still has to send, and its answers."""
+    """One follower: its socket, what it still has to send, and its answers."""
 
     sock: socket.socket
     node: int
@@ -77,26 +76,26 @@ class Simulated:
     unread: bytearray = field(default_factory=bytearray)
 
 
-def simulate_guests(port: int, nodes: int, repetitions: int) -> None:
+def simulate_followers(port: int, nodes: int, repetitions: int) -> None:
     """Play all other nodes until node 0 has said its last word to each."""
-    make_room(nodes)
-    samples, alone = variants(repetitions), json.dumps(encode(alone_of("n0000")))
-    guests = [make_guest(node, samples) for node in range(1, nodes)]
-    alones = [pack(json.loads(alone.replace("n0000", f"n{guest.node:04}"))) for guest in guests]
+    raise_descriptor_limit(nodes)
+    samples, solo = variants(repetitions), json.dumps(encode(solo_result_of("n0000")))
+    followers = [make_follower(node, samples) for node in range(1, nodes)]
+    solo_results = [pack(json.loads(solo.replace("n0000", f"n{follower.node:04}"))) for follower in followers]
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
     selector = selectors.DefaultSelector()
-    for guest in guests:
-        guest.sock.connect(("127.0.0.1", port))
-        guest.sock.setblocking(False)
-        hello = Hello(PROTOCOL, "bench", "run", nodes, guest.node, f"n{guest.node:04}", LIMIT_S)
-        guest.unsent += line_of({"kind": "hello", "hello": encode(hello)})
-        selector.register(guest.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, guest)
+    for follower in followers:
+        follower.sock.connect(("127.0.0.1", port))
+        follower.sock.setblocking(False)
+        hello = Hello(PROTOCOL, "bench", "run", nodes, follower.node, f"n{follower.node:04}", LIMIT_S)
+        follower.unsent += line_of({"kind": "hello", "hello": encode(hello)})
+        selector.register(follower.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, follower)
     left, pinged_at = nodes - 1, time.monotonic()
     while left:
         for key, events in selector.select(0.5):
-            left -= not serve(selector, key.data, events, alones)
+            left -= not serve(selector, key.data, events, solo_results)
         if time.monotonic() - pinged_at > PING_S:
             pinged_at = time.monotonic()
             for key in list(selector.get_map().values()):
@@ -104,7 +103,7 @@ def simulate_guests(port: int, nodes: int, repetitions: int) -> None:
                 selector.modify(key.fileobj, selectors.EVENT_READ | selectors.EVENT_WRITE, key.data)
 
 
-def make_guest(node: int, samples: list[list[dict[str, Any]]]) -> Simulated:
+def make_follower(node: int, samples: list[list[dict[str, Any]]]) -> Simulated:
     ranks = range(node * RANKS, (node + 1) * RANKS)
     answers = {
         how: pack({str(rank): answer(rank, how, samples[rank % len(samples)]) for rank in ranks}) for how in set(ROUNDS)
@@ -112,36 +111,36 @@ def make_guest(node: int, samples: list[list[dict[str, Any]]]) -> Simulated:
     return Simulated(socket.socket(), node, answers)
 
 
-def serve(selector: selectors.BaseSelector, guest: Simulated, events: int, alones: list[str]) -> bool:
-    """Hear a guest's socket and answer; False once node 0 is through with it."""
+def serve(selector: selectors.BaseSelector, follower: Simulated, events: int, solo_results: list[str]) -> bool:
+    """Hear a follower's socket and answer; False once node 0 is through with it."""
     if events & selectors.EVENT_READ:
-        data = guest.sock.recv(1 << 18)
-        guest.unread += data
-        while (end := guest.unread.find(b"\n")) >= 0:
-            message = json.loads(bytes(guest.unread[:end]))
-            del guest.unread[: end + 1]
-            guest.unsent += reply(guest, message, alones)
+        data = follower.sock.recv(1 << 18)
+        follower.unread += data
+        while (end := follower.unread.find(b"\n")) >= 0:
+            message = json.loads(bytes(follower.unread[:end]))
+            del follower.unread[: end + 1]
+            follower.unsent += reply(follower, message, solo_results)
             if message["kind"] in ("report", "bye", "refused"):
                 data = b""
         if not data:
-            selector.unregister(guest.sock)
-            guest.sock.close()
+            selector.unregister(follower.sock)
+            follower.sock.close()
             return False
-    if guest.unsent and events & selectors.EVENT_WRITE:
-        del guest.unsent[: guest.sock.send(guest.unsent)]
-    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if guest.unsent else 0)
-    selector.modify(guest.sock, wanted, guest)
+    if follower.unsent and events & selectors.EVENT_WRITE:
+        del follower.unsent[: follower.sock.send(follower.unsent)]
+    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if follower.unsent else 0)
+    selector.modify(follower.sock, wanted, follower)
     return True
 
 
-def reply(guest: Simulated, message: dict[str, Any], alones: list[str]) -> bytes:
+def reply(follower: Simulated, message: dict[str, Any], solo_results: list[str]) -> bytes:
     if message["kind"] == "welcome":
-        return line_of({"kind": "alone", "z": alones[guest.node - 1]})
+        return line_of({"kind": "solo", "z": solo_results[follower.node - 1]})
     if message["kind"] != "key" or not message["key"].startswith("step/"):
         return b""
     index = int(message["key"].partition("/")[2])
     if index >= len(ROUNDS):
         return b""
-    killed = line_of({"kind": "key", "key": f"kill/{index}", "z": pack({"by": guest.node * RANKS, "why": "hang"})})
-    ends = line_of({"kind": "ends", "step": index, "z": guest.answers[ROUNDS[index]]})
+    killed = line_of({"kind": "key", "key": f"kill/{index}", "z": pack({"by": follower.node * RANKS, "why": "hang"})})
+    ends = line_of({"kind": "ends", "step": index, "z": follower.answers[ROUNDS[index]]})
     return (killed if ROUNDS[index] == "hang" else b"") + ends

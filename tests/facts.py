@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from preflight.judge.check import Case
-from preflight.model.advice import Advice
 from preflight.model.collective import Collective, algbw_gb_s, busbw_gb_s
 from preflight.model.facts import (
     ContainerKind,
@@ -34,6 +33,8 @@ from preflight.model.facts import (
 )
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.hca import RdmaFacts
+from preflight.model.report import Advice
+from preflight.model.transport import Carrier
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, RankEnd, RankTime, Scope, TrialResult
 from tests.gpus import bdf, gpu, gpu_p2p
 
@@ -199,6 +200,8 @@ def trial(
     candidate: str = DEFAULT, outcome: Outcome = Outcome.OK, world_size: int = 2, **overrides: Any
 ) -> TrialResult:
     """Return a trial on `world_size` ranks; with results where it is OK, with how the ranks ended where it is not."""
+    if "transport" in overrides:
+        overrides["transport"] = tuple(map(Carrier.from_text, overrides["transport"]))
     is_ok = outcome is Outcome.OK
     stage = "done" if is_ok else "first"
     both = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
@@ -214,7 +217,7 @@ def trial(
         culprits=() if is_ok else (1,),
         stages=tuple((rank, stage) for rank in range(world_size)),
         ranks=tuple(RankEnd(rank, "done" if is_ok else "error", stage, "") for rank in range(world_size)),
-        world_size_seen=tuple((rank, world_size) for rank in range(world_size)),
+        world_size_reported=tuple((rank, world_size) for rank in range(world_size)),
         transport=(),
         results=tuple(result(c, s, (1000.0,) * world_size) for c in both for s in (8, MIB)) if is_ok else (),
         started_by="fork",

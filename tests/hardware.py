@@ -14,7 +14,7 @@ from preflight.model.gpu import P2pStatus
 from preflight.model.gpu_test import (
     Arrived,
     CopyBy,
-    CopySeen,
+    CopyResult,
     Direction,
     Ending,
     Gemm,
@@ -30,7 +30,7 @@ from tests.facts import gpu_case, gpu_node
 
 MIB = 1 << 20
 COPIES = tuple(
-    CopySeen(by, way, size, Arrived.RIGHT, 0, size // 4)
+    CopyResult(by, way, size, Arrived.RIGHT, 0, size // 4)
     for by, size, way in itertools.product(CopyBy, (4096, MIB, 64 * MIB), Direction)
 )
 LOAD = UnderLoad(40, 1700.0, 1650, 61, 655.5, ("sw_power_cap",), 5, 16)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from preflight.model.advice import Advice
 from preflight.model.collective import Collective, algbw_gb_s, busbw_gb_s
 from preflight.model.facts import (
     ContainerKind,
@@ -27,8 +26,9 @@ from preflight.model.facts import (
     TorchFacts,
 )
 from preflight.model.hca import RdmaFacts
-from preflight.model.report import SCHEMA_VERSION, Report, Verdict
-from preflight.model.run import Duel, DuelTurn
+from preflight.model.report import SCHEMA_VERSION, Advice, Report, Verdict
+from preflight.model.run_spec import Duel, DuelTurn
+from preflight.model.transport import Carrier
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, Scope, TrialResult
 
 MIB = 1 << 20
@@ -113,6 +113,8 @@ def timed(
 
 def trial_result(candidate: str = DEFAULT, median_us: float = 800.0, **changes: Any) -> TrialResult:
     """Return a trial that worked and measured both collectives at 8 B and 1 MiB."""
+    if "transport" in changes:
+        changes["transport"] = tuple(map(Carrier.from_text, changes["transport"]))
     both = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
     results = tuple(timed(each, size, us) for each in both for size, us in ((8, 150.0), (MIB, median_us)))
     result = TrialResult(
@@ -127,7 +129,7 @@ def trial_result(candidate: str = DEFAULT, median_us: float = 800.0, **changes: 
         culprits=(),
         stages=((0, "done"), (1, "done")),
         ranks=(),
-        world_size_seen=((0, 2), (1, 2)),
+        world_size_reported=((0, 2), (1, 2)),
         transport=(),
         results=results,
         started_by="fork",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,31 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 BREAKS = [
-    ("Imports point down only", "preflight/model/facts.py", "import preflight.plan.search"),
-    ("Imports point down only", "preflight/judge/memlock.py", "import preflight.render.text"),
+    ("Imports point down only", "preflight/model/facts.py", "import preflight.plan.settings.search"),
+    ("Imports point down only", "preflight/judge/node/memlock.py", "import preflight.render.text"),
     ("Only rank imports torch", "preflight/launch/launcher.py", "import torch"),
-    ("Pure packages do no I/O", "preflight/judge/memlock.py", "import os"),
+    ("Pure packages do no I/O", "preflight/judge/node/memlock.py", "import os"),
     ("Pure packages do no I/O", "preflight/render/text.py", "import subprocess"),
+    ("No circles", "preflight/model/gap.py", "import preflight.model.facts"),
+    ("No circles", "preflight/model/gap.py", "def late() -> None: import preflight.model.facts"),
+    (
+        "No circles",
+        "preflight/model/gap.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING: import preflight.model.facts",
+    ),
 ]
+
+# What may be imported inside a function, where it is needed: loading it takes long, or it may be missing.
+HEAVY = {"torch", "pygal", "pynvml", "netifaces", "jinja2", "tabulate", "importlib"}
+IMPORT_TORCH = {"preflight.rank.agent", "preflight.rank.packed_aggregate"}
+# What keeps `preflight probe` quick: a live probe pays neither for captures and topologies nor for what a report holds.
+START_UP = {
+    ("preflight/cli/probe_capture.py", "preflight.render.json_document"),
+    ("preflight/survey.py", "preflight.plan.gpus.link_speeds"),
+    ("preflight/survey.py", "preflight.probe.capture"),
+    ("preflight/survey.py", "preflight.probe.topo_facts"),
+    ("preflight/survey.py", "preflight.system.links"),
+}
 
 
 @pytest.mark.integration
@@ -38,6 +60,56 @@ def test_a_broken_contract_is_found(tmp_path: Path, contract: str, file: str, li
     )
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert f"{contract} BROKEN" in ran.stdout
+
+
+def imports_in_functions(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield what each import inside a function of a file imports, and the comment on its line."""
+    source = path.read_text()
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            comment = source.splitlines()[node.lineno - 1].partition("#")[2]
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                whole = [f"{node.module}.{name}" for name in names]
+                names = whole if IMPORT_TORCH.intersection(whole) else [str(node.module)]
+            for name in names:
+                yield name, re.sub(r"noqa: \S+", "", comment).strip(" -#")
+
+
+def is_allowed(module: str, reason: str) -> bool:
+    return bool(reason) and (module in IMPORT_TORCH or module.partition(".")[0] in HEAVY)
+
+
+def test_an_import_inside_a_function_keeps_something_heavy_away_and_says_so() -> None:
+    wrong = {
+        (str(path.relative_to(PROJECT)), module)
+        for path in (PROJECT / "preflight").rglob("*.py")
+        for module, reason in imports_in_functions(path)
+        if not is_allowed(module, reason)
+    }
+    assert wrong == START_UP
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ("import torch  # noqa: PLC0415  seconds", True),
+        ("from preflight.rank import agent  # noqa: PLC0415  imports torch", True),
+        ("import torch  # noqa: PLC0415", False),
+        ("import socket  # noqa: PLC0415  seconds", False),
+        ("from preflight.rank import outcome  # noqa: PLC0415  a circle", False),
+    ],
+)
+def test_an_import_inside_a_function_needs_both_a_heavy_module_and_a_reason(
+    tmp_path: Path, line: str, allowed: bool
+) -> None:
+    (tmp_path / "late.py").write_text(f"def late():\n    {line}\n")
+    (found,) = imports_in_functions(tmp_path / "late.py")
+    assert is_allowed(*found) is allowed
 
 
 @pytest.mark.integration

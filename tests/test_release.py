@@ -6,7 +6,7 @@ import re
 
 from preflight import __version__
 from preflight.judge.check import all_checks
-from preflight.judge.run.policy import parse_policy
+from preflight.judge.policy import parse_policy
 from preflight.model.policy import Level
 from tests.conftest import PROJECT
 

@@ -18,8 +18,8 @@ from preflight.model.facts import Gap
 from preflight.probe.capture import capture_document, open_capture, scrubber_of
 from preflight.probe.run import Capture, probe_node
 from preflight.survey import survey_capture, survey_topology
+from preflight.system.kernel_queries import live_machine
 from preflight.system.machine import Machine, Tree
-from preflight.system.questions import live_machine
 from tests.corpus import CORPUS, corpus_files, need_corpus, unpack
 from tests.sysroot import answering
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from preflight.model.facts import Gap, GpuPath, HcaPort, Nic, NicPath, NodeFacts, PciDevice, known
+from preflight.model.facts import Gap, GpuPath, HcaPort, Nic, NicPath, NodeFacts, PciDevice, PciKind, known
 from preflight.model.hca import Gid, NicKind, PhysState, PortState
-from preflight.model.pci import PciKind
 from tests.facts import gpu_node
 from tests.gpus import bdf
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from preflight.cli.options import JsonPath, Logs, UnmeasuredEnv
-from preflight.cli.output import STDOUT, check_outputs, print_result, style
-from preflight.cli.program import app
+from preflight.cli.options import JsonPath, valued
+from preflight.cli.output import check_outputs, print_result, style
+from preflight.explain.explain_files import explain_paths
+from preflight.render.explain import render_explanation, render_explanation_env
+from preflight.render.json_document import render_json
 from preflight.system.files import write_atomically
 
+Logs = Annotated[
+    list[str],
+    typer.Argument(metavar="LOG...", help="Logs of one run: plain, gzip, zstd, xz, nccl_trace_rank_*; - is stdin."),
+]
+UnmeasuredEnv = Annotated[str | None, valued("PATH", "Write the env lines, unmeasured.", "--env-out")]
 
-@app.command()
+
 def explain(logs: Logs, json: JsonPath = None, env_out: UnmeasuredEnv = None) -> None:
     """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
 
     Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
     """
-    from preflight.explain.read import explain_paths  # noqa: PLC0415
-    from preflight.render.explain import render_explanation, render_explanation_env  # noqa: PLC0415
-    from preflight.render.json_document import render_json  # noqa: PLC0415
-
-    check_outputs(env_out, *([json] if json not in (None, STDOUT) else []))
+    check_outputs(env_out, json)
     explanation = explain_paths(logs)
     if env_out is not None:
         write_atomically(env_out, render_explanation_env(explanation))

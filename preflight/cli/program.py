@@ -1,15 +1,17 @@
-"""The program itself: the commands register with `app`, `main` turns their outcome into an exit code.
+"""The program itself: the table of its commands, and `main`, which turns their outcome into an exit code.
 
 Only the files of this package print and exit.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from preflight import __version__
 from preflight.cli.output import PROGRAM
@@ -20,6 +22,36 @@ from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 STARTED_AT = time.monotonic()
 
+
+# Every command: the file of preflight/cli that holds its function, and the first sentence of that function's docstring.
+COMMANDS = {
+    "check": ("check_bench",
+              "Probe this node, try real collectives, and write the settings that the job needs."),
+    "probe": ("probe_capture",
+              "Print what this node is made of, and the findings that follow from that alone."),
+    "capture": ("probe_capture",
+                "Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` "
+                "elsewhere."),
+    "explain": ("explain",
+                "Name what really ended a failed or hung run, from its logs: the first failure, not its consequences."),
+    "timeout": ("timeout",
+                "Say how long a collective of this job may wait, each term of the sum, and the line that each "
+                "framework takes."),
+    "bench": ("check_bench",
+              "Time every collective under the default settings and print nccl-tests' table."),
+    "render": ("reports",
+               "Render a saved report, of this release or an older one, in another form."),
+    "fleet": ("fleet_baseline",
+              "Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs."),
+    "baseline": ("fleet_baseline",
+                 "Learn from reports of known-good nodes what such a node reaches; several reports of a host are "
+                 "repetitions."),
+    "checks": ("reports",
+               "List every check: what it promises, whom it blames, and what it can't see."),
+    "schema": ("reports",
+               "Print the JSON Schema (2020-12) of the report that `preflight check` writes."),
+}  # fmt: skip
+
 app = typer.Typer(
     name=PROGRAM,
     help="Find out why a multi-GPU job will fail before it does, and which NCCL settings it needs, by trying them.",
@@ -29,6 +61,22 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+class LazyCommand(TyperCommand):
+    """A command of which only the row of the table is known until its turn comes: `--help` must not pay for all."""
+
+    def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
+        """Import the command's module, and let the real command read its arguments; its context then runs that one."""
+        name = str(self.name)
+        module = importlib.import_module(f"preflight.cli.{COMMANDS[name][0]}")
+        real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        real.command(name)(getattr(module, name))
+        return typer.main.get_command(real).make_context(info_name, *args, **kwargs)
+
+
+for _name, (_, _summary) in COMMANDS.items():
+    app.command(_name, cls=LazyCommand, help=_summary)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,44 +4,57 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import typer
 
-from preflight.cli import job_options as options
+from preflight import survey
+from preflight.cli import timeout_options
 from preflight.cli.options import Gpus, JsonPath
-from preflight.cli.output import STDOUT, check_outputs, print_result, style
-from preflight.cli.program import app
+from preflight.cli.output import check_outputs, print_result, style
+from preflight.model.facts import NodeFacts
+from preflight.model.fit import Batch, Fit, FitVerdict
 from preflight.model.gap import Gap
 from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
+from preflight.model.report import Report
+from preflight.model.saved_report import load_report
+from preflight.model.storage import StorageSpeed
+from preflight.model.timeout import Source
+from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
+from preflight.render.json_document import render_timeout_json
+from preflight.render.text import clean
+from preflight.render.timeout import render_timeout
 from preflight.system.files import read_input
+from preflight.system.installed import installed_versions
+from preflight.system.kernel_queries import live_machine
+from preflight.system.streams import LiveLine
+from preflight.timeout.frameworks import DISTRIBUTIONS
+from preflight.timeout.job_text import is_upper_bound, parse_count, parse_lora_share, parse_params
+from preflight.timeout.memory import headroom_of, will_it_fit
+from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.timings import nccl_settings, timings
+from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
 
-if TYPE_CHECKING:
-    from preflight.model.facts import NodeFacts
-    from preflight.model.fit import Batch, Fit
-    from preflight.model.report import Report
-    from preflight.model.storage import StorageSpeed
+MOST_RANKS = 10**6
 
 
-@app.command()
 def timeout(
-    params: options.Params = None,
-    dtype: options.DtypeOption = Dtype.BF16,
-    optimizer: options.OptimizerOption = Optimizer.ADAMW,
-    strategy: options.StrategyOption = Strategy.DDP,
-    save: options.SaveOption = Save.FULL,
-    world_size: options.WorldSize = None,
-    checkpoint_dir: options.Directory = None,
-    preprocess: options.Preprocess = None,
-    evaluate: options.Evaluate = None,
-    compile_time: options.Compile = None,
-    lora: options.Lora = None,
-    current: options.Current = None,
-    report: options.ReportIn = None,
+    params: timeout_options.Params = None,
+    dtype: timeout_options.DtypeOption = Dtype.BF16,
+    optimizer: timeout_options.OptimizerOption = Optimizer.ADAMW,
+    strategy: timeout_options.StrategyOption = Strategy.DDP,
+    save: timeout_options.SaveOption = Save.FULL,
+    world_size: timeout_options.WorldSize = None,
+    checkpoint_dir: timeout_options.Directory = None,
+    preprocess: timeout_options.Preprocess = None,
+    evaluate: timeout_options.Evaluate = None,
+    compile_time: timeout_options.Compile = None,
+    lora: timeout_options.Lora = None,
+    current: timeout_options.Current = None,
+    report: timeout_options.ReportIn = None,
     gpus: Gpus = None,
-    seq_len: options.SeqLen = None,
-    micro_batch: options.MicroBatch = None,
-    config: options.ConfigIn = None,
+    seq_len: timeout_options.SeqLen = None,
+    micro_batch: timeout_options.MicroBatch = None,
+    config: timeout_options.ConfigIn = None,
     json: JsonPath = None,
 ) -> None:
     """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
@@ -49,48 +62,39 @@ def timeout(
     With --params also whether the job can fit into memory. Exit codes: 0 here it is, 1 no timeout that makes sense is
     long enough or the GPUs here are certainly too small, 2 usage, 3 the directory could not be or has to be measured.
     """
-    from preflight.plan.job_text import parse_duration_s  # noqa: PLC0415  `--help` must not pay for it
-
-    check_outputs(*([json] if json not in (None, STDOUT) else []))
-    said = options.Said(
-        params, world_size, lora, preprocess, evaluate, compile_time, seq_len, micro_batch, config
+    check_outputs(json)
+    job = Job(
+        params=None if params is None else parse_params(params),
+        dtype=dtype, optimizer=optimizer, strategy=strategy, save=save,
+        lora_share=None if lora is None else parse_lora_share(lora),
+        world_size=1 if world_size is None else parse_count(world_size, "--world-size", MOST_RANKS),
+        preprocess_s=timeout_options.seconds("--preprocess", preprocess),
+        eval_s=timeout_options.seconds("--eval", evaluate),
+        compile_s=timeout_options.seconds("--compile", compile_time),
     )  # fmt: skip
-    job = options.job_of(said, dtype, optimizer, strategy, save)
-    batch = options.batch_of(said)
-    current_s = None if current is None else parse_duration_s(current, "--current")
-    seen = None if report is None else _report(report)
-    node, chosen = _node(seen, gpus) if params is not None or gpus is not None else (None, ())
+    batch = timeout_options.batch_of(seq_len, micro_batch, config)
+    current_s = None if current is None else timeout_options.seconds("--current", current)
+    earlier = None if report is None else load_report(read_input(report), report)
+    node, chosen = _node(earlier, gpus) if params is not None or gpus is not None else (None, ())
     if world_size is None:
-        job = replace(job, world_size=(seen.world_size if seen else 0) or len(chosen) or 1)
+        job = replace(job, world_size=(earlier.world_size if earlier else 0) or len(chosen) or 1)
     storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size)
     fit = None if node is None or params is None else _fit(job, params, batch, node, chosen)
-    _answer(job, current_s, seen, storage, fit, bool(chosen), params, json)
+    _answer(job, current_s, earlier, storage, fit, bool(chosen), params, json)
 
 
 def _answer(
-    job: Job, current_s: float | None, seen: Report | None, storage: StorageSpeed | None, fit: Fit | Gap | None,
+    job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None, fit: Fit | Gap | None,
     has_gpus: bool, params: str | None, json: str | None,
 ) -> None:  # fmt: skip
     """Print the answer and exit with what it means."""
-    from preflight.model.fit import Fit, FitVerdict  # noqa: PLC0415
-    from preflight.model.timeout import Source  # noqa: PLC0415
-    from preflight.recommend.frameworks import DISTRIBUTIONS  # noqa: PLC0415
-    from preflight.recommend.timeout import safe_timeout  # noqa: PLC0415
-    from preflight.recommend.timeout_words import NOT_TO_RAISE, unmeasured  # noqa: PLC0415
-    from preflight.recommend.timings import nccl_settings, timings  # noqa: PLC0415
-    from preflight.render.json_document import render_timeout_json  # noqa: PLC0415
-    from preflight.render.timeout import fit_lines, render_timeout  # noqa: PLC0415
-    from preflight.system.installed import installed_versions  # noqa: PLC0415
-
-    settings = nccl_settings(seen.nodes[0]) if seen and seen.nodes else dict(os.environ)
-    measured = timings(seen.trials if seen else None, seen.world_size if seen else 0, storage, settings)
+    settings = nccl_settings(earlier.nodes[0]) if earlier and earlier.nodes else dict(os.environ)
+    measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
     safe = safe_timeout(job, measured, current_s, installed_versions(DISTRIBUTIONS))
     print_result(
         json,
         lambda: render_timeout_json(safe, job, measured, storage, fit),
-        lambda: render_timeout(
-            safe, job, params or "", NOT_TO_RAISE, style(), fit_lines(fit, style()), unmeasured(measured)
-        ),
+        lambda: render_timeout(safe, job, params or "", NOT_TO_RAISE, style(), fit, unmeasured(measured)),
     )
     could_not_look = storage is not None and isinstance(measured.write_one_bytes_per_s, Gap)
     is_guess = safe.longest_source is Source.ASSUMED
@@ -100,41 +104,28 @@ def _answer(
     raise typer.Exit(3 if could_not_look or not safe.is_enough else 0)
 
 
-def _report(path: str) -> Report:
-    from preflight.plan.report_text import parse_report  # noqa: PLC0415
-
-    return parse_report(read_input(path), path)
-
-
-def _node(seen: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
+def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
     """Return the node that the job would run on, from the report or else this one, and its GPUs by nvml_index."""
-    from preflight import survey  # noqa: PLC0415
-    from preflight.system.questions import live_machine  # noqa: PLC0415
-
-    if seen and seen.nodes:
-        return seen.nodes[0], survey.chosen_gpus(seen.nodes[0], gpus)
-    node = survey.survey_machine(live_machine()).node
+    node = earlier.nodes[0] if earlier and earlier.nodes else survey.survey_machine(live_machine()).node
     return node, survey.chosen_gpus(node, gpus)
 
 
 def _fit(job: Job, params: str, batch: Batch | None, node: NodeFacts, chosen: tuple[int, ...]) -> Fit | Gap:
-    from preflight.plan.job_text import is_upper_bound  # noqa: PLC0415
-    from preflight.plan.memory import will_it_fit  # noqa: PLC0415
-    from preflight.plan.room import room_of  # noqa: PLC0415
-
     if is_upper_bound(params):
         return Gap(f"{params} is the most that such a model can have, and a lower bound needs what it has: 47B/13B")
     ranks = min(job.world_size, len(chosen)) if chosen else job.world_size
-    return will_it_fit(job, room_of(node, chosen, ranks), batch)
+    return will_it_fit(job, headroom_of(node, chosen, ranks), batch)
 
 
 def _measure(directory: str, ranks: int) -> StorageSpeed:
     """Try the directory, with a line of progress where a person looks on."""
-    from preflight.cli.measuring import ShareShown  # noqa: PLC0415
-    from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage  # noqa: PLC0415
+    line = LiveLine()
 
-    shown = ShareShown(f"trying {directory}")
+    def show(share: float) -> None:
+        text = f"trying {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f} %"
+        line.show(lambda width: text[: max(0, width - 1)])
+
     try:
-        return measure_storage(directory, min(ranks, NODE_WRITERS), BUDGET_S, shown.show)
+        return measure_storage(directory, min(ranks, NODE_WRITERS), BUDGET_S, show)
     finally:
-        shown.clear()
+        line.clear()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
-
-if TYPE_CHECKING:
-    from preflight.explain.seen import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +21,9 @@ class Sign:
     """
 
     name: str
-    pattern: str
     authority: Authority
     means: str
+    pattern: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,63 +38,63 @@ class Claim:
     detail: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Remedy:
     """What to do, one step each, and the environment lines that the cause justifies."""
 
-    steps: tuple[str, ...]
-    env: tuple[tuple[str, str], ...] = ()
+    def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = ()) -> None:
+        self.steps = steps
+        self.env = env
 
 
-@dataclass(frozen=True, slots=True)
+# Looks at all that the logs hold, and at the cause's own events of the highest authority, the earliest first: at least
+# one, except in a cause that infers.
+Judge = Callable[[LogEvidence, tuple[Event, ...]], Claim | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One file of `causes/`; `outranks` holds whatever the order of authority alone would get wrong."""
 
-    id: str
+    id: str = ""  # the name of its file
     promise: str  # what it means, in words for somebody who has never heard of NCCL
-    signs: tuple[Sign, ...]
-    judge: Callable[[Seen], Claim | None]
-    remedy: Callable[[Seen, Claim], Remedy]
+    signs: tuple[Sign, ...] = ()
+    judge: Judge
+    remedy: Callable[[LogEvidence, Claim], Remedy]
     needs: str  # what confirms it
     confirm_with: str
-    outranks: frozenset[str] = field(default_factory=frozenset)
+    infers: bool = False  # is asked also where none of its signs is in the log
+    outranks: tuple[str, ...] = ()
 
 
 @functools.cache
 def all_causes() -> tuple[Cause, ...]:
     """Return every cause, one per file of `causes/`, by name."""
     package = importlib.import_module("preflight.explain.causes")
-    modules = [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
-    return tuple(sorted((module.CAUSE for module in modules), key=lambda cause: cause.id))
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(replace(importlib.import_module(f"{package.__name__}.{name}").CAUSE, id=name) for name in names)
 
 
-def fixed(*steps: str, env: Iterable[tuple[str, str]] = ()) -> Callable[[Seen, Claim], Remedy]:
-    """Return a remedy that does not depend on the log."""
-    remedy = Remedy(steps, tuple(env))
-    return lambda _seen, _claim: remedy
+def fixed(
+    *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
+) -> Callable[[LogEvidence, Claim], Remedy]:
+    """Return a remedy that does not depend on the log, but for the steps that `then` adds."""
+    return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
-def by_signs(
-    cause_id: str,
-    verdict: str,
-    because: str = "the log says so in so many words",
-    confidence: Confidence = Confidence.HIGH,
-) -> Callable[[Seen], Claim | None]:
+def by_signs(verdict: str) -> Judge:
     """Return a judge that claims by the earliest of the cause's signs of the highest authority.
 
     `{who}` in the verdict becomes "rank 3", "ranks 0, 4" or "a rank"; `{host}` " on HOST" or nothing.
     """
 
-    def judge(seen: Seen) -> Claim | None:
-        events = seen.best(cause_id)
-        if not events:
-            return None
-        return Claim(events[0].authority, events, confidence, because, said(verdict, events))
+    def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+        because = "the log says so in so many words"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
 
     return judge
 
 
-def said(verdict: str, events: tuple[Event, ...]) -> str:
+def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
     """Return the sentence with who and where filled in; ranks of the earliest moment first, at most four."""
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -22,6 +23,11 @@ class Authority(IntEnum):
     TIMEOUT = 9  # something is missing; never what
     ECHO = 10  # always a consequence
     SILENCE = 11  # the log stops
+
+
+def by_number(ranks: Iterable[str]) -> tuple[str, ...]:
+    """Return the ranks in the order of their numbers, each once; what is no number comes first."""
+    return tuple(sorted(set(ranks), key=lambda rank: int(rank) if rank.isdigit() else -1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from preflight.errors import MalformedInput
+from preflight.explain.event import by_number
 
 MAGIC = re.compile(rb"\x80[\x02-\x05]")
 NAME = re.compile(r"nccl_trace_rank_?(\d{1,6})|rank_?(\d{1,6})")
@@ -36,7 +37,6 @@ class Entry:
     group: str
     seq: int
     name: str
-    state: str
     sizes: str
 
 
@@ -46,7 +46,6 @@ class Recording:
 
     source: str
     rank: str
-    version: str
     entries: tuple[Entry, ...]
 
 
@@ -65,7 +64,6 @@ class Lag:
 class Clash:
     """Two ranks that enqueued different collectives under one number."""
 
-    group: str
     seq: int
     one: tuple[str, str]
     other: tuple[str, str]
@@ -85,7 +83,7 @@ def read_recording(source: str, data: bytes) -> Recording:
     rank = document.get("rank")
     shown = str(rank) if isinstance(rank, int) else next((g for g in match.groups() if g), "") if match else ""
     entries = tuple(entry for item in document["entries"] if (entry := _entry(item)) is not None)
-    return Recording(source, shown, _plain(document.get("version")), entries)
+    return Recording(source, shown, entries)
 
 
 class _Refusing(pickle.Unpickler):
@@ -98,31 +96,26 @@ class _Refusing(pickle.Unpickler):
 def _load(source: str, data: bytes) -> object:
     if len(data) > MAX_BYTES:
         raise MalformedInput(f"{source}: {len(data)} bytes is too much for a flight recorder dump")
-    _refuse_code(source, data)
     try:
+        _refuse_code(source, data)
         return _Refusing(io.BytesIO(data)).load()
-    except Exception as error:  # noqa: BLE001  a hostile pickle can raise anything
+    except MalformedInput:
+        raise
+    except Exception as error:  # noqa: BLE001  a hostile pickle can make pickle and pickletools raise anything
         raise MalformedInput(f"{source}: not a readable flight recorder dump: {type(error).__name__}") from None
 
 
 def _refuse_code(source: str, data: bytes) -> None:
-    count = 0
-    try:
-        for operation, argument, _ in pickletools.genops(data):
-            count += 1
-            if operation.name not in PLAIN:
-                raise MalformedInput(
-                    f"{source}: refused: a dump holds plain values only, and this pickle asks for {operation.name} "
-                    f"({str(argument)[:60]!r}), which can run code"
-                )
-            # A memo index may allocate as much as it says.
-            is_far = operation.name in ("BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > count
-            if is_far or count > MAX_OPERATIONS:
-                raise MalformedInput(f"{source}: refused: not written by a flight recorder")
-    except MalformedInput:
-        raise
-    except Exception as error:  # noqa: BLE001  pickletools raises whatever the bytes lead it to
-        raise MalformedInput(f"{source}: not a readable flight recorder dump: {type(error).__name__}") from None
+    for count, (operation, argument, _) in enumerate(pickletools.genops(data), 1):
+        if operation.name not in PLAIN:
+            raise MalformedInput(
+                f"{source}: refused: a dump holds plain values only, and this pickle asks for {operation.name} "
+                f"({str(argument)[:60]!r}), which can run code"
+            )
+        # A memo index may allocate as much as it says.
+        is_far = operation.name in ("BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > count
+        if is_far or count > MAX_OPERATIONS:
+            raise MalformedInput(f"{source}: refused: not written by a flight recorder")
 
 
 def _entry(item: object) -> Entry | None:
@@ -133,7 +126,7 @@ def _entry(item: object) -> Entry | None:
     if not isinstance(seq, int) or item.get("is_p2p") is True:
         return None
     first = group[0] if isinstance(group, (list, tuple)) and group else group
-    return Entry(_plain(first), seq, _plain(item.get("profiling_name")), _plain(item.get("state")), _sizes(item))
+    return Entry(_plain(first), seq, _plain(item.get("profiling_name")), _sizes(item))
 
 
 def _plain(value: object) -> str:
@@ -158,23 +151,23 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
             continue
         low, high = min(e.seq for e in ends.values()), max(e.seq for e in ends.values())
         if low < high:
-            ranks = tuple(sorted((r for r, e in ends.items() if e.seq == low), key=_number))
-            ahead = next(e for e in ends.values() if e.seq == high)
-            missing = _name_at(recordings, group, low + 1) or ahead.name
+            ranks = by_number(rank for rank, e in ends.items() if e.seq == low)
+            there = (e.name for r in recordings for e in r.entries if e.group == group and e.seq == low + 1)
+            missing = next(there, "") or next(e.name for e in ends.values() if e.seq == high)
             return Lag(group, ranks, low, high, missing)
     return None
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
     """Return two ranks with different collectives, or sizes of a reduction, under one number of one group."""
-    seen: dict[tuple[str, int], tuple[str, Entry]] = {}
+    first_entries: dict[tuple[str, int], tuple[str, Entry]] = {}
     for recording in recordings:
         for entry in recording.entries:
-            rank, first = seen.setdefault((entry.group, entry.seq), (recording.rank, entry))
+            rank, first = first_entries.setdefault((entry.group, entry.seq), (recording.rank, entry))
             is_reduce = "all_reduce" in entry.name and entry.sizes and first.sizes
             if rank != recording.rank and (first.name != entry.name or (is_reduce and first.sizes != entry.sizes)):
                 one, other = (f"{e.name} {e.sizes}".strip() for e in (first, entry))
-                return Clash(entry.group, entry.seq, (rank, one), (recording.rank, other))
+                return Clash(entry.seq, (rank, one), (recording.rank, other))
     return None
 
 
@@ -182,15 +175,6 @@ def _last_by_group(recordings: Iterable[Recording]) -> dict[str, dict[str, Entry
     ends: dict[str, dict[str, Entry]] = defaultdict(dict)
     for recording in recordings:
         for entry in recording.entries:
-            known = ends[entry.group].get(recording.rank)
-            if known is None or entry.seq > known.seq:
+            if entry.seq > ends[entry.group].setdefault(recording.rank, entry).seq:
                 ends[entry.group][recording.rank] = entry
     return ends
-
-
-def _name_at(recordings: Iterable[Recording], group: str, seq: int) -> str:
-    return next((e.name for r in recordings for e in r.entries if e.group == group and e.seq == seq), "")
-
-
-def _number(rank: str) -> int:
-    return int(rank) if rank.isdigit() else -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from preflight.errors import UsageError
 from preflight.model.baseline import (
@@ -17,16 +18,14 @@ from preflight.model.baseline import (
     false_rejections,
     group_of,
     spread,
-    t_quantile,
 )
 from preflight.model.gap import Gap
+from preflight.model.stats import robust_centre, robust_spread, t_quantile
 
 LEAST_NODES = 5  # below it a spread says next to nothing
 DETECTION = 0.95
 MOST_NODES = 100_000
 ONCE = Gap("every node was measured once, so how far repetitions differ is part of how far nodes differ")
-# Qn, the first quartile of all pairwise distances: Rousseeuw and Croux, JASA 88 (1993), with their small-sample factor.
-QN_SCALE = 2.2219
 
 Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 
@@ -53,32 +52,12 @@ def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss:
     """Return from how many such nodes a baseline finds this loss (0.05) in 95 of 100 nodes that have it."""
     wanted = -math.log1p(-loss)
     for nodes in _growing():
-        grown = Reference(
-            reference.collective, reference.size_bytes, reference.group, nodes, reference.repetitions,
-            reference.busbw_gb_s, reference.between_nodes, reference.between_repetitions,
-        )  # fmt: skip
-        margin = t_quantile(1 - false_rejections(references, reference), ROBUST_SHARE * (nodes - 1)) + t_quantile(
-            DETECTION, 1e6
-        )
+        grown = replace(reference, nodes=nodes)
+        sure = t_quantile(ROBUST_SHARE * (nodes - 1), 1 - false_rejections(references, reference))
+        margin = sure + t_quantile(1e6, DETECTION)
         if margin * spread(grown, 1 + MOST_REPEATS) <= wanted:
             return nodes
     return Gap("nodes or repetitions differ too much: no number of nodes is enough")
-
-
-def robust_centre(values: Sequence[float]) -> float:
-    """Return the median of all pairwise means (Hodges and Lehmann): as robust as needed, nearly as sure as the mean."""
-    return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[: i + 1])
-
-
-def robust_spread(values: Sequence[float]) -> float:
-    """Return the standard deviation that the bulk of the values suggests; half of them may be anything."""
-    count = len(values)
-    if count < 2:
-        return 0.0
-    distances = sorted(abs(a - b) for i, a in enumerate(values) for b in values[:i])
-    half = count // 2 + 1
-    factor = count / (count + 1.4) if count % 2 else count / (count + 3.8)
-    return QN_SCALE * factor * distances[half * (half - 1) // 2 - 1]
 
 
 def _growing() -> Iterable[int]:
@@ -89,10 +68,9 @@ def _growing() -> Iterable[int]:
 
 
 def _common_points(measured: Measured) -> list[Point]:
-    seen = [set(each) for each_time in measured.values() for each in each_time]
-    common = set.intersection(*seen) if seen else set()
-    positive = {point for point in common if all(e[point] > 0 for times in measured.values() for e in times)}
-    return sorted(positive, key=lambda point: (point[0].value, point[1]))
+    positive = [{point for point in each if each[point] > 0} for times in measured.values() for each in times]
+    common = set.intersection(*positive) if positive else set()
+    return sorted(common, key=lambda point: (point[0].value, point[1]))
 
 
 def _reference(point: Point, measured: Measured) -> Reference:
@@ -114,12 +92,8 @@ def _per_node(logs: dict[str, list[float]]) -> float:
 def _spreads(logs: dict[str, list[float]]) -> tuple[float, float | Gap]:
     """Return the spread between nodes and that between repetitions, a Gap where nobody was measured twice."""
     total = robust_spread([statistics.fmean(each) for each in logs.values()])
-    residuals = [
-        (value - statistics.fmean(each)) * math.sqrt(len(each) / (len(each) - 1))
-        for each in logs.values()
-        if len(each) > 1
-        for value in each
-    ]
+    repeated = [(each, statistics.fmean(each)) for each in logs.values() if len(each) > 1]
+    residuals = [(value - mean) * math.sqrt(len(each) / (len(each) - 1)) for each, mean in repeated for value in each]
     if not residuals:
         return total, ONCE
     within = robust_spread(residuals)

@@ -5,6 +5,7 @@ Ten thousand reports are read, so this walks the JSON as it is; a part that is m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from preflight.model.units import size_text
 
 Json = dict[str, Any]
 LINK_ERRORS = ("replay_errors", "recovery_errors", "crc_errors")
+GPU_SETTINGS = {
+    "ECC": "ecc_mode", "MIG": "mig_mode", "persistence": "persistence_mode", "power limit W": "power_limit_w",
+}  # fmt: skip
 UNREAD = -1.0
 GIB = 1 << 30
 MOST_SIZE = 1 << 60
@@ -43,13 +47,13 @@ def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
     nodes = [node for node in document["nodes"] if isinstance(node, dict)]
     if not nodes:
         raise MalformedInput(f"{path}: a report without a node")
-    return tuple(_of_node(path, document, node, alone=len(nodes) == 1) for node in nodes)
+    return tuple(_of_node(path, document, node, solo=len(nodes) == 1) for node in nodes)
 
 
-def _of_node(path: str, report: Json, node: Json, *, alone: bool) -> NodeDigest:
+def _of_node(path: str, report: Json, node: Json, *, solo: bool) -> NodeDigest:
     gpus = _records(node.get("gpus"))
     metrics = dict(_gpu_metrics(gpus))
-    if alone:  # of several nodes together nobody's own speed is known
+    if solo:  # of several nodes together nobody's own speed is known
         metrics.update(_speeds(report))
         metrics.update(_below_nccl(report))
     return NodeDigest(
@@ -71,9 +75,8 @@ def _of_node(path: str, report: Json, node: Json, *, alone: bool) -> NodeDigest:
 
 
 def _kind(report: Json, node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:
-    names = sorted(str(gpu.get("name")) for gpu in gpus)
-    models = [f"{names.count(name)} x {name}" for name in sorted(set(names))]
-    yield "GPUs", ", ".join(models) or "none"
+    names = Counter(str(gpu.get("name")) for gpu in gpus)
+    yield "GPUs", ", ".join(f"{count} x {name}" for name, count in sorted(names.items())) or "none"
     yield "ranks", f"{report.get('world_size')} on {report.get('backend')}, {report.get('profile')}"
     yield "machine", str(_inside(node, "system").get("architecture"))
 
@@ -98,47 +101,38 @@ def _settings(node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:
     nics, ports = _records(node.get("nics")), _records(node.get("hca_ports"))
     yield from _said(
         {
-            "NIC firmware": sorted({str(nic.get("firmware")) for nic in nics}) if nics else None,
+            "NIC firmware": sorted({str(nic.get("firmware")) for nic in nics}) or None,
             "HCAs": [str(nic.get("name")) for nic in nics] or None,
             "HCA ports active": sum(port.get("state") == "ACTIVE" for port in ports) if ports else None,
-            "HCA rates Gbit/s": sorted(str(port.get("rate_gbit_s")) for port in ports) if ports else None,
+            "HCA rates Gbit/s": sorted(str(port.get("rate_gbit_s")) for port in ports) or None,
             "interfaces": sorted(
                 f"{each.get('name')} {each.get('mtu')}" for each in _records(node.get("netifs")) if each.get("driver")
             ),
-            "PCIe widths": sorted(str(_inside(gpu, "pcie").get("width")) for gpu in gpus) if gpus else None,
-            "NVLinks active": sorted(_active_links(gpu) for gpu in gpus) if gpus else None,
-            "ECC": sorted({str(gpu.get("ecc_mode")) for gpu in gpus}) if gpus else None,
-            "MIG": sorted({str(gpu.get("mig_mode")) for gpu in gpus}) if gpus else None,
-            "persistence": sorted({str(gpu.get("persistence_mode")) for gpu in gpus}) if gpus else None,
-            "power limit W": sorted({str(gpu.get("power_limit_w")) for gpu in gpus}) if gpus else None,
-            "GPU memory GiB": sorted({_in(GIB, gpu.get("memory_total_bytes")) or "?" for gpu in gpus})
-            if gpus
-            else None,
+            "PCIe widths": sorted(str(_inside(gpu, "pcie").get("width")) for gpu in gpus) or None,
+            "NVLinks active": sorted(_active_links(gpu) for gpu in gpus) or None,
+            **{name: sorted({str(gpu.get(key)) for gpu in gpus}) or None for name, key in GPU_SETTINGS.items()},
+            "GPU memory GiB": sorted({_in(GIB, gpu.get("memory_total_bytes")) or "?" for gpu in gpus}) or None,
         }
     )
 
 
 def _speeds(report: Json) -> Iterator[tuple[str, float]]:
-    trials = [each for each in _records(report.get("trials")) if each.get("candidate") == DEFAULT]
-    for trial in trials[:1]:
-        for result in _records(trial.get("results")):
-            size, collective = result.get("size_bytes"), result.get("collective")
-            if (
-                not isinstance(size, int)
-                or not 0 <= size < MOST_SIZE
-                or not isinstance(collective, str)
-                or result.get("verified") is not True
-            ):
-                continue
-            what = f"{collective} {size_text(size)}"
-            busbw, median = _number(result.get("busbw_gb_s")), _number(result.get("median_us"))
-            if busbw > 0:
-                yield f"{what} busbw GB/s", busbw
-            elif median > 0:
-                yield f"{what} median us", median
-            slowest = max(map(_number, [rank.get("slowdown") for rank in _records(result.get("ranks"))]), default=0.0)
-            if slowest > 0:
-                yield f"{what} slowest rank", slowest
+    default = next((each for each in _records(report.get("trials")) if each.get("candidate") == DEFAULT), {})
+    for result in _records(default.get("results")):
+        size, collective = result.get("size_bytes"), result.get("collective")
+        if not isinstance(size, int) or not isinstance(collective, str) or result.get("verified") is not True:
+            continue
+        if not 0 <= size < MOST_SIZE:
+            continue
+        what = f"{collective} {size_text(size)}"
+        busbw, median = _number(result.get("busbw_gb_s")), _number(result.get("median_us"))
+        if busbw > 0:
+            yield f"{what} busbw GB/s", busbw
+        elif median > 0:
+            yield f"{what} median us", median
+        slowest = max((_number(rank.get("slowdown")) for rank in _records(result.get("ranks"))), default=0.0)
+        if slowest > 0:
+            yield f"{what} slowest rank", slowest
 
 
 def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:

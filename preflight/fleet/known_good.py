@@ -12,13 +12,13 @@ from preflight.model.baseline import (
     difference,
     false_rejections,
     floor_share,
-    hardware_of,
+    hardware_class_of,
     repetitions_of,
 )
-from preflight.model.facts import Gap
+from preflight.model.facts import Gap, known_or
 from preflight.model.fleet import Bound, Learnt, Unread
 from preflight.model.report import NodeVerdict, Report, Verdict
-from preflight.model.saved import as_report
+from preflight.model.saved_report import as_report
 
 MOST_NAMED = 3
 LOSS = 0.05
@@ -46,8 +46,8 @@ def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
         baseline = learn(hardware, measured)
     except UsageError as error:
         reasons = dict.fromkeys(each.reason for each in left_out)
-        told = f"; {len(left_out)} reports were left out: {'; '.join(list(reasons)[:MOST_NAMED])}" if left_out else ""
-        raise UsageError(f"{error}{told}") from None
+        left = f"; {len(left_out)} reports were left out: {'; '.join(list(reasons)[:MOST_NAMED])}" if left_out else ""
+        raise UsageError(f"{error}{left}") from None
     bounds = tuple(_bound(baseline.references, each) for each in baseline.references)
     return Learnt(baseline, bounds, reports, tuple(left_out))
 
@@ -79,6 +79,6 @@ def _report(document: object, path: str) -> tuple[Report | None, str]:
 
 def _hardware(report: Report) -> tuple[tuple[str, str], ...]:
     node = report.nodes[0]
-    gpus = [] if isinstance(node.gpus, Gap) else [gpu for gpu in node.gpus if gpu.uuid in report.advice.gpus]
+    gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.uuid in report.advice.gpus]
     architecture = node.system if isinstance(node.system, Gap) else node.system.architecture
-    return hardware_of(report.backend, report.world_size, architecture, gpus)
+    return hardware_class_of(report.backend, report.world_size, architecture, gpus)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from preflight.fleet.digest import NodeDigest
-from preflight.model.baseline import t_quantile
 from preflight.model.fleet import Drift, Group, Metric, Odd
+from preflight.model.stats import MAD_TO_SIGMA, t_quantile
 
 LEAST_NODES = 5  # among fewer nobody can be called odd
 FALSE_ALARMS = 0.05  # per fleet, over all nodes and metrics, where figures are normal about their median
@@ -19,7 +19,6 @@ SURE_NODES = 20  # among fewer the spread itself is a guess, so a deviation must
 COUNT_SPREAD = 0.5  # of the logarithm of a count; counts of errors have long tails
 MAJORITY = 0.9  # of a group: then another value is drift
 RARE = 0.02
-MAD_SCALE = 1.4826
 MAD_EFFICIENCY = 0.37  # a spread from the median deviation is as sure as a standard deviation of so many nodes
 LEAST_FREEDOM = 4.0
 STEPS = 24
@@ -27,9 +26,9 @@ STEPS = 24
 
 def compare_nodes(nodes: Sequence[NodeDigest]) -> tuple[Group, ...]:
     """Return the groups of equal nodes, largest first, with their outliers worst first."""
-    groups: dict[tuple[tuple[str, str], ...], list[NodeDigest]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[NodeDigest]] = defaultdict(list)
     for node in nodes:
-        groups.setdefault(node.kind, []).append(node)
+        groups[node.kind].append(node)
     judgements = sum(len(node.metrics) for node in nodes)
     found = [_group(kind, members, judgements) for kind, members in groups.items()]
     return tuple(sorted(found, key=lambda group: (-len(group.hosts), group.kind)))
@@ -39,10 +38,10 @@ def _group(kind: tuple[tuple[str, str], ...], members: list[NodeDigest], judgeme
     members = sorted(members, key=lambda node: node.host)
     hosts = tuple(node.host for node in members)
     if len(members) < LEAST_NODES:
-        told = f"{len(members)} nodes are too few to call one odd; {LEAST_NODES} are needed"
-        return Group(kind, hosts, (), (), _drifts(members), told)
+        too_few = f"{len(members)} nodes are too few to call one odd; {LEAST_NODES} are needed"
+        return Group(kind, hosts, (), (), _drifts(members), too_few)
     freedom = max(LEAST_FREEDOM, MAD_EFFICIENCY * (len(members) - 1))
-    limit = t_quantile(1 - FALSE_ALARMS / 2 / max(1, judgements), freedom)
+    limit = t_quantile(freedom, 1 - FALSE_ALARMS / 2 / max(1, judgements))
     names = sorted({name for node in members for name in node.metrics})
     metrics = [metric for name in names if (metric := _metric(name, members, limit))]
     drift = _drifts(members)
@@ -58,12 +57,12 @@ def _metric(name: str, members: Sequence[NodeDigest], limit: float) -> Metric | 
         return None
     scaled = [_scale(name, value) for value in values]
     centre = statistics.median(scaled)
-    spread = MAD_SCALE * statistics.median(abs(value - centre) for value in scaled)
-    least = _least_deviation(name) * max(1.0, SURE_NODES / len(values))
-    margin = max(limit * max(spread, _least_spread(name)), least)
+    spread = MAD_TO_SIGMA * statistics.median(abs(value - centre) for value in scaled)
+    least_spread, least_deviation = _leasts(name)
+    margin = max(limit * max(spread, least_spread), least_deviation * max(1.0, SURE_NODES / len(values)))
     low, high = (_unscale(name, each) for each in (centre - margin, centre + margin))
-    shown = _histogram(values)
-    return Metric(name, len(values), _unscale(name, centre), min(values), max(values), low, high, shown)
+    median, histogram = _unscale(name, centre), _histogram(values)
+    return Metric(name, len(values), median, min(values), max(values), low, high, histogram)
 
 
 def _histogram(values: Sequence[float]) -> tuple[int, ...]:
@@ -105,25 +104,22 @@ def _unscale(name: str, value: float) -> float:
     return value if name.endswith(" C") else math.exp(min(value, 700.0))
 
 
-def _least_spread(name: str) -> float:
-    return COUNT_SPREAD if _is_count(name) else 0.0
-
-
-def _least_deviation(name: str) -> float:
+def _leasts(name: str) -> tuple[float, float]:
+    """Return the least spread, and the least deviation that concerns anybody."""
     if _is_count(name):
-        return 0.0
-    return LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION)
+        return COUNT_SPREAD, 0.0
+    return 0.0, LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION)
 
 
 def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
     found = []
     for name in sorted({name for node in members for name in node.settings}):
-        counts = Counter(node.settings.get(name, "could not be read") for node in members)
-        if len(counts) > 1:
-            holders: dict[str, list[str]] = {}
-            for node in members:
-                holders.setdefault(node.settings.get(name, "could not be read"), []).append(node.host)
-            found.append(Drift(name, tuple((value, tuple(holders[value])) for value, _ in counts.most_common())))
+        holders: dict[str, list[str]] = defaultdict(list)
+        for node in members:
+            holders[node.settings.get(name, "could not be read")].append(node.host)
+        if len(holders) > 1:
+            usual_first = sorted(holders.items(), key=lambda each: -len(each[1]))
+            found.append(Drift(name, tuple((value, tuple(hosts)) for value, hosts in usual_first)))
     return tuple(found)
 
 

@@ -10,7 +10,8 @@ from preflight.fleet.digest import NodeDigest, digest
 from preflight.fleet.outliers import compare_nodes
 from preflight.model.fleet import Fleet, NodeState, Unread
 
-READY = ("ready", "ready_with_env")
+FAILING = {"reject", "not_ready"}
+PASSING = {"accept", "ready", "ready_with_env"}
 
 
 def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
@@ -36,9 +37,10 @@ def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
     nodes = sorted(newest.values(), key=lambda node: node.host)
     groups = compare_nodes(nodes)
     odd = {each.host for group in groups for each in group.odd}
-    failing = tuple(_state(node) for node in nodes if _is_failing(node))
-    unknown = tuple(_state(node) for node in nodes if not _is_failing(node) and not _is_passing(node))
-    passing = tuple(node.host for node in nodes if _is_passing(node) and node.host not in odd)
+    states = [_state(node) for node in nodes]
+    failing = tuple(state for state in states if state.verdict in FAILING)
+    unknown = tuple(state for state in states if state.verdict not in FAILING | PASSING)
+    passing = tuple(state.host for state in states if state.verdict in PASSING and state.host not in odd)
     return Fleet(
         reports, len(nodes), passing, failing, unknown, groups, tuple(unread), tuple(replaced),
         any(node.is_simulated for node in nodes),
@@ -57,14 +59,6 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
     """Tell whether two digests are of one report: each node of a common run writes it."""
     return one == replace(other, path=one.path)
-
-
-def _is_failing(node: NodeDigest) -> bool:
-    return node.node_verdict == "reject" if node.node_verdict else node.verdict == "not_ready"
-
-
-def _is_passing(node: NodeDigest) -> bool:
-    return node.node_verdict == "accept" if node.node_verdict else node.verdict in READY
 
 
 def _state(node: NodeDigest) -> NodeState:

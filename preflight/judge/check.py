@@ -1,28 +1,31 @@
-"""What a check is, what it may look at, and how all of them are run."""
+"""What a check is, what it may look at, how all of them are run, and the exit code where facts are all there is."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from preflight.errors import UnreadableFact
-from preflight.model.finding import Blame, CheckDescription, Finding, RanCheck, SkippedCheck
+from preflight.model.facts import Gap, NodeFacts
+from preflight.model.finding import Blame, CheckDescription, Evidence, Finding, RanCheck, Severity, SkippedCheck
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `probe` a tenth of its time
     from preflight.model.baseline import Baseline
-    from preflight.model.between import Between
-    from preflight.model.facts import Gap, NodeFacts
     from preflight.model.gpu_test import Hardware
     from preflight.model.isolation import Isolation
     from preflight.model.links import Links
+    from preflight.model.network_survey import NetworkSurvey
     from preflight.model.policy import Policy
-    from preflight.model.rail import RailTest
     from preflight.model.storage import StorageSpeed
-    from preflight.model.trial import TrialResult
+    from preflight.model.trial import RailTest, TrialResult
+
+BLIND_TO = "Can't see: "
+Findings = Iterator[Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,61 +46,85 @@ class Case:
     gpus_by_node: tuple[tuple[int, ...], ...] = ()  # several nodes: the same for each of `nodes`
     rails: tuple[RailTest, ...] | Gap | None = None  # RDMA ports by themselves; as for `hardware`
     storage: StorageSpeed | None = None  # the checkpoint directory of one node, where one was given
-    between: Between | None = None  # several nodes: what they learnt of the ways between them
+    between: NetworkSurvey | None = None  # several nodes: what they learnt of the ways between them
     isolation: Isolation | None = None  # what groups of these nodes showed
 
 
 @dataclass(frozen=True, slots=True)
-class NodeCheck:
-    """A check of one node at a time; a fact that this node lacks skips it for this node only."""
-
-    name: str
-    promise: str  # what holds when the check is silent
-    blame: Blame
-    reads: tuple[str, ...]  # the facts that it looks at
-    blind_to: str  # what it can't see
-    judge: Callable[[NodeFacts, Case], Iterator[Finding]]
+class _Check(CheckDescription):
+    def finding(
+        self, severity: Severity, subject: str, problem: str, fix: str, *evidence: Evidence, blame: Blame | None = None
+    ) -> Finding:
+        """Return a finding of this check, which accuses whom the check does unless `blame` says otherwise."""
+        return Finding(self.name, blame or self.blame, severity, subject, problem, fix, evidence)
 
 
 @dataclass(frozen=True, slots=True)
-class RunCheck:
+class NodeCheck(_Check):
+    """A check of one node at a time; a fact that this node lacks skips it for this node only."""
+
+    judge: Callable[[NodeFacts, Case], Findings]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCheck(_Check):
     """A check of the run as a whole: its trials, or its nodes against each other."""
 
-    name: str
-    promise: str
-    blame: Blame
-    reads: tuple[str, ...]
-    blind_to: str
-    judge: Callable[[Case], Iterator[Finding]]
+    judge: Callable[[Case], Findings]
 
 
 Check = NodeCheck | RunCheck
 
 
+def node_check(
+    name: str, *, blame: Blame, reads: tuple[str, ...]
+) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
+    """Make a check of a generator that judges one node, whose docstring is the check's documentation.
+
+    `blame` is who has to act as a rule, `reads` the facts that it looks at. The docstring's first paragraph is the
+    promise, what holds when the check is silent; the last one, after "Can't see:", is what no silence proves.
+    """
+
+    def check_of(judge: Callable[[NodeFacts, Case], Findings]) -> NodeCheck:
+        promise, blind_to = _documented(judge)
+        return NodeCheck(name, promise, blame, reads, blind_to, judge)
+
+    return check_of
+
+
+def run_check(name: str, *, blame: Blame, reads: tuple[str, ...]) -> Callable[[Callable[[Case], Findings]], RunCheck]:
+    """Make a check of a generator that judges a whole run; the rest is as for `node_check`."""
+
+    def check_of(judge: Callable[[Case], Findings]) -> RunCheck:
+        promise, blind_to = _documented(judge)
+        return RunCheck(name, promise, blame, reads, blind_to, judge)
+
+    return check_of
+
+
+def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
+    """Return the promise of a check and what it can't see."""
+    documentation = inspect.getdoc(judge) or ""  # `python -OO` leaves none
+    paragraphs = [" ".join(paragraph.split()).removesuffix(".") for paragraph in documentation.split("\n\n")]
+    promise, blind_to = paragraphs[0], paragraphs[-1].removeprefix(BLIND_TO)
+    return promise if promise[1:2].isupper() else promise[:1].lower() + promise[1:], blind_to  # NVML stays NVML
+
+
 def all_checks() -> tuple[Check, ...]:
-    """Return the CHECK of every file in this package and in `run`, by name."""
-    return _by_name((*_checks_of(__package__), *_checks_of(f"{__package__}.run")))
+    """Return the checks of every file in `node` and in `run`, by name."""
+    return _checks_in("node", "run")
 
 
 def fact_checks() -> tuple[Check, ...]:
     """Return the checks that need no run, and import no others: `probe` is to answer at once."""
-    return _by_name(_checks_of(__package__))
+    return _checks_in("node")
 
 
-def _checks_of(name: str) -> Iterator[Check]:
-    package = importlib.import_module(name)
-    for found in pkgutil.iter_modules(package.__path__, f"{name}."):
-        if not found.ispkg and hasattr(module := importlib.import_module(found.name), "CHECK"):
-            yield module.CHECK
-
-
-def _by_name(checks: Iterable[Check]) -> tuple[Check, ...]:
-    return tuple(sorted(checks, key=lambda check: check.name))
-
-
-def describe(check: Check) -> CheckDescription:
-    """Return what a list of checks shows."""
-    return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to)
+def _checks_in(*folders: str) -> tuple[Check, ...]:
+    packages = [importlib.import_module(f"{__package__}.{folder}") for folder in folders]
+    files = [file for each in packages for file in pkgutil.iter_modules(each.__path__, f"{each.__name__}.")]
+    values = [value for file in files for value in vars(importlib.import_module(file.name)).values()]
+    return tuple(sorted((each for each in values if isinstance(each, Check)), key=lambda check: check.name))
 
 
 def ran_checks(checks: tuple[Check, ...]) -> tuple[RanCheck, ...]:
@@ -124,11 +151,20 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ..
     return tuple(findings), tuple(skipped)
 
 
-def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-    match check:
-        case RunCheck():
-            yield "", partial(check.judge, case)
-        case NodeCheck():
-            for i, node in enumerate(case.nodes):
-                own = replace(case, gpus=case.gpus_by_node[i]) if case.gpus_by_node else case
-                yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)
+def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Findings]]]:
+    if isinstance(check, RunCheck):
+        yield "", partial(check.judge, case)
+        return
+    for i, node in enumerate(case.nodes):
+        own = replace(case, gpus=case.gpus_by_node[i]) if case.gpus_by_node else case
+        yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)
+
+
+def probe_exit_code(
+    findings: Sequence[Finding], skipped: Sequence[SkippedCheck], *, strict: bool, is_cut_short: bool = False
+) -> int:
+    """Return the exit code of `preflight probe`: 1 for a failure, 3 where a check crashed or time ran out, else 0."""
+    failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
+    if any(finding.blame is not Blame.HARNESS for finding in failing):
+        return 1
+    return 3 if failing or is_cut_short or any(check.crashed for check in skipped) else 0

@@ -29,8 +29,8 @@ def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
     if len(value) == 1:
         return Remark(Severity.WARN, "has one character, and NCCL ignores it", "name an interface, or unset it")
     if not nccl_matches(value, names):
-        told = "matches no interface of this node, so NCCL fails: it looks for no other"
-        return Remark(Severity.WARN, told, f"name one of {_listed(names)}, or unset it")
+        problem = "matches no interface of this node, so NCCL fails: it looks for no other"
+        return Remark(Severity.WARN, problem, f"name one of {_listed(names)}, or unset it")
     return None
 
 
@@ -39,16 +39,16 @@ def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
     if not value:
         return None
     if value[0] in "=^":
-        told = f"starts with {value[0]!r}, which NCCL knows and gloo takes for a part of the name: gloo fails"
-        return Remark(Severity.WARN, told, f"write whole names only: {_listed(names)}")
+        problem = f"starts with {value[0]!r}, which NCCL knows and gloo takes for a part of the name: gloo fails"
+        return Remark(Severity.WARN, problem, f"write whole names only: {_listed(names)}")
     missing = [word for word in value.split(",") if word not in names]
     if not missing:
         return None
     is_prefix = any(name.startswith(missing[0]) for name in names if missing[0])
-    told = (
+    problem = (
         f"names {missing[0]!r}, no interface of this node{' (gloo knows no prefixes)' if is_prefix else ''}: gloo fails"
     )
-    return Remark(Severity.WARN, told, f"name one of {_listed(names)}, or unset it")
+    return Remark(Severity.WARN, problem, f"name one of {_listed(names)}, or unset it")
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -6,56 +6,21 @@ import re
 from dataclasses import dataclass
 
 from preflight.model.finding import Severity
-from preflight.model.strtoll import parsed_integer
+from preflight.model.parsing import parsed_integer
 
 # Read by strtoll in base 0: what does not start with a number is 0, and what follows the number is ignored.
-INTEGERS = frozenset(
-    {
-        "NCCL_BUFFSIZE",
-        "NCCL_COMM_BLOCKING",
-        "NCCL_CROSS_NIC",
-        "NCCL_CUMEM_ENABLE",
-        "NCCL_CUMEM_HOST_ENABLE",
-        "NCCL_DMABUF_ENABLE",
-        "NCCL_IB_ADAPTIVE_ROUTING",
-        "NCCL_IB_DISABLE",
-        "NCCL_IB_ECE_ENABLE",
-        "NCCL_IB_GID_INDEX",
-        "NCCL_IB_MERGE_NICS",
-        "NCCL_IB_PCI_RELAXED_ORDERING",
-        "NCCL_IB_QPS_PER_CONNECTION",
-        "NCCL_IB_RETRY_CNT",
-        "NCCL_IB_RETURN_ASYNC_EVENTS",
-        "NCCL_IB_SL",
-        "NCCL_IB_SPLIT_DATA_ON_QPS",
-        "NCCL_IB_TC",
-        "NCCL_IB_TIMEOUT",
-        "NCCL_IGNORE_CPU_AFFINITY",
-        "NCCL_IGNORE_DISABLED_P2P",
-        "NCCL_IPC_USE_ABSTRACT_SOCKET",
-        "NCCL_MAX_CTAS",
-        "NCCL_MAX_NCHANNELS",
-        "NCCL_MIN_CTAS",
-        "NCCL_MIN_NCHANNELS",
-        "NCCL_MNNVL_ENABLE",
-        "NCCL_NET_DISABLE_INTRA",
-        "NCCL_NET_GDR_C2C",
-        "NCCL_NET_GDR_READ",
-        "NCCL_NSOCKS_PERTHREAD",
-        "NCCL_NVB_DISABLE",
-        "NCCL_NVLS_ENABLE",
-        "NCCL_P2P_DIRECT_DISABLE",
-        "NCCL_P2P_DISABLE",
-        "NCCL_PXN_DISABLE",
-        "NCCL_RAS_ENABLE",
-        "NCCL_RUNTIME_CONNECT",
-        "NCCL_SHM_DISABLE",
-        "NCCL_SOCKET_NTHREADS",
-        "NCCL_SOCKET_POLL_TIMEOUT_MSEC",
-        "NCCL_SOCKET_RETRY_CNT",
-        "NCCL_SOCKET_RETRY_SLEEP_MSEC",
-    }
-)
+INTEGERS = frozenset({
+    "NCCL_BUFFSIZE", "NCCL_COMM_BLOCKING", "NCCL_CROSS_NIC", "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE",
+    "NCCL_DMABUF_ENABLE", "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_DISABLE", "NCCL_IB_ECE_ENABLE", "NCCL_IB_GID_INDEX",
+    "NCCL_IB_MERGE_NICS", "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_RETRY_CNT",
+    "NCCL_IB_RETURN_ASYNC_EVENTS", "NCCL_IB_SL", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC", "NCCL_IB_TIMEOUT",
+    "NCCL_IGNORE_CPU_AFFINITY", "NCCL_IGNORE_DISABLED_P2P", "NCCL_IPC_USE_ABSTRACT_SOCKET", "NCCL_MAX_CTAS",
+    "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MNNVL_ENABLE", "NCCL_NET_DISABLE_INTRA",
+    "NCCL_NET_GDR_C2C", "NCCL_NET_GDR_READ", "NCCL_NSOCKS_PERTHREAD", "NCCL_NVB_DISABLE", "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DIRECT_DISABLE", "NCCL_P2P_DISABLE", "NCCL_PXN_DISABLE", "NCCL_RAS_ENABLE", "NCCL_RUNTIME_CONNECT",
+    "NCCL_SHM_DISABLE", "NCCL_SOCKET_NTHREADS", "NCCL_SOCKET_POLL_TIMEOUT_MSEC", "NCCL_SOCKET_RETRY_CNT",
+    "NCCL_SOCKET_RETRY_SLEEP_MSEC",
+})  # fmt: skip
 LEVELS = frozenset(
     {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"} | set("012345")
 )  # legacy digits
@@ -95,65 +60,31 @@ class Trap:
 WARN, INFO = Severity.WARN, Severity.INFO
 TRAPS = (
     Trap("NCCL_IB_CUDA_SUPPORT", ".*", WARN, "was removed in NCCL 2.4 and does nothing", "use NCCL_NET_GDR_LEVEL"),
-    Trap(
-        "NCCL_PROTO", r"(?!\^).*LL128.*", WARN, "forcing LL128 can corrupt data where it is not supported", "unset it"
-    ),
+    Trap("NCCL_PROTO", r"(?!\^).*LL128.*", WARN, "forcing LL128 can corrupt data where it is not supported",
+         "unset it"),
     Trap("NCCL_PROTO", ".+", INFO, "takes the choice of protocol from NCCL; an unknown word fails init", "unset it"),
     Trap("NCCL_ALGO", ".+", INFO, "takes the choice of algorithm from NCCL; an unknown word fails init", "unset it"),
-    Trap(
-        "NCCL_DEBUG_FILE", "(?!.*%p).+", WARN, "ranks overwrite each other's log without %p", "add .%h.%p to the name"
-    ),
+    Trap("NCCL_DEBUG_FILE", "(?!.*%p).+", WARN, "ranks overwrite each other's log without %p",
+         "add .%h.%p to the name"),
     Trap("NCCL_TOPO_FILE", "", WARN, "being empty hides the cloud's own topology file from NCCL", "unset it"),
     Trap("NCCL_CONF_FILE", "~.*", WARN, "is not expanded by NCCL: the file is not found", "write the whole path"),
-    Trap(
-        "NCCL_SOCKET_FAMILY",
-        "(?!AF_INET6?$).+",
-        WARN,
-        "is neither AF_INET nor AF_INET6 and is ignored",
-        "write AF_INET or AF_INET6",
-    ),
-    Trap(
-        "NCCL_IGNORE_DISABLED_P2P",
-        "2",
-        WARN,
-        "makes NCCL trust P2P pairs that the driver denies",
-        "unset it or write 1",
-    ),
-    Trap(
-        "NCCL_IB_GID_INDEX",
-        r"\d+",
-        INFO,
-        "keeps NCCL 2.21 and newer from finding the right GID itself",
-        "unset it with NCCL 2.21 or newer",
-    ),
-    Trap(
-        "NCCL_NET",
-        "(?i:socket)",
-        INFO,
-        "leaves only TCP and is not proven needed here: a fraction of an RDMA fabric",
-        "unset it unless a trial shows that the job needs it",
-    ),
-    Trap(
-        "TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo and slows all of them", "unset it"
-    ),
-    Trap(
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-        "0",
-        WARN,
-        "lets a hang last for ever: no watchdog ends the job",
-        "unset it (default 3)",
-    ),
-    Trap(
-        "NCCL_ASYNC_ERROR_HANDLING",
-        "0",
-        WARN,
-        "lets a hang last for ever: no watchdog ends the job",
-        "unset it; its name today is TORCH_NCCL_ASYNC_ERROR_HANDLING",
-    ),
-    Trap(
-        "CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time, a debugging aid that slows the job", "unset it"
-    ),
-)
+    Trap("NCCL_SOCKET_FAMILY", "(?!AF_INET6?$).+", WARN, "is neither AF_INET nor AF_INET6 and is ignored",
+         "write AF_INET or AF_INET6"),
+    Trap("NCCL_IGNORE_DISABLED_P2P", "2", WARN, "makes NCCL trust P2P pairs that the driver denies",
+         "unset it or write 1"),
+    Trap("NCCL_IB_GID_INDEX", r"\d+", INFO, "keeps NCCL 2.21 and newer from finding the right GID itself",
+         "unset it with NCCL 2.21 or newer"),
+    Trap("NCCL_NET", "(?i:socket)", INFO, "leaves only TCP and is not proven needed here: a fraction of an RDMA fabric",
+         "unset it unless a trial shows that the job needs it"),
+    Trap("TORCH_DISTRIBUTED_DEBUG", "DETAIL", WARN, "checks every collective over gloo and slows all of them",
+         "unset it"),
+    Trap("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "lets a hang last for ever: no watchdog ends the job",
+         "unset it (default 3)"),
+    Trap("NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "lets a hang last for ever: no watchdog ends the job",
+         "unset it; its name today is TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    Trap("CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time, a debugging aid that slows the job",
+         "unset it"),
+)  # fmt: skip
 
 
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
@@ -205,5 +136,5 @@ def _switched_off(name: str, value: str) -> Remark | None:
     number, rest = parsed_integer(value)
     if rest == value or bool(number) is not off_when_set or (name == "NCCL_P2P_DISABLE" and number != 1):
         return None
-    told = f"is set and not proven needed here; it gives up {cost}"
-    return Remark(INFO, told, "unset it, unless a trial shows that the job needs it")
+    problem = f"is set and not proven needed here; it gives up {cost}"
+    return Remark(INFO, problem, "unset it, unless a trial shows that the job needs it")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from preflight.judge.check import Case
-from preflight.judge.hardware import owner_of_run
-from preflight.judge.wording import first_line
-from preflight.judge.workaround import FAILED
+from preflight.judge.finding_text import first_line
+from preflight.judge.node_limits import owner_of_run
 from preflight.model.finding import Blame, Evidence
-from preflight.model.trial import TrialResult
+from preflight.model.trial import FAILED, TrialResult
 
 # NCCL's texts, facts 2.2 and 7.5; compared without case.
 SHM_TEXTS = (("error while creating shared memory segment",), ("failed to extend /dev/shm",))
@@ -32,7 +31,7 @@ Texts = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Symptom:
     """A line of a failed trial that gives its cause away."""
 
     candidate: str
@@ -44,31 +43,30 @@ class Seen:
         return Evidence("error text", self.line, f"trial {self.candidate}, rank {self.rank}")
 
 
-def seen_in(trial: TrialResult, texts: Texts) -> tuple[Seen, ...]:
+def symptoms_in(trial: TrialResult, texts: Texts) -> tuple[Symptom, ...]:
     """Return the lines of one failed trial that hold all the words of one of `texts`, at most one a rank."""
     if trial.outcome not in FAILED:
         return ()
     found = []
     for end in trial.ranks:
         lines = (*end.detail.splitlines(), *(line.text for line in end.log))
-        told = "\n".join(lines).lower()
-        for words in texts:
-            if all(word in told for word in words):
-                line = next((line for line in lines if words[-1] in line.lower()), end.detail)
-                found.append(Seen(trial.candidate, end.rank, first_line(line)))
-                break
+        text = "\n".join(lines).lower()
+        words = next((words for words in texts if all(word in text for word in words)), None)
+        if words:
+            line = next((line for line in lines if words[-1] in line.lower()), end.detail)
+            found.append(Symptom(trial.candidate, end.rank, first_line(line)))
     return tuple(found)
 
 
-def seen(case: Case, texts: Texts) -> tuple[Seen, ...]:
+def symptoms_of(case: Case, texts: Texts) -> tuple[Symptom, ...]:
     """Return the lines of all failed trials that give one of `texts` away."""
-    return tuple(line for trial in case.trials for line in seen_in(trial, texts))
+    return tuple(line for trial in case.trials for line in symptoms_in(trial, texts))
 
 
 def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
     """Return who caused a failure whose text names the cause; None where it does not."""
-    if seen_in(trial, CONFIGURATION_TEXTS):
+    if symptoms_in(trial, CONFIGURATION_TEXTS):
         return Blame.CONFIGURATION
-    if seen_in(trial, SHM_TEXTS + MEMLOCK_TEXTS + NOFILE_TEXTS + PIDS_TEXTS):
+    if symptoms_in(trial, SHM_TEXTS + MEMLOCK_TEXTS + NOFILE_TEXTS + PIDS_TEXTS):
         return owner_of_run(case)
     return None

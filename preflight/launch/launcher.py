@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from preflight.errors import HarnessError, LaunchError
-from preflight.launch.others import Others
-from preflight.launch.run_dir import events_path, last_words, spec_path
-from preflight.launch.together import together_dir
-from preflight.model.codec import decode, encode
-from preflight.model.gpu_test import GpuTest, PairTruth
-from preflight.model.isolation import NO_ISOLATION, Isolation
-from preflight.model.rail import RailTest
-from preflight.model.run import Duel, RunSpec
-from preflight.model.trial import TrialResult
+from preflight.errors import LaunchError
+from preflight.launch.launch_result import Launch, LaunchResult, how_ended, parse_event
+from preflight.launch.nodes.follower import Follower
+from preflight.launch.nodes.leader import Leader
+from preflight.launch.run_dir import events_path, last_words, spec_path, write_spec
+from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
-from preflight.system.segments import nccl_segments, noted_segments, remove_segments, segments_of_all
-from preflight.system.waiting import wait_for
+from preflight.system.shm_segments import nccl_segments, noted_segments, remove_segments, segments_of_all
+from preflight.system.wakeups import wait_for
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0
@@ -32,70 +25,39 @@ KILL_WAIT_S = 2.0
 RES_OPTIONS = "timeout:1 attempts:1"
 
 
-@dataclass(slots=True)
-class Launched:
-    """What the ranks reported, as far as they came; `problem` says why they came no further."""
-
-    trials: list[TrialResult] = field(default_factory=list)
-    duels: list[Duel] = field(default_factory=list)
-    pairs: list[PairTruth] = field(default_factory=list)
-    gpus: list[GpuTest] = field(default_factory=list)
-    simulated: bool = False
-    problem: str = ""
-    running: str = ""  # the step and stage that were under way
-    started_at: float = field(default_factory=time.monotonic)
-    ready_after_s: float = 0.0  # until the supervisors had imported torch
-    done: bool = False
-    garbled: bool = False  # a line was cut short or mixed with another's
-    # Several nodes: what this one found by itself, before the common trials.
-    alone: list[TrialResult] = field(default_factory=list)
-    alone_problem: str = ""
-    alone_is_over: bool = False
-    isolation: Isolation = NO_ISOLATION
-    rails: list[RailTest] = field(default_factory=list)
-
-    def end_alone(self, problem: str) -> None:
-        """Note that this node has done by itself what it can; the trials that follow are those of all nodes."""
-        self.alone, self.trials = self.trials, []
-        self.alone_problem, self.alone_is_over = problem, True
-
-
-Watcher = Callable[[Launched], None]
+Peers = Leader | Follower  # the other nodes, as this one meets them
+Watcher = Callable[[LaunchResult], None]
 
 
 def launch(
     spec: RunSpec,
     environ: Mapping[str, str],
-    launched: Launched,
+    launched: Launch,
     watch: Watcher,
     kill_at: float,
-    others: Others | None = None,
+    peers: Peers | None = None,
 ) -> None:
-    """Run the spec under torchrun, filling `launched` as results arrive, until done, dead or `kill_at` (monotonic).
+    """Run the spec under torchrun, and take in what arrives, until done, dead or `kill_at` (monotonic).
 
-    Whatever ends it, also an exception such as Ctrl-C, no process of the run is left. With `others` this node's own
-    ranks are the first phase; what all nodes do together follows.
+    Whatever ends it, also an exception such as Ctrl-C, no process of the run is left, and what came stands in
+    `launched`. With `peers` this node's own ranks are the first phase; what all nodes do together follows.
     """
-    try:
-        with open(spec_path(spec.run_dir), "w", encoding="utf-8") as file:
-            json.dump(encode(spec), file)
-    except OSError as error:
-        raise LaunchError(f"{spec_path(spec.run_dir)}: could not be written: {error.strerror}") from None
+    write_spec(spec)
     processes.adopt_orphans()
     stale_before = _stale_segments()
     foreign = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
     try:
         agent = _start_agent(spec, environ)
-        _take_in(agent, fifo, spec, launched, watch, kill_at, others)
+        _take_in(agent, fifo, spec, launched, watch, kill_at, peers)
     finally:
         mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
         survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
-        noted = [noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, together_dir(spec.run_dir))]
-        remove_segments(mapped | noted[0] | noted[1] | (_stale_segments() - stale_before))
+        noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
+        remove_segments(mapped.union(*noted, _stale_segments() - stale_before))
         os.close(fifo)
     if survivors:
-        launched.problem = launched.problem or f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)"
+        launched.fail(f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)")
 
 
 def _stale_segments() -> frozenset[str]:
@@ -109,17 +71,13 @@ def _stale_segments() -> frozenset[str]:
 def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     launcher = os.getpid()
     argv = [sys.executable, "-m", "preflight.worker", spec_path(spec.run_dir)]
+    env = dict(environ) | agent_environment(spec, launcher)
     with open(os.path.join(spec.run_dir, "torchrun", "agent.log"), "ab") as log:
         try:
             return subprocess.Popen(
-                argv,
-                env=dict(environ) | agent_environment(spec, launcher),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 preexec_fn=lambda: processes.die_with_parent(launcher),  # noqa: PLW1509  this process has one thread
-            )
+            )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"{sys.executable} could not be started: {error.strerror}") from error
 
@@ -134,138 +92,65 @@ def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
         "RES_OPTIONS": RES_OPTIONS,
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
-    if spec.gpu_uuids:
-        own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpu_uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if spec.gpus.uuids:
+        own |= {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if spec.machine_path:
         own["PREFLIGHT_MACHINE"] = spec.machine_path
     return own
 
 
-def meet_without_ranks(others: Others, launched: Launched, watch: Watcher, kill_at: float) -> None:
+def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
     """Tell the other nodes that this one could not even start its ranks, and hear what becomes of the run."""
-    while not (launched.problem or launched.done):
-        reading, writing = others.files()
+    while not launched.is_over:
+        reading, writing = peers.files()
         wait_for(reading, writing, POLL_S)
-        others.turn(launched)
-        watch(launched)
+        peers.turn(launched)
+        watch(launched.result)
         if time.monotonic() > kill_at:
-            launched.problem = launched.alone_problem
+            launched.fail(launched.result.solo_problem)
 
 
 def _take_in(
     agent: subprocess.Popen[bytes],
     fifo: int,
     spec: RunSpec,
-    launched: Launched,
+    launched: Launch,
     watch: Watcher,
     kill_at: float,
-    others: Others | None,
+    peers: Peers | None,
 ) -> None:
     unread = b""
-    while not launched.done:
+    while not launched.is_over:
         ended = agent.poll() is not None  # before reading, so that its last words are read
-        reading, writing = others.files() if others else ([], [])
-        gone = ended and not _may_be_gone(agent, launched, others)
+        reading, writing = peers.files() if peers else ([], [])
+        gone = ended and not _may_be_gone(agent, launched, peers)
         wait_for([fifo, *reading], writing, 0 if gone else POLL_S)
-        data = _read_all(fifo)
-        *lines, unread = (unread + data).split(b"\n")
+        *lines, unread = (unread + _read_all(fifo)).split(b"\n")
         for line in filter(None, lines):
-            note(launched, parse_event(line))
-        if ended and not (launched.problem or launched.done or _may_be_gone(agent, launched, others)):
-            launched.problem = f"torchrun {_how(agent.returncode)}{_because(spec.run_dir)}"
-        if others:
-            if launched.problem and not launched.alone_is_over:
-                launched.end_alone(launched.problem)  # the other nodes still have to hear of it
-                launched.problem = ""
-            others.turn(launched)
-        watch(launched)
-        if launched.problem or launched.done:
-            return
-        if time.monotonic() > kill_at:
-            launched.problem = (
-                f"the deadline came before the run was through, at {launched.running or 'starting torchrun'}"
-            )
-            return
+            launched.take(parse_event(line))
+        if ended and not (launched.is_over or _may_be_gone(agent, launched, peers)):
+            words = last_words(spec.run_dir)
+            launched.fail(f"torchrun {how_ended(agent.returncode)}{words and f': {words}'}")
+        if peers:
+            if launched.result.problem and launched.result.solo is None:
+                launched.end_solo(launched.result.problem)
+            peers.turn(launched)
+        watch(launched.result)
+        if not launched.is_over and time.monotonic() > kill_at:
+            at = launched.result.running or "starting torchrun"
+            launched.fail(f"the deadline came before the run was through, at {at}")
 
 
-def _may_be_gone(agent: subprocess.Popen[bytes], launched: Launched, others: Others | None) -> bool:
-    """Tell whether the run goes on without this node's ranks: they never worked, or node 0 has told them to stop."""
-    if others is None:
+def _may_be_gone(agent: subprocess.Popen[bytes], launched: Launch, peers: Peers | None) -> bool:
+    """Tell whether the run goes on without this node's ranks: they never worked, or node 0 has had them stop."""
+    if peers is None:
         return False
-    return bool(launched.alone_problem) or (others.needs_no_ranks and agent.returncode == 0)
+    return bool(launched.result.solo_problem) or (peers.needs_no_ranks and agent.returncode == 0)
 
 
 def _read_all(fifo: int) -> bytes:
     data = b""
-    try:
+    with contextlib.suppress(BlockingIOError):
         while chunk := os.read(fifo, 1 << 16):
             data += chunk
-    except BlockingIOError:
-        pass
     return data
-
-
-def parse_event(line: bytes) -> dict[str, Any]:
-    """Return the event on a line; a line that holds none becomes the event `garbled`.
-
-    A conductor that is killed while it writes leaves half a line: the reason is told by whoever outlives it.
-    """
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        event = None
-    return event if isinstance(event, dict) and "event" in event else {"event": "garbled"}
-
-
-def note(launched: Launched, event: dict[str, Any]) -> None:
-    """Take in one event of the conductor or the agent."""
-    match str(event["event"]):
-        case "ready":
-            launched.ready_after_s = time.monotonic() - launched.started_at
-        case "step":
-            launched.running = event["label"]
-        case "stage":
-            launched.running = f"{launched.running.partition(' at ')[0]} at {event['stage']}"
-        case "trial" | "duel" | "tested" | "isolated" | "rail":
-            _note_result(launched, event)
-        case "simulated":
-            launched.simulated = True
-        case "supervisor_failed":
-            launched.problem = f"the supervisor of rank {event['rank']} failed: {event['why']}"
-        case "supervisor_died":
-            launched.problem = launched.problem or (
-                f"the supervisor of rank {event['rank']} {_how(event['exitcode'])} during {launched.running or 'start'}"
-            )
-        case "alone":
-            launched.end_alone("")
-        case "done":
-            if launched.garbled:
-                raise HarnessError("a line of what the ranks report arrived garbled, so a result may be missing")
-            launched.done = True
-        case "garbled":
-            launched.garbled = True
-        case kind:
-            raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
-
-
-def _note_result(launched: Launched, event: dict[str, Any]) -> None:
-    launched.trials += [decode(TrialResult, event["result"])] if "result" in event else []
-    launched.duels += [decode(Duel, event["duel"])] if "duel" in event else []
-    launched.pairs += [decode(PairTruth, event["pair"])] if "pair" in event else []
-    launched.gpus += [decode(GpuTest, event["gpu"])] if "gpu" in event else []
-    launched.rails += [decode(RailTest, event["rail"])] if "rail" in event else []
-    launched.isolation = decode(Isolation, event["isolation"]) if "isolation" in event else launched.isolation
-
-
-def _how(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"ended with exit code {exit_code}"
-    try:
-        return f"died by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"died by signal {-exit_code}"
-
-
-def _because(run_dir: str) -> str:
-    words = last_words(run_dir)
-    return f": {words}" if words else ""

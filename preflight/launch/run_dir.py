@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import tempfile
+from pathlib import Path
+from typing import Any
 
 from preflight.errors import LaunchError
 from preflight.model.codec import encode
 from preflight.model.facts import NodeFacts
+from preflight.model.run_spec import RunSpec, joint_dir
 
 FOLDERS = ("control", "logs", "nccl", "stores", "torchrun")
 TORCHRUN_LOG = re.compile(r"[EWIF]\d{4} \d\d:")  # glog's letter, month and day: torchrun on its workers' deaths
@@ -23,23 +27,17 @@ def make_run_dir() -> str:
     """Create and return a directory with mode 0700 in TMPDIR, /tmp or /dev/shm, whichever takes it and has room."""
     tried = []
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm")):
+        path = ""
         try:
-            lack = _lack_of_room(parent)
-            if lack:
-                tried.append(f"{parent}: {lack}")
-                continue
+            _refuse_without_room(parent)
             path = tempfile.mkdtemp(prefix="preflight-", dir=parent)
-        except OSError as error:
-            tried.append(f"{parent}: {error.strerror}")
-            continue
-        try:
             make_folders(path)
             os.mkfifo(events_path(path), 0o600)
         except OSError as error:
             shutil.rmtree(path, ignore_errors=True)
             tried.append(f"{parent}: {error.strerror}")
-            continue
-        return path
+        else:
+            return path
     raise LaunchError(f"no directory for the run's files ({'; '.join(tried)}); set TMPDIR to one that is writable")
 
 
@@ -49,14 +47,20 @@ def make_folders(path: str) -> None:
         os.mkdir(os.path.join(path, folder), 0o700)
 
 
-def _lack_of_room(parent: str) -> str:
-    """Return what there is too little of for a run's files, "" where there is enough."""
+def make_joint_dir(run_dir: str) -> None:
+    """Make the folders of what all nodes do together before anybody writes into them."""
+    os.mkdir(joint_dir(run_dir), 0o700)
+    make_folders(joint_dir(run_dir))
+
+
+def _refuse_without_room(parent: str) -> None:
+    """Raise OSError that says what there is too little of for a run's files."""
     room = os.statvfs(parent)
-    if room.f_bavail * room.f_frsize < LEAST_FREE_BYTES:
-        return f"only {room.f_bavail * room.f_frsize >> 20} MiB free, {LEAST_FREE_BYTES >> 20} are needed"
+    free_bytes = room.f_bavail * room.f_frsize
+    if free_bytes < LEAST_FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"only {free_bytes >> 20} MiB free, {LEAST_FREE_BYTES >> 20} are needed")
     if room.f_files and room.f_favail < LEAST_FREE_INODES:  # no count of files at all: the system has no limit
-        return f"room for only {room.f_favail} more files, {LEAST_FREE_INODES} are needed"
-    return ""
+        raise OSError(errno.ENOSPC, f"room for only {room.f_favail} more files, {LEAST_FREE_INODES} are needed")
 
 
 def events_path(run_dir: str) -> str:
@@ -74,13 +78,23 @@ def machine_path(run_dir: str) -> str:
     return os.path.join(run_dir, "machine.json")
 
 
+def write_spec(spec: RunSpec) -> None:
+    """Write what the ranks are to do, whole or not at all: those of the joint trials wait for the file."""
+    _write(spec_path(spec.run_dir), encode(spec))
+
+
 def write_machine(run_dir: str, node: NodeFacts, gpus: tuple[int, ...]) -> None:
     """Write the facts as reports have them, and the numbers of the GPUs that the ranks stand for."""
+    _write(machine_path(run_dir), {"node": encode(node), "gpus": list(gpus)})
+
+
+def _write(path: str, document: dict[str, Any]) -> None:
     try:
-        with open(machine_path(run_dir), "w", encoding="utf-8") as file:
-            json.dump({"node": encode(node), "gpus": list(gpus)}, file)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        os.rename(f"{path}.new", path)
     except OSError as error:
-        raise LaunchError(f"{machine_path(run_dir)}: could not be written: {error.strerror}") from None
+        raise LaunchError(f"{path}: could not be written: {error.strerror}") from None
 
 
 def remove_run_dir(run_dir: str) -> None:
@@ -90,15 +104,13 @@ def remove_run_dir(run_dir: str) -> None:
 
 def last_words(run_dir: str) -> str:
     """Return the last error that the torchrun logs hold, else their last line: the best reason at hand for a death."""
-    logs = [
-        os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(run_dir, "torchrun")) for name in names
-    ]
+    logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]
     errors = [line for line in own if "Error" in line]
     return (errors or own or lines or [""])[-1][:300]
 
 
-def _last_lines(path: str) -> list[str]:
-    with open(path, encoding="utf-8", errors="backslashreplace") as file:
-        return [line.strip() for line in file.read()[-20000:].splitlines() if line.strip()]
+def _last_lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8", errors="backslashreplace")
+    return [line.strip() for line in text[-20000:].splitlines() if line.strip()]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
 from preflight.model.gpu import Gpu
+from preflight.model.stats import t_quantile
 from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 
 BASELINE_SCHEMA = 1
@@ -67,7 +68,7 @@ Point = tuple[Collective, int]
 NO_BASELINE = Baseline(BASELINE_SCHEMA, (), (), ())
 
 
-def hardware_of(
+def hardware_class_of(
     backend: str, world_size: int, architecture: str | Gap, gpus: Sequence[Gpu]
 ) -> tuple[tuple[str, str], ...]:
     """Return what must be equal for a comparison; `gpus` are those that the ranks used."""
@@ -115,12 +116,13 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
     sizes = [each for each in baseline.references if each.size_bytes]
     judged = []
     for reference in baseline.references:
-        covered = [each for each in sizes if _belongs(each, reference)]
+        place = (reference.collective, reference.group)
+        alike = [each for each in sizes if (each.collective, each.group) == place]
+        covered = [each for each in sizes if each == reference] if reference.size_bytes else alike
         shares = [_share(covered, repetition) for repetition in repetitions]
         known = [share for share in shares if share is not None]
-        if not known:
-            continue
-        judged.append(_judge(reference, known, false_rejections(baseline.references, reference)))
+        if known:
+            judged.append(_judge(reference, known, false_rejections(baseline.references, reference)))
     return tuple(judged)
 
 
@@ -133,7 +135,7 @@ def false_rejections(references: Sequence[Reference], reference: Reference) -> f
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
     """Return the share of the reference below which a good node falls with this probability, measured so often."""
     freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1))
-    return math.exp(-t_quantile(1 - probability, freedom) * spread(reference, measured))
+    return math.exp(-t_quantile(freedom, 1 - probability) * spread(reference, measured))
 
 
 def spread(reference: Reference, measured: int) -> float:
@@ -145,23 +147,8 @@ def spread(reference: Reference, measured: int) -> float:
     return math.sqrt(among + within * (1 / measured + 1 / (reference.nodes * reference.repetitions)))
 
 
-def t_quantile(probability: float, freedom: float) -> float:
-    """Return Student's quantile by the Cornish-Fisher series about the normal one (Hill, CACM 13, 1970)."""
-    z = statistics.NormalDist().inv_cdf(probability)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
-
-
 def _kind(reference: Reference) -> str:
     return "single" if reference.size_bytes else reference.group
-
-
-def _belongs(size: Reference, reference: Reference) -> bool:
-    if reference.size_bytes:
-        return size == reference
-    return size.collective is reference.collective and size.group == reference.group
 
 
 def _share(sizes: Sequence[Reference], repetition: dict[Point, float]) -> float | None:

@@ -2,22 +2,19 @@
 
 A record becomes an object, a tuple an array, an enum its value, and pairs (`tuple[tuple[K, V], ...]`) an object.
 A Gap becomes null; its path and reason stand in the `gaps` array of the outermost record, and in that of the
-NodeFacts around it, where others look for them. A field may have another name in JSON (`metadata={"json": ...}`).
+NodeFacts around it, where others look for them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 import reprlib
-import types
 import typing
-from enum import Enum
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from preflight.errors import MalformedInput
 from preflight.model.facts import Gap, NodeFacts
+from preflight.model.shape import Form, fields_of, shape_of
 
 T = TypeVar("T")
 
@@ -43,8 +40,7 @@ def decode(kind: type[T], value: object) -> T:
     Keys that the record does not know are ignored, so that a newer report still loads. A key that an older report lacks
     is given its default, or is a Gap where a Gap is allowed.
     """
-    reasons = _gap_reasons(value)
-    return typing.cast(T, _decode(kind, value, "", reasons))
+    return typing.cast(T, _decode(kind, value, "", _gap_reasons(value)))
 
 
 def encode_value(value: object) -> dict[str, Any]:
@@ -60,47 +56,39 @@ def decode_value(kind: Any, document: object) -> Any:
     return _decode(kind, document[VALUE], VALUE, _gap_reasons(document))
 
 
-def _encode(value: object, path: str, gaps: list[dict[str, str]]) -> Any:
+def _encode(value: Any, path: str, gaps: list[dict[str, str]]) -> Any:
     if isinstance(value, Gap):
         gaps.append({"fact": path, "reason": value.reason})
         return None
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        own: list[dict[str, str]] = []
-        start = "" if isinstance(value, NodeFacts) else path
-        fields = _fields(type(value))
-        encoded = {}
-        for name, json, _ in fields:
-            item = getattr(value, name)
-            encoded[json] = item if type(item) in PLAIN else _encode(item, _join(start, json), own)
-        if isinstance(value, NodeFacts):
-            encoded[GAPS] = own
-            own = [{"fact": _join(path, gap["fact"]), "reason": gap["reason"]} for gap in own]
-        gaps.extend(own)
-        for name, json, kind in fields:
-            if _is_pairs(kind):
-                encoded[json] = {str(key): item for key, item in getattr(value, name)}
-        return encoded
     if isinstance(value, tuple):
         return [_encode(item, f"{path}[{i}]", gaps) for i, item in enumerate(value)]
-    return value
+    kind: Any = type(value)
+    form = shape_of(kind).form
+    if form is Form.RECORD:
+        return _encode_record(value, path, gaps)
+    return value.value if form is Form.ENUM else value.text if form is Form.TEXT else value
 
 
-@functools.cache
-def _fields(kind: type) -> tuple[tuple[str, str, Any], ...]:
-    hints = get_type_hints(kind)
-    return tuple((f.name, f.metadata.get("json", f.name), hints[f.name]) for f in dataclasses.fields(kind))
+def _encode_record(record: Any, path: str, gaps: list[dict[str, str]]) -> dict[str, Any]:
+    own: list[dict[str, str]] = []
+    start = "" if isinstance(record, NodeFacts) else path
+    encoded: dict[str, Any] = {}
+    record_kind: Any = type(record)
+    for name, json, kind, _ in fields_of(record_kind):
+        item = getattr(record, name)
+        if shape_of(kind).form is Form.PAIRS:
+            encoded[json] = {str(key): each for key, each in item}
+        else:
+            encoded[json] = item if type(item) in PLAIN else _encode(item, _join(start, json), own)
+    if isinstance(record, NodeFacts):
+        encoded[GAPS] = own
+        own = [{"fact": _join(path, gap["fact"]), "reason": gap["reason"]} for gap in own]
+    gaps.extend(own)
+    return encoded
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-@functools.cache
-def _is_pairs(kind: Any) -> bool:
-    item = get_args(kind)[0] if get_origin(kind) is tuple else None
-    return get_origin(item) is tuple and Ellipsis not in get_args(item)
 
 
 def _gap_reasons(value: object) -> dict[str, str]:
@@ -112,35 +100,21 @@ def _gap_reasons(value: object) -> dict[str, str]:
 
 
 def _decode(kind: Any, value: object, path: str, reasons: dict[str, str]) -> object:
-    shape = _shape(kind)
-    if shape == "union":
-        return _decode_union(_args(kind), value, path, reasons)
-    if shape == "tuple":
-        return _decode_tuple(kind, value, path, reasons)
-    if shape == "record":
+    form, parts = shape_of(kind)
+    if form is Form.UNION:
+        return _decode_union(parts, value, path, reasons)
+    if form in (Form.ARRAY, Form.PAIRS):
+        return _decode_tuple(form, parts, value, path, reasons)
+    if form is Form.RECORD:
         return _decode_record(kind, value, path, reasons)
-    if shape == "enum":
-        try:
-            return kind(value)
-        except ValueError:
-            raise _wrong(path, "one of " + ", ".join(str(m.value) for m in kind), value) from None
-    return _decode_scalar(kind, value, path)
-
-
-@functools.cache
-def _shape(kind: Any) -> str:
-    """Return what is to be done for a kind; node 0 of a thousand decodes each fact of each of them."""
-    origin = get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        return "union"
-    if origin is tuple:
-        return "tuple"
-    if dataclasses.is_dataclass(kind):
-        return "record"
-    return "enum" if isinstance(kind, type) and issubclass(kind, Enum) else "scalar"
-
-
-_args = functools.cache(get_args)
+    if form is Form.TEXT:
+        return kind.from_text(_decode_scalar(str, value, path))
+    if form is Form.SCALAR:
+        return _decode_scalar(kind, value, path)
+    try:
+        return kind(value)
+    except ValueError:
+        raise _wrong(path, "one of " + ", ".join(str(member.value) for member in kind), value) from None
 
 
 def _decode_union(kinds: tuple[Any, ...], value: object, path: str, reasons: dict[str, str]) -> object:
@@ -157,28 +131,21 @@ def _decode_union(kinds: tuple[Any, ...], value: object, path: str, reasons: dic
     raise errors[0]
 
 
-def _decode_tuple(kind: Any, value: object, path: str, reasons: dict[str, str]) -> object:
-    if _is_pairs(kind):
-        key_kind, item_kind = _args(_args(kind)[0])
-        if not isinstance(value, dict):
-            raise _wrong(path, "an object", value)
-        return tuple(
-            (_decode_key(key_kind, key, path), _decode(item_kind, item, _join(path, str(key)), reasons))
-            for key, item in value.items()
-        )
-    if not isinstance(value, list):
-        raise _wrong(path, "an array", value)
-    item_kind = _args(kind)[0]
-    return tuple([_decode(item_kind, item, f"{path}[{i}]", reasons) for i, item in enumerate(value)])
-
-
-def _decode_key(kind: Any, key: object, path: str) -> object:
-    if kind is not int:
-        return key
-    try:
-        return int(str(key))
-    except ValueError:
-        raise _wrong(path, "whole numbers as keys", key) from None
+def _decode_tuple(form: Form, kinds: tuple[Any, ...], value: object, path: str, reasons: dict[str, str]) -> object:
+    if form is Form.ARRAY:
+        if not isinstance(value, list):
+            raise _wrong(path, "an array", value)
+        return tuple([_decode(kinds[0], item, f"{path}[{i}]", reasons) for i, item in enumerate(value)])
+    if not isinstance(value, dict):
+        raise _wrong(path, "an object", value)
+    found = []
+    for key, item in value.items():
+        try:
+            own = int(str(key)) if kinds[0] is int else key
+        except ValueError:
+            raise _wrong(path, "whole numbers as keys", key) from None
+        found.append((own, _decode(kinds[1], item, _join(path, str(key)), reasons)))
+    return tuple(found)
 
 
 def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]) -> object:
@@ -187,21 +154,16 @@ def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]
     if kind is NodeFacts:
         reasons = {_join(path, fact): reason for fact, reason in _gap_reasons(value).items()}
     known = {}
-    for name, json, hint in _fields(kind):
+    for name, json, hint, has_default in fields_of(kind):
         if json in value:
             known[name] = _decode(hint, value[json], _join(path, json), reasons)
-        elif name in _defaults(kind):
+        elif has_default:
             continue
-        elif Gap in _args(hint):
+        elif Gap in shape_of(hint).parts:
             known[name] = Gap(OLDER)
         else:
             raise MalformedInput(f"{path or 'the document'}: the key {json!r} is missing")
     return kind(**known)
-
-
-@functools.cache
-def _defaults(kind: type) -> frozenset[str]:
-    return frozenset(f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING)
 
 
 def _decode_scalar(kind: Any, value: object, path: str) -> object:
@@ -216,9 +178,9 @@ def _decode_scalar(kind: Any, value: object, path: str) -> object:
     return value
 
 
-def _wrong(path: str, expected: str, seen: object) -> MalformedInput:
+def _wrong(path: str, expected: str, value: object) -> MalformedInput:
     try:
-        shown = reprlib.repr(seen)  # short however large the value is
+        shown = reprlib.repr(value)  # short however large the value is
     except ValueError:  # Python refuses to print an integer of more than 4300 digits
-        shown = f"a {type(seen).__name__} too long to print"
+        shown = f"a {type(value).__name__} too long to print"
     return MalformedInput(f"{path or 'the document'}: expected {expected}, found {shown}")

@@ -60,9 +60,8 @@ def _change(before: Counter | None, after: Counter | None) -> CounterChange:
     absent: int | Gap = 0 if either.source == KERNEL_LOG else Gap("it was not there before the run")
     was = before.value if before else absent
     now: int | Gap = after.value if after else Gap("it was not there after the run")
-    return CounterChange(
-        either.subject, either.name, either.kind, was, now, _grown(was, now), either.source, either.gpu
-    )
+    grown = _grown(was, now)
+    return CounterChange(either.subject, either.name, either.kind, was, now, grown, either.source, either.gpu)
 
 
 def _grown(was: int | Gap, now: int | Gap) -> int | Gap:

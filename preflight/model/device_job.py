@@ -54,7 +54,7 @@ class JobGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class GpuTestRound:
     """Processes that run at the same time; no GPU is in two of them."""
 
     label: str
@@ -66,9 +66,9 @@ class DevicePlan:
     """What is done before the trials, and what is repeated after them under load."""
 
     gpus: tuple[int, ...] = ()  # nvml_index by place
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[GpuTestRound, ...] = ()
     share_of_time: float = 1 / 3  # of what is left before the deadline; the trials need the rest
-    burn_rounds: tuple[Round, ...] = ()
+    burn_rounds: tuple[GpuTestRound, ...] = ()
     burn_s: float = 0.0
 
 

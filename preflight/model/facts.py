@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
 
-from preflight.errors import UnreadableFact
-from preflight.model.gap import Gap
+from preflight.model.gap import Gap, known, known_or  # noqa: F401  known stands at the front of the facts
 from preflight.model.gpu import DriverFacts, Gpu, GpuP2p, GpuPath
 from preflight.model.hca import HcaPort, Nic, NicPath, RdmaFacts, UnreadLine
-from preflight.model.pci import PciDevice
-
-T = TypeVar("T")
 
 
 class Limit(Enum):
     """A limit that is not there, as opposed to one that could not be read."""
 
     UNLIMITED = "unlimited"
-
-
-def known(value: T | Gap) -> T:
-    """Return the value; raise UnreadableFact with the gap's reason where there is none."""
-    if isinstance(value, Gap):
-        raise UnreadableFact(value.reason)
-    return value
 
 
 class ContainerKind(Enum):
@@ -109,6 +97,35 @@ class NvidiaPciDevice:
     device_id: str  # "0x2330"
     driver: str | Gap  # the kernel driver bound to it; a Gap where none is
     numa_node: int | Gap
+
+
+class PciKind(Enum):
+    """What a device is, bridges by their place: the types in config space need root."""
+
+    GPU = "gpu"
+    NIC = "nic"
+    ROOT_PORT = "root_port"
+    SWITCH_UPSTREAM = "switch_upstream"
+    SWITCH_DOWNSTREAM = "switch_downstream"
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """A PCI function and the bridges that lead to it."""
+
+    bdf: str
+    kind: PciKind
+    device: str | Gap  # vendor and device, "10de:2330"
+    host_bridge: str  # "pci0000:16": what hangs on one of these shares a root complex
+    parents: tuple[str, ...]  # bdf of the bridges from the root port down to this device
+    numa_node: int | Gap
+    speed_gt_s: float | Gap  # falls while the link is idle
+    speed_max_gt_s: float | Gap
+    width: int | Gap
+    width_max: int | Gap
+    acs: tuple[str, ...] | Gap  # ACS controls that are on, in lspci's words; none where it has no ACS
+    iommu_group: str | Gap  # "" where no IOMMU is active
+    iommu_type: str | Gap  # identity, DMA, DMA-FQ; "" where no IOMMU is active
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +242,8 @@ class NodeFacts:
     hca_ports: tuple[HcaPort, ...] | Gap
     rdma: RdmaFacts | Gap
     unread_lines: tuple[UnreadLine, ...] = ()  # of a pasted topology
+
+
+def inherited_value(node: NodeFacts, name: str) -> str | None:
+    """Return the value of a variable that the job inherits on a node; None where it is not set or not known."""
+    return next((variable.value for variable in known_or(node.environment, ()) if variable.name == name), None)

@@ -17,14 +17,14 @@ class Certainty(Enum):
     WITHOUT_CHECKPOINTING = "without_checkpointing"  # the estimate where no activation is computed twice
 
 
-class Place(Enum):
+class MemoryPlace(Enum):
     """Whose memory."""
 
     GPU = "gpu"  # each one, where the work is divided evenly
     HOST = "host"  # of this node
 
 
-class Phase(Enum):
+class MemoryPhase(Enum):
     """When it is needed."""
 
     TRAINING = "training"
@@ -53,8 +53,8 @@ class MemoryTerm:
 class MemoryNeed:
     """What one place needs in one phase; the sums of each certainty include those above it."""
 
-    place: Place
-    phase: Phase
+    place: MemoryPlace
+    phase: MemoryPhase
     terms: tuple[MemoryTerm, ...]
     at_least_bytes: int
     usual_bytes: int
@@ -71,9 +71,7 @@ class Fit:
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
-    ways_out: tuple[
-        str, ...
-    ] = ()  # other ways to run the job that the bound does not refuse, where it refuses this one
+    ways_out: tuple[str, ...] = ()  # where the bound refuses the job: other ways to run it that it does not refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Headroom:
     """What a node has to give."""
 
     ranks: int  # of the job on this node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from preflight.model.baseline import Baseline, Reference
 from preflight.model.gap import Gap
@@ -51,7 +51,7 @@ class Group:
     odd: tuple[Odd, ...]
     metrics: tuple[Metric, ...]
     drift: tuple[Drift, ...]
-    told: str  # why nothing could be judged, "" otherwise
+    problem: str = field(metadata={"json": "told"})  # why nothing could be judged, "" otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+from preflight.errors import UnreadableFact
+
+T = TypeVar("T")
+D = TypeVar("D")
 NO_ANSWER = "no answer within"  # how the reason begins where something stalled, which a healthy machine does not
 
 
@@ -12,3 +17,20 @@ class Gap:
     """A fact that could not be read. In JSON the value is null and `gaps[]` names its path and reason."""
 
     reason: str
+
+
+def known(value: T | Gap) -> T:
+    """Return the value; raise UnreadableFact with the gap's reason where there is none."""
+    if isinstance(value, Gap):
+        raise UnreadableFact(value.reason)
+    return value
+
+
+def known_or(value: T | Gap, default: D) -> T | D:
+    """Return the value, or this in the place of a gap."""
+    return default if isinstance(value, Gap) else value
+
+
+def or_none(value: T | Gap) -> T | None:
+    """Return the value, None in the place of a gap."""
+    return None if isinstance(value, Gap) else value

@@ -45,7 +45,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CopySeen:
+class CopyResult:
     """One verified copy."""
 
     by: CopyBy
@@ -77,7 +77,7 @@ class PairTruth:
     cuda: bool | Gap  # can_device_access_peer in both directions
     end: Ending
     problem: str  # "" where every byte was right
-    copies: tuple[CopySeen, ...]
+    copies: tuple[CopyResult, ...]
     speeds: tuple[PairSpeed, ...]
     repetition: int  # 0 before the trials, then each time under load
     duration_s: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from preflight.model.gap import Gap
@@ -11,7 +11,7 @@ from preflight.model.trial import Outcome
 ALL_RANKS = -1
 
 
-class GroupSeen(Enum):
+class GroupOutcome(Enum):
     """What a group showed; its worst member decides."""
 
     OK = "ok"
@@ -25,7 +25,7 @@ class GroupTrial:
     """A process group of a few nodes' ranks: how it ended, and how fast it was."""
 
     nodes: tuple[int, ...]  # node ranks
-    seen: GroupSeen
+    observed: GroupOutcome = field(metadata={"json": "seen"})  # the key of every release
     outcome: Outcome
     problem: str  # empty when ok; its rank numbers are those of the whole run
     busbw_gb_s: float | Gap  # all_reduce at the largest decision size
@@ -49,7 +49,7 @@ class BadPath:
     b: int
 
 
-class WayKind(Enum):
+class RouteKind(Enum):
     """What data between nodes can be held to."""
 
     NETIF = "netif"
@@ -57,29 +57,30 @@ class WayKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """One interface, or one RDMA port, of each of several nodes."""
 
-    kind: WayKind
+    kind: RouteKind
     ends: tuple[tuple[int, str], ...]  # by node rank: the interface's name, or HCA:PORT
     broken: tuple[BadPath, ...] = ()  # who had not reached whom through it before the trials; the first of many
 
 
 @dataclass(frozen=True, slots=True)
-class WayTrial:
+class RouteTrial:
     """A node at fault and a good one, held to one way between them."""
 
-    kind: WayKind
+    kind: RouteKind
     own: str  # the end of the node at fault
     other: str  # the good node's
     trial: GroupTrial
     beside: GroupTrial | Gap  # the same way between two good nodes at the same time
 
     @property
-    def shown(self) -> GroupSeen:
+    def shown(self) -> GroupOutcome:
         """What it shows of the node: nothing where the way failed between good nodes too."""
-        fails_beside = isinstance(self.beside, GroupTrial) and self.beside.seen is GroupSeen.DEAD
-        return GroupSeen.UNTRIED if fails_beside and self.trial.seen is not GroupSeen.OK else self.trial.seen
+        fails_beside = isinstance(self.beside, GroupTrial) and self.beside.observed is GroupOutcome.DEAD
+        is_void = fails_beside and self.trial.observed is not GroupOutcome.OK
+        return GroupOutcome.UNTRIED if is_void else self.trial.observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,10 @@ class Isolation:
     slow: tuple[int, ...]
     paths: tuple[BadPath, ...]
     unresolved: tuple[int, ...]  # could be neither cleared nor accused
-    told: str  # why the rounds ended, where that is not plain from the answer
-    by_way: tuple[WayTrial, ...] = ()  # each interface or RDMA port of a node at fault with a good node's
+    # Why the rounds ended, where that is not plain from the answer.
+    ended_because: str = field(metadata={"json": "told"})
+    # Each interface or RDMA port of a node at fault with a good node's.
+    by_route: tuple[RouteTrial, ...] = field(default=(), metadata={"json": "by_way"})
 
 
 NO_ISOLATION = Isolation("", "", False, (), (), (), (), (), (), "")

@@ -1,4 +1,4 @@
-"""What links can carry by generation, and what healthy machines reach of it: the rows of data/links.toml."""
+"""What links can carry by generation, the rows of data/links.toml, and what healthy machines reach of it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,6 @@ class PcieRate:
 
     generation: int
     gb_s_per_lane: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class NicRate:
-    """One InfiniBand lane's data rate."""
-
-    name: str
-    gbit_s_per_lane: float
     source: str
 
 
@@ -66,7 +57,19 @@ class Links:
 
     nvlink: tuple[NvlinkRate, ...]
     pcie: tuple[PcieRate, ...]
-    nic: tuple[NicRate, ...]
     nvls: tuple[NvlsRule, ...]
     reach: tuple[Reach, ...]
     curve: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A healthy busbw at one message size, and how it was worked out."""
+
+    what: str  # "all_reduce"
+    size_bytes: int
+    path: str  # nvlink, nvls, pcie
+    limit_gb_s: float  # what the slowest link carries one way; NVLS may exceed it, since it reduces in the switch
+    low_gb_s: float
+    high_gb_s: float
+    formula: str

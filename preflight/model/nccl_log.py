@@ -1,75 +1,91 @@
-"""What NCCL (2.4 to 2.30) says about itself at INFO: versions, interfaces, cards, the path of every pair, algorithms.
+"""What NCCL (2.4 to 2.30) says at INFO: the steps of its start, networks, interfaces, cards, paths, algorithms.
 
-The one reader of these lines: trials read the transport that was really used with it, `explain` where a start stopped.
+The one reader of these lines, with which a trial tells the transport that was really used. Every pattern is linear (no
+look-around, bounded repetition), so that `explain` can search gigabytes with them.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
-from itertools import pairwise
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
 
-from preflight.model import nccl_lines as lines_of
+from preflight.model.transport import NVLS, Carrier, CarrierKind
+from preflight.model.units import size_text
 
 NUMBERED_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 NUMBERED_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 LIMIT = 65536  # entries of one kind; an INFO log of a thousand ranks has fewer
 
+# `host:pid:tid [dev] NCCL INFO ...`; some launchers put the process's host there, some containers a bare number.
+PROCESS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):\d{1,8}[ :]")
 
-class Transport(str, Enum):
-    """How the data of a pair of ranks travels."""
+BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[0\])?([^\s:]{1,32}):([^\s<]{1,64})")
+NETWORK = re.compile(r"Using network (\S[\w /.+-]{0,40}?)\s*$")
+SOCKETS = re.compile(r"NET/Socket ?: Using (?=\[)(.{1,2000})")
+INTERFACE = re.compile(r"\[\d{1,3}\]([^\s:\[\]]{1,32}):")
+CARDS = re.compile(r"NET/IB ?: Using (?=\[)(.{1,4000})")
+CARD = re.compile(r"\[\d{1,3}\]([\w+-]{1,64}):(\d{1,3})/(IB|RoCE|SHARP|\w{1,12})")
 
-    P2P = "P2P"
-    SHM = "SHM"
-    NET = "NET"
-    COLLNET = "COLLNET"
+_P2P = r"P2P/(?:CUMEM|MNNVL|IPC|direct pointer|indirect/\d{1,7}(?:\[[0-9a-f]{1,16}\])?)(?:/read)?(?:/CE)?"
+_SHM = r"SHM/(?:direct|CE)(?:/(?:direct|CE))?|SHM\b|direct shared memory"
+# `(3)` names the rank on whose card the data leave (PXN), `(PCI)` that GPUDirect goes by PCIe on a machine with C2C.
+_DEVICE = r"[A-Za-z][\w .+-]{0,40}?/\d{1,4}(?:\(\d{1,7}\))?(?:/GDRDMA)?(?:\(PCI\))?(?:/Shared)?"
+# 2.4: `Ring 00 : 0[1] -> 1[3] via P2P/IPC`; later `Channel 00/0 : 0[1b000] -> 1[1c000] [send] via NET/IB/0/GDRDMA`
+PATH = re.compile(
+    r"(?:Channel|Ring|Tree) \d{1,4}(?:/\d{1,4})? ?: "
+    r"(\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
+    rf"(?: \[(?:send|receive)\])? via ({_P2P}|{_SHM}|NET/{_DEVICE}|[A-Z][A-Z0-9]{{1,15}}/\w{{1,32}})"
+)
+# CollNet has no peer: a rank hands its data to the switch. `Coll 00 : 3 [send] via` up to 2.4, `CollNet 00/0 :` later.
+COLLNET = re.compile(
+    rf"Coll(?:Net)? \d{{1,4}}(?:/\d{{1,4}})? : (\d{{1,7}}) \[(?:send|receive)\] via (COLLNET/{_DEVICE})"
+)
 
-
-@dataclass(frozen=True, slots=True)
-class PairPath:
-    """The path of one direction of a pair; `detail` as NCCL prints it, such as `P2P/CUMEM` or `NET/IB/0/GDRDMA`."""
-
-    source_rank: int
-    target_rank: int
-    transport: Transport
-    detail: str
-    gpu_direct: bool
-
-
-class Way(str, Enum):
-    """What carries the data of two ranks, the least capable first."""
-
-    SOCKET = "NET/Socket"
-    NET = "NET"  # a plug-in's network, such as AWS Libfabric
-    IB = "NET/IB"
-    IB_GDR = "NET/IB/GDRDMA"
-    COLLNET = "COLLNET"
-    SHM = "SHM"
-    P2P = "P2P"
+# On one node no tree is connected from 2.20 on; the buffers are made by the start up to 2.21, later by the first use.
+NVLS_MADE = re.compile(r"Connected NVLS tree|NVLS comm 0x[0-9a-f]{1,16} headRank \d")
+ALGORITHM = re.compile(r"(?:([A-Z][A-Za-z]{3,20}): )?(\d{1,20}) Bytes -> Algo ([A-Z0-9_]{1,20}) proto ([A-Z0-9]{1,10})")
 
 
-@dataclass(frozen=True, slots=True)
-class PairWay:
-    """What carries the data of an unordered pair; the least capable way where channels or directions differ."""
+class StartStep(IntEnum):
+    """How far a process got in NCCL's start-up, in NCCL's order."""
 
-    ranks: tuple[int, int]
-    way: Way
-    is_mixed: bool
-    details: tuple[str, ...]  # as NCCL prints them, sorted
+    BOOTSTRAP = 0
+    NETWORK = 1
+    BEGAN = 2
+    TOPOLOGY = 3
+    CHANNELS = 4
+    CONNECTED = 5
+    COMPLETE = 6
+    COLLECTIVE = 7
 
 
-@dataclass(frozen=True, slots=True)
-class PairTransports:
-    """What carried the data between all ranks of a communicator, as far as its log tells."""
+# As text, since a search for all of them at once is compiled elsewhere.
+STEP_WORDS: dict[StartStep, str] = {
+    StartStep.BOOTSTRAP: r"Bootstrap ?: Using",
+    StartStep.NETWORK: r"Using network |NET/(?:IB|Socket) ?: Using \[",
+    StartStep.BEGAN: r"Init START",
+    StartStep.TOPOLOGY: r"Setting affinity for GPU|NVLS multicast support",
+    StartStep.CHANNELS: r"Channel \d{1,3}(?:/\d{1,3})? :|via (?:P2P|SHM|NET|direct|COLLNET)[/ ]",
+    StartStep.CONNECTED: r"Connected all (?:rings|trees)",
+    StartStep.COMPLETE: r"Init COMPLETE",
+    StartStep.COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
+}
+_STEPS = tuple((step, re.compile(words)) for step, words in STEP_WORDS.items())
 
-    pairs: tuple[PairWay, ...]  # by rank
-    has_nvls_tree: bool  # large all-reduces may go through the NVSwitch, whatever the pairs say
-    algorithms: tuple[str, ...]  # "AllReduce RING", sorted; empty unless SUBSYS has TUNING
 
-    def ways(self) -> frozenset[Way]:
-        """Return every way that any pair takes."""
-        return frozenset(pair.way for pair in self.pairs)
+def steps(line: str) -> tuple[StartStep, ...]:
+    """Return the steps that a line tells of; launchers glue lines together, so there may be several."""
+    return tuple(step for step, pattern in _STEPS if pattern.search(line))
+
+
+def process(line: str) -> str:
+    """Return who printed a line, as `host:pid`; "" where it has no such prefix."""
+    match = PROCESS.search(line)
+    return f"{match[1]}:{match[2]}" if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,165 +109,68 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """Everything that the lines told; empty where they told nothing."""
+    """What the lines said, each thing once; empty where they said nothing."""
 
-    versions: tuple[str, ...] = ()
     bootstrap: tuple[str, ...] = ()  # interfaces
     networks: tuple[str, ...] = ()
     socket_interfaces: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
-    out_of_band: tuple[str, ...] = ()
-    has_no_ib: bool = False
-    paths: tuple[PairPath, ...] = ()
+    paths: tuple[Carrier, ...] = ()  # of pairs of ranks
     collnet: tuple[tuple[int, str], ...] = ()  # ranks that hand their data to a switch, and how
-    nvls: tuple[bool, ...] = ()  # what the processes said: available, not available, or both
-    has_nvls_tree: bool = False
-    p2p_disabled: tuple[tuple[int, int], ...] = ()
     algorithms: tuple[Algorithm, ...] = ()
-    ready: int = 0  # communicators that were completed
-    world_size: int = 0
+    has_nvls: bool = False
 
-    def summary(self) -> tuple[object, ...]:
-        """Return what two trials must differ in before a setting can be said to have changed the transport."""
-        pairs = sorted({(p.source_rank, p.target_rank, p.transport.value, p.gpu_direct) for p in self.paths})
-        algorithms = sorted({(a.collective, a.algorithm) for a in self.algorithms})
-        switched = sorted({rank for rank, _ in self.collnet})
-        rest = (self.networks, self.socket_interfaces, self.cards, tuple(algorithms), self.has_nvls_tree)
-        return (tuple(pairs), tuple(switched), *rest)
+    def carriers(self) -> tuple[Carrier, ...]:
+        """Return what carried the data, in the order of the texts: a trial that has the default's had no effect."""
+        found = {*self.paths, *(Carrier(CarrierKind.PATH, detail, (rank,)) for rank, detail in self.collnet)}
+        found |= {Carrier(CarrierKind.NETWORK, name) for name in self.networks}
+        found |= {Carrier(CarrierKind.NETIF, name) for name in (*self.bootstrap, *self.socket_interfaces)}
+        found |= {Carrier(CarrierKind.HCA, f"{card.name}:{card.port}") for card in self.cards}
+        return tuple(sorted(found | ({NVLS} if self.has_nvls else set()), key=lambda carrier: carrier.text))
 
-
-@dataclass(slots=True)
-class _Builder:
-    versions: dict[str, None] = field(default_factory=dict)
-    bootstrap: dict[str, None] = field(default_factory=dict)
-    networks: dict[str, None] = field(default_factory=dict)
-    sockets: dict[str, None] = field(default_factory=dict)
-    cards: dict[Card, None] = field(default_factory=dict)
-    out_of_band: dict[str, None] = field(default_factory=dict)
-    paths: dict[PairPath, None] = field(default_factory=dict)
-    collnet: dict[tuple[int, str], None] = field(default_factory=dict)
-    nvls: dict[bool, None] = field(default_factory=dict)
-    p2p_disabled: dict[tuple[int, int], None] = field(default_factory=dict)
-    algorithms: dict[Algorithm, None] = field(default_factory=dict)
-    has_no_ib: bool = False
-    has_nvls_tree: bool = False
-    ready: int = 0
-    world_size: int = 0
+    def algorithm_carriers(self) -> tuple[Carrier, ...]:
+        """Return the algorithm of each collective by size, as `AllReduce 32 MiB RING/SIMPLE`."""
+        names = {
+            f"{each.collective or 'collective'} {size_text(each.size_bytes)} {each.algorithm}/{each.protocol}"
+            for each in self.algorithms
+        }
+        return tuple(Carrier(CarrierKind.ALGORITHM, name) for name in sorted(names))
 
 
 def read_nccl_log(lines: Iterable[str]) -> NcclLog:
     """Read the lines of any number of processes; what is not NCCL's is passed over."""
-    found = _Builder()
+    found: defaultdict[str, dict[Any, None]] = defaultdict(dict)  # by field; a dict keeps the order of the lines
+    has_nvls = False
     for line in lines:
-        _read_start(found, line)
-        _read_paths(found, line)
-    return NcclLog(
-        tuple(found.versions), tuple(found.bootstrap), tuple(found.networks), tuple(found.sockets), tuple(found.cards),
-        tuple(found.out_of_band), found.has_no_ib, tuple(found.paths), tuple(found.collnet), tuple(found.nvls),
-        found.has_nvls_tree, tuple(found.p2p_disabled), tuple(found.algorithms), found.ready, found.world_size,
-    )  # fmt: skip
+        for name, value in (*_start(line), *_paths(line)):
+            if len(found[name]) < LIMIT:
+                found[name][value] = None
+        has_nvls |= NVLS_MADE.search(line) is not None
+    return NcclLog(has_nvls=has_nvls, **{name: tuple(values) for name, values in found.items()})
 
 
-def transport_summary(log: NcclLog) -> tuple[str, ...]:
-    """Return what carries the data, sorted: a trial whose summary equals the default's has had no effect.
-
-    `0>1 via P2P/CUMEM` for each pair, `network IB`, `netif eth0`, `hca mlx5_0:1`, and `NVLS` where its tree was made.
-    """
-    found = {f"{path.source_rank}>{path.target_rank} via {path.detail}" for path in log.paths}
-    found |= {f"{rank} via {detail}" for rank, detail in log.collnet}
-    found |= {f"network {name}" for name in log.networks}
-    found |= {f"netif {name}" for name in (*log.bootstrap, *log.socket_interfaces)}
-    found |= {f"hca {card.name}:{card.port}" for card in log.cards}
-    return tuple(sorted(found | ({"NVLS"} if log.has_nvls_tree else set())))
-
-
-def pair_transports(log: NcclLog) -> PairTransports:
-    """Return what carries the data of every pair that the log names.
-
-    The log must be of one communicator: others number their ranks from 0 again. NCCL connects rings and trees, so most
-    pairs of a large job have no path of their own. "P2P" says neither NVLink nor PCIe.
-    """
-    found: dict[tuple[int, int], dict[Way, set[str]]] = {}
-    for path in log.paths:
-        ranks = (min(path.source_rank, path.target_rank), max(path.source_rank, path.target_rank))
-        found.setdefault(ranks, {}).setdefault(_way(path.detail), set()).add(path.detail)
-    switched = sorted({rank for rank, _ in log.collnet})
-    for ranks in pairwise(switched):  # ranks that share a switch, each with the next
-        if ranks not in found:
-            found[ranks] = {Way.COLLNET: {detail for rank, detail in log.collnet if rank in ranks}}
-    order = list(Way)
-    pairs = (
-        PairWay(ranks, min(ways, key=order.index), len(ways) > 1, tuple(sorted(set().union(*ways.values()))))
-        for ranks, ways in sorted(found.items())
-    )
-    algorithms = sorted({f"{a.collective} {a.algorithm}".strip() for a in log.algorithms})
-    return PairTransports(tuple(pairs), log.has_nvls_tree, tuple(algorithms))
+def _start(line: str) -> Iterable[tuple[str, object]]:
+    if match := BOOTSTRAP.search(line):
+        yield "bootstrap", match[1]
+    if match := NETWORK.search(line):
+        yield "networks", match[1]
+    if match := SOCKETS.search(line):
+        for name in INTERFACE.findall(match[1]):
+            yield "socket_interfaces", name
+    if match := CARDS.search(line):
+        for name, port, layer in CARD.findall(match[1]):
+            yield "cards", Card(name, int(port), layer)
 
 
-def _way(detail: str) -> Way:
-    match _transport(detail):
-        case Transport.P2P:
-            return Way.P2P
-        case Transport.SHM:
-            return Way.SHM
-        case Transport.COLLNET:
-            return Way.COLLNET
-        case Transport.NET:
-            if detail.startswith("NET/Socket"):
-                return Way.SOCKET
-            # IBext, IBext_v8: NVIDIA's own plug-in for the same cards.
-            is_ib = detail.startswith("NET/IB")
-            return (Way.IB_GDR if "GDRDMA" in detail else Way.IB) if is_ib else Way.NET
-
-
-def _read_start(found: _Builder, line: str) -> None:
-    if match := lines_of.VERSION.search(line):
-        _add(found.versions, match[1] + (f"+cuda{match[2]}" if match[2] else ""))
-    if match := lines_of.BOOTSTRAP.search(line):
-        _add(found.bootstrap, match[1])
-    if match := lines_of.NETWORK.search(line):
-        _add(found.networks, match[1])
-    if match := lines_of.SOCKETS.search(line):
-        for name in lines_of.INTERFACE.findall(match[1]):
-            _add(found.sockets, name)
-    if match := lines_of.CARDS.search(line):
-        for name, port, layer in lines_of.CARD.findall(match[1]):
-            _add(found.cards, Card(name, int(port), layer))
-        if out := lines_of.OUT_OF_BAND.search(match[1]):
-            _add(found.out_of_band, out[1])
-    found.has_no_ib |= lines_of.NO_IB.search(line) is not None
-    if match := lines_of.READY.search(line):
-        found.ready += 1
-        found.world_size = max(found.world_size, int(match[1]))
-
-
-def _read_paths(found: _Builder, line: str) -> None:
-    for source, target, detail in lines_of.PATH.findall(line):
-        _add(found.paths, PairPath(int(source), int(target), _transport(detail), detail, "GDRDMA" in detail))
-    for rank, detail in lines_of.COLLNET.findall(line):
-        _add(found.collnet, (int(rank), detail))
-    if match := lines_of.NVLS.search(line):
-        _add(found.nvls, match[1] is None)
-    found.has_nvls_tree |= lines_of.NVLS_TREE.search(line) is not None
-    if match := lines_of.P2P_OFF.search(line):
-        _add(found.p2p_disabled, (int(match[1]), int(match[2])))
-    if match := lines_of.ALGORITHM.search(line):
+def _paths(line: str) -> Iterable[tuple[str, object]]:
+    for source, target, detail in PATH.findall(line):
+        yield "paths", Carrier(CarrierKind.PATH, detail, (int(source), int(target)))
+    for rank, detail in COLLNET.findall(line):
+        yield "collnet", (int(rank), detail)
+    if match := ALGORITHM.search(line):
         algorithm, protocol = _named(NUMBERED_ALGORITHMS, match[3]), _named(NUMBERED_PROTOCOLS, match[4])
-        _add(found.algorithms, Algorithm(match[1] or "", int(match[2]), algorithm, protocol))
-
-
-def _transport(detail: str) -> Transport:
-    if detail.startswith("NET"):
-        return Transport.NET
-    if detail.startswith("COLLNET"):
-        return Transport.COLLNET
-    return Transport.SHM if detail.startswith(("SHM", "direct shared memory")) else Transport.P2P
+        yield "algorithms", Algorithm(match[1] or "", int(match[2]), algorithm, protocol)
 
 
 def _named(names: tuple[str, ...], value: str) -> str:
     return names[int(value)] if value.isdigit() and int(value) < len(names) else value
-
-
-def _add(kept: dict, value: object) -> None:  # type: ignore[type-arg]
-    if len(kept) < LIMIT:
-        kept[value] = None

@@ -1,8 +1,13 @@
-"""Where in a run of several nodes this one stands, and who said so."""
+"""Where in a run of several nodes this one stands, and who said so; lists of hosts as Slurm writes them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.ASCII | re.DOTALL)
+PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +34,30 @@ class Placement:
     def name_of(self, node_rank: int) -> str:
         """Return a node as a reader knows it before it has spoken: by its host name, else by its number."""
         return f"{self.hosts[node_rank]} (node {node_rank})" if node_rank < len(self.hosts) else f"node {node_rank}"
+
+
+def compress(hosts: Iterable[str]) -> str:
+    """Return `gpu[001-003,007],login1`, sorted; a name without a number, or with odd characters, stands by itself."""
+    runs: dict[tuple[str, str, int], list[int]] = {}
+    alone: list[str] = []
+    for host in sorted(set(hosts)):
+        match = LAST_NUMBER.fullmatch(host) if PLAIN.fullmatch(host) else None
+        if match is None or len(match[2]) > 18:
+            alone.append(host)
+        else:
+            runs.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
+    parts = [_run(before, after, width, sorted(numbers)) for (before, after, width), numbers in sorted(runs.items())]
+    return ",".join([*parts, *alone])
+
+
+def _run(before: str, after: str, width: int, numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"{before}{numbers[0]:0{width}d}{after}"
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = [f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}" for a, b in spans]
+    return f"{before}[{','.join(shown)}]{after}"

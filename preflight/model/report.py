@@ -1,28 +1,57 @@
-"""The whole outcome of one run."""
+"""The whole outcome of one run, and what it advises."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
-from preflight.model.advice import Advice
 from preflight.model.baseline import Judged
-from preflight.model.between import Between
 from preflight.model.counters import CounterChange
-from preflight.model.expected import Expected
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
+from preflight.model.links import Expected
+from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
-from preflight.model.rail import RailTest
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
-from preflight.model.trial import Comparison, LeftOut, TrialResult
+from preflight.model.trial import Comparison, LeftOut, RailTest, TrialResult
 
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
 NOT_TESTED = Gap("not tested")
 ONE_NODE = Gap("nothing was tried between nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnv:
+    """What one node sets, where nodes differ: interfaces have other names."""
+
+    host: str
+    node_rank: int
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Settings to source, variables to remove, timeouts and GPUs; empty where nothing need change.
+
+    `evidence` holds, for every name in `env` and `unset`, the trial that earned the line and the number it is
+    compared with. Names in `one_node_only` were learnt on one node and must not act on several.
+    """
+
+    env: tuple[tuple[str, str], ...]
+    unset: tuple[str, ...]
+    evidence: tuple[tuple[str, str], ...]
+    one_node_only: tuple[str, ...]
+    pg_timeout_s: int | Gap
+    init_timeout_s: int | Gap
+    gpus: tuple[str, ...]  # uuids, where `--gpus` named a strict subset
+    reason: str  # one sentence: why this, or why nothing
+    gpu_env: tuple[tuple[str, str], ...] = ()  # gives the job these GPUs; no trial earned it
+    timeout_env: tuple[tuple[str, str], ...] = ()  # says the timeouts to who asks; changes nothing that NCCL does
+    timeout_reason: str = ""  # why they are what they are
+    nodes: tuple[NodeEnv, ...] = ()  # several nodes that do not set the same: `env` is then this node's own
 
 
 class Verdict(Enum):
@@ -42,7 +71,7 @@ class NodeVerdict(Enum):
     UNKNOWN = "unknown"
 
 
-class PhaseEnd(Enum):
+class RunPhaseEnd(Enum):
     """How far a part of the run came."""
 
     COMPLETED = "completed"
@@ -52,11 +81,11 @@ class PhaseEnd(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class RunPhase:
     """A part of the run, in the order in which they come."""
 
     name: str
-    end: PhaseEnd
+    end: RunPhaseEnd
     detail: str  # what it gave, or what cut it short
 
 
@@ -74,7 +103,7 @@ class JudgedBy:
     """Who decided about speeds; several may, and then each of them rejects."""
 
     by: SpeedJudge
-    told: str  # the file and how much is in it, or why nobody could
+    detail: str = field(metadata={"json": "told"})  # the file and how much is in it, or why nobody could
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +133,7 @@ class Report:
     problems: tuple[str, ...]  # what preflight itself could not do
     advice: Advice
     durations_s: tuple[tuple[str, float], ...]
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[RunPhase, ...] = ()
     checks: tuple[RanCheck, ...] = ()
     expected: tuple[Expected, ...] | Gap = NOT_WORKED_OUT  # of the sizes that were measured
     p2p: tuple[PairTruth, ...] | Gap = NOT_TESTED  # below NCCL: what arrives between two GPUs
@@ -113,7 +142,7 @@ class Report:
     judged_by: tuple[JudgedBy, ...] = ()  # about speeds; empty in reports that are older than baselines
     beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
-    between: Between | Gap = ONE_NODE  # several nodes: the ways between them
+    between: NetworkSurvey | Gap = ONE_NODE  # several nodes: the ways between them
     storage: StorageSpeed | Gap = NO_DIRECTORY  # one node: the directory of --checkpoint-dir
     rails: tuple[RailTest, ...] = ()  # RDMA ports of this node by themselves
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault

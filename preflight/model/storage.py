@@ -1,10 +1,11 @@
-"""How fast a checkpoint directory was when it was tried."""
+"""How fast a directory was when it was tried: by the ranks of one node, or by all nodes together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from preflight.model.gap import Gap
+from preflight.model.trial import NOT_MEASURED
 
 NOTHING = Gap("nothing was tried")
 NO_DIRECTORY = Gap("no --checkpoint-dir was given, or there are several nodes")
@@ -24,3 +25,31 @@ class StorageSpeed:
     took_s: float
     is_direct: bool | Gap = NOTHING  # O_DIRECT; else fsync, and the page cache was told to forget
     file_system: str | Gap = NOTHING  # "ext4", "nfs4", "lustre"; tmpfs is memory, and lost with the node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStorage:
+    """What one node saw of the directory that everyone writes to."""
+
+    node_rank: int
+    host: str
+    reads_of: int  # the node whose file it read
+    write_problem: str = ""
+    read_problem: str = ""
+    is_missing: bool = False  # the other node's file was not there
+    is_stale: bool = False  # it showed what had been there before
+    is_read_only: bool = False
+    appeared_after_s: float = 0.0  # how long it took to see the other's file
+    write_gb_s: float | Gap = NOT_MEASURED
+    read_gb_s: float | Gap = NOT_MEASURED
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStorage:
+    """A directory that every node wrote to at the same time, and in which each read another's file."""
+
+    directory: str
+    file_bytes: int  # of each node
+    nodes: tuple[NodeStorage, ...]
+    write_together_gb_s: float | Gap
+    read_together_gb_s: float | Gap

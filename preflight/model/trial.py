@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
+from preflight.model.transport import Carrier
 
 
 class Scope(Enum):
@@ -28,12 +29,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One conservative setting: it gives something up and protects from the faults of what it gives up."""
+    """One conservative setting: it gives something up and so protects from the faults of what it gives up."""
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
-    protects_from: str  # what can be wrong with what it switches off or chooses
-    families: tuple[str, ...]  # the faults whose signs make it suspect, in plan/suspects.py's words
+    families: tuple[str, ...]  # the faults whose signs make it suspect, in plan/settings/search.py's words
     scope: Scope
     choice: str = ""  # settings with the same choice exclude each other: one interface, one set of ports
 
@@ -41,19 +41,9 @@ class Setting:
 NOT_MEASURED = Gap("not measured")
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
-UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`
-AGAIN = "repetition "  # the default's trial, repeated since it looked slow beside a baseline
+UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`; its turn follows
+AGAIN = "repetition "  # the default's trial, repeated since it looked slow beside a baseline; its turn follows
 REPEATED = (UNDER_LOAD, AGAIN)
-
-
-def burn_trial_name(turn: int) -> str:
-    """Return the name of a repetition of the default's trial under load."""
-    return f"{UNDER_LOAD}{turn}"
-
-
-def again_trial_name(turn: int) -> str:
-    """Return the name of a repetition of the default's trial for a baseline."""
-    return f"{AGAIN}{turn}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +64,9 @@ class Outcome(Enum):
     INIT_ERROR = "init_error"
     NO_EFFECT = "no_effect"
     SKIPPED = "skipped"
+
+
+FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR, Outcome.WRONG_DATA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +147,27 @@ class TrialResult:
     culprits: tuple[int, ...]  # ranks that the failure is traced to; empty when nobody can be named
     stages: tuple[tuple[int, str], ...]  # where each rank was when it ended
     ranks: tuple[RankEnd, ...]
-    world_size_seen: tuple[tuple[int, int], ...]  # rank -> the world size that its process group reported
-    transport: tuple[str, ...]  # what carried the data, as read from the log or from the sockets
+    # rank -> the world size that its process group reported
+    world_size_reported: tuple[tuple[int, int], ...] = field(metadata={"json": "world_size_seen"})
+    transport: tuple[Carrier, ...]  # what carried the data, as read from the log or from the sockets
     results: tuple[CollectiveResult, ...]
     started_by: str  # fork | exec
     duration_s: float
     causes: tuple[TrialCause, ...] = ()  # at most one; empty where the logs prove none
-    connect_us: float | Gap = Gap("not measured")  # noqa: RUF009  making the group and its first collective, slowest rank
+    connect_us: float | Gap = NOT_MEASURED  # making the group and its first collective, slowest rank
+
+
+@dataclass(frozen=True, slots=True)
+class RailTest:
+    """A group of all ranks of the node whose data went through one port, with P2P and shared memory off."""
+
+    hca: str
+    port: int
+    rate_gbit_s: float | Gap
+    outcome: Outcome
+    problem: str  # empty when ok
+    transport: tuple[str, ...]  # what carried the data between ranks, such as NET/IB/0
+    busbw_gb_s: float | Gap  # all_reduce at the largest size
 
 
 @dataclass(frozen=True, slots=True)

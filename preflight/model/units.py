@@ -5,14 +5,13 @@ from __future__ import annotations
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def size_text(size_bytes: int) -> str:
-    """Return `8 B`, `32 MiB`, `1.5 GiB`."""
+def size_text(size_bytes: int, digits: int = 0) -> str:
+    """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal where it is no whole number, or so many significant digits."""
     value, unit = float(size_bytes), 0
     while value >= 1024 and unit < len(BINARY) - 1:
         value, unit = value / 1024, unit + 1
-    if value.is_integer():
-        return f"{value:.0f} {BINARY[unit]}"
-    return f"{value:.1f} {BINARY[unit]}"
+    shown = f".{digits}g" if digits else ".0f" if value.is_integer() else ".1f"
+    return f"{value:{shown}} {BINARY[unit]}"
 
 
 def time_text(time_us: float) -> str:
@@ -45,10 +44,7 @@ def three_digits(value: float) -> str:
 
 def decimal_text(size_bytes: float) -> str:
     """Return a size in the units that disks and models are sold in: `21.0 GB`, `700 MB`."""
-    for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= 0.9995 * scale:
-            return f"{three_digits(size_bytes / scale)} {unit}"
-    return f"{size_bytes:.0f} B"
+    return _scaled(size_bytes, ("kB", "MB", "GB", "TB", "PB")) or f"{size_bytes:.0f} B"
 
 
 def seconds_text(value_s: float) -> str:
@@ -60,7 +56,11 @@ def seconds_text(value_s: float) -> str:
 
 def count_text(count: int) -> str:
     """Return a number of parameters: `7.00 B`, `500 M`, `47.0 B`."""
-    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if count >= 0.9995 * scale:
-            return f"{three_digits(count / scale)} {unit}"
-    return str(count)
+    return _scaled(count, ("K", "M", "B", "T")) or str(count)
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    """Return a value in the largest of these units, each a thousand of the one before; "" where all are too large."""
+    scales = [(1000.0**power, unit) for power, unit in enumerate(units, 1)]
+    scale, unit = max((each for each in scales if value >= 0.9995 * each[0]), default=(0.0, ""))
+    return f"{three_digits(value / scale)} {unit}" if unit else ""

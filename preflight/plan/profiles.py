@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from preflight.model.collective import Collective
 from preflight.model.profile import Profile
-from preflight.model.run import Measure, StageLimits
+from preflight.model.run_spec import Measure, StageLimits
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEADLINE_S = {Profile.QUICK: 180.0, Profile.STANDARD: 900.0, Profile.BURN: 3600.0}
@@ -19,23 +18,13 @@ QUICK_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
 BUFFERS_PER_SIZE = 5
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """What a profile spends on one collective at one size."""
-
-    budget_s: float
-    min_repetitions: int
-    max_repetitions: int
-
-
-EFFORT = {
-    Profile.QUICK: Effort(0.15, 7, 40),
-    Profile.STANDARD: Effort(0.5, 9, 60),
-    Profile.BURN: Effort(2.0, 15, 400),
+Effort = tuple[float, int, int]  # seconds on one collective at one size, fewest and most repetitions
+EFFORT: dict[Profile, Effort] = {
+    Profile.QUICK: (0.15, 7, 40),
+    Profile.STANDARD: (0.5, 9, 60),
+    Profile.BURN: (2.0, 15, 400),
 }
-DUEL_EFFORT = Effort(0.1, 5, 20)
+DUEL_EFFORT: Effort = (0.1, 5, 20)
 
 
 def deadline_s(profile: Profile, burn_s: float | None) -> float:
@@ -69,20 +58,18 @@ def measures(
     effort: Effort, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
     """Return what is timed, size by size."""
-    return tuple(
-        Measure(collective, size, effort.budget_s, effort.min_repetitions, effort.max_repetitions)
-        for size in for_sizes
-        for collective in collectives
-    )
+    return tuple(Measure(collective, size, *effort) for size in for_sizes for collective in collectives)
 
 
-def stage_limits(backend: str, override_s: float | None) -> StageLimits:
+def stage_limits(backend: str, override_s: float | None, nodes: int = 1) -> StageLimits:
     """Return how long each stage may take. NCCL's own retries come first: its error is better evidence than our kill.
 
-    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo has no such thing.
+    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo has no such thing. On
+    one node the first collective connects by P2P or shared memory, in seconds; NCCL's start, which may take 45 s, is
+    `init`. So a hang and its cure fit into the deadline of `quick`.
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)
     if backend == "nccl":
-        return StageLimits(start_s=60.0, init_s=90.0, first_s=90.0, timed_s=15.0, stretches=True)
+        return StageLimits(60.0, init_s=90.0, first_s=30.0 if nodes == 1 else 90.0, timed_s=15.0, stretches=True)
     return StageLimits(start_s=30.0, init_s=10.0, first_s=10.0, timed_s=15.0, stretches=True)

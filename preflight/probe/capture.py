@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from preflight import __version__
 from preflight.errors import MalformedInput
-from preflight.probe.acs import without_serial
+from preflight.probe.pci_bus import without_serial
 from preflight.probe.run import Capture
 from preflight.probe.scrub import VERSIONS, Scrubber
 from preflight.system.machine import Json
@@ -28,7 +27,10 @@ def capture_document(capture: Capture) -> str:
     document = {
         FORMAT: FORMAT_VERSION,
         "preflight_version": __version__,
-        "reads": {kind: _scrubbed_reads(scrub, kind, notes) for kind, notes in sorted(capture.reads.items())},
+        "reads": {
+            kind: {_key(scrub, kind, key): _note(scrub, kind, key, note) for key, note in sorted(notes.items())}
+            for kind, notes in sorted(capture.reads.items())
+        },
         "silent": {name: scrub.text(why) for name, why in sorted(capture.silent.items())},
     }
     return json.dumps(document, indent=1, ensure_ascii=True, sort_keys=False) + "\n"
@@ -70,10 +72,6 @@ def _answer(reads: Record, question: str, key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _scrubbed_reads(scrub: Scrubber, kind: str, notes: Mapping[str, Json]) -> dict[str, Json]:
-    return {_key(scrub, kind, key): _note(scrub, kind, key, note) for key, note in sorted(notes.items())}
-
-
 def _key(scrub: Scrubber, kind: str, key: str) -> str:
     return key if kind == "ask" else scrub.text(key, with_host=key.startswith(CGROUP))
 
@@ -81,14 +79,9 @@ def _key(scrub: Scrubber, kind: str, key: str) -> str:
 def _note(scrub: Scrubber, kind: str, key: str, note: Json) -> Json:
     if kind == "data" and "value" in note:
         return {"value": without_serial(bytes.fromhex(note["value"])).hex()}
-    if kind == "ask" and key in VERSIONS:
-        return without_addresses(scrub, note)
+    if kind == "ask" and key in VERSIONS:  # nothing but the home directory: its numbers are versions, not addresses
+        return json.loads(scrub.home_only(json.dumps(note)))
     return scrub.value(note)
-
-
-def without_addresses(scrub: Scrubber, value: Json) -> Json:
-    """Return a value with the home directory replaced and nothing else: its numbers are versions, not addresses."""
-    return json.loads(scrub.home_only(json.dumps(value)))
 
 
 def _check_notes(kind: str, notes: Any) -> None:
@@ -101,14 +94,8 @@ def _check_notes(kind: str, notes: Any) -> None:
 
 
 def _fits(kind: str, value: Any) -> bool:
-    match kind:
-        case "text" | "link":
-            return isinstance(value, str)
-        case "names":
-            return isinstance(value, list) and all(isinstance(name, str) for name in value)
-        case "exists":
-            return isinstance(value, bool)
-        case "data":
-            return isinstance(value, str) and re.fullmatch(r"(?:[0-9a-f]{2})*", value) is not None
-        case _:
-            return True
+    if kind == "names":
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    if kind == "data":
+        return isinstance(value, str) and re.fullmatch(r"(?:[0-9a-f]{2})*", value) is not None
+    return isinstance(value, {"text": str, "link": str, "exists": bool}.get(kind, object))

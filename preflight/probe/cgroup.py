@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TypeVar
 
 from preflight.errors import UnreadableFact
@@ -22,56 +22,42 @@ N = TypeVar("N", int, float)
 
 def read_cpu_limit(machine: Machine) -> float | Limit:
     """Return how many CPUs' worth of time the tightest cgroup above this process allows."""
-    found = _read_v2(machine, "cpu.max", parse_cpu_max)
-    for directory in _directories_v1(machine, "cpu"):
-        if machine.exists(f"{directory}/cpu.cfs_quota_us"):
-            quota_us = parse_whole(machine.text(f"{directory}/cpu.cfs_quota_us"), "cpu.cfs_quota_us")
-            period_us = parse_whole(machine.text(f"{directory}/cpu.cfs_period_us"), "cpu.cfs_period_us")
-            found.append(cpus_of(quota_us, period_us))
-    return tightest(found)
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
+    v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
+    return tightest([*v2, *v1])
 
 
 def read_memory_limit_bytes(machine: Machine) -> int | Limit:
     """Return how many bytes the tightest cgroup above this process allows."""
-    found = _read_v2(machine, "memory.max", parse_memory_max)
-    for directory in _directories_v1(machine, "memory"):
-        if machine.exists(f"{directory}/memory.limit_in_bytes"):
-            found.append(parse_memory_limit_v1(machine.text(f"{directory}/memory.limit_in_bytes")))
-    return tightest(found)
+    v2 = [parse_max(text, "memory.max") for (text,) in _texts(machine, "", "memory.max")]
+    v1 = [parse_memory_limit_v1(text) for (text,) in _texts(machine, "memory", "memory.limit_in_bytes")]
+    return tightest([*v2, *v1])
 
 
 def read_pids_limit(machine: Machine) -> int | Limit:
     """Return how many processes and threads the tightest cgroup above this process allows."""
-    found = _read_v2(machine, "pids.max", parse_pids_max)
-    for directory in _directories_v1(machine, "pids"):
-        if machine.exists(f"{directory}/pids.max"):
-            found.append(parse_pids_max(machine.text(f"{directory}/pids.max")))
-    return tightest(found)
+    texts = [*_texts(machine, "", "pids.max"), *_texts(machine, "pids", "pids.max")]
+    return tightest(parse_max(text, "pids.max") for (text,) in texts)
 
 
-def _read_v2(machine: Machine, name: str, parse: Callable[[str], N | Limit]) -> list[N | Limit]:
-    if not machine.names(MOUNT):
+def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
+    """Return these files at each level of a controller's hierarchy, "" for version 2, that has the first of them."""
+    if not controller and not machine.names(MOUNT):
         raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")
-    path = parse_cgroup_path(machine.text("proc/self/cgroup"), "")
-    directories = [f"{mount}{level}" for mount in MOUNT_V2 for level in levels(path)]
-    return [parse(machine.text(f"{each}/{name}")) for each in directories if machine.exists(f"{each}/{name}")]
-
-
-def _directories_v1(machine: Machine, controller: str) -> list[str]:
     path = parse_cgroup_path(machine.text("proc/self/cgroup"), controller)
-    return [f"{MOUNT}/{mount}{level}" for mount in _mounts_v1(machine, controller) for level in levels(path)]
-
-
-def _mounts_v1(machine: Machine, controller: str) -> list[str]:
-    """The same hierarchy is mounted under one name and linked from others."""
-    return [name for name in MOUNT_V1[controller] if machine.exists(f"{MOUNT}/{name}")][:1]
+    mounts: Iterable[str] = MOUNT_V2
+    if controller:  # the same hierarchy is mounted under one name and linked from others
+        mounts = [f"{MOUNT}/{name}" for name in MOUNT_V1[controller] if machine.exists(f"{MOUNT}/{name}")][:1]
+    places = [f"{mount}{level}" for mount in mounts for level in levels(path)]
+    there = [place for place in places if machine.exists(f"{place}/{names[0]}")]
+    return [tuple(machine.text(f"{place}/{name}") for name in names) for place in there]
 
 
 def parse_cgroup_path(text: str, controller: str) -> str:
     """Return the process's path in a controller's hierarchy (version 2: ""), from /proc/self/cgroup; "/" if none."""
     for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controller in controllers.split(",") and path.startswith("/"):
             return path
     return "/"
@@ -95,14 +81,9 @@ def parse_cpu_max(text: str) -> float | Limit:
     return cpus_of(parse_whole(quota, "cpu.max"), parse_whole(period or "100000", "cpu.max"))
 
 
-def parse_memory_max(text: str) -> int | Limit:
-    """Parse memory.max."""
-    return Limit.UNLIMITED if text == "max" else parse_whole(text, "memory.max")
-
-
-def parse_pids_max(text: str) -> int | Limit:
-    """Parse pids.max."""
-    return Limit.UNLIMITED if text == "max" else parse_whole(text, "pids.max")
+def parse_max(text: str, name: str) -> int | Limit:
+    """Parse memory.max and pids.max."""
+    return Limit.UNLIMITED if text == "max" else parse_whole(text, name)
 
 
 def parse_memory_limit_v1(text: str) -> int | Limit:
@@ -120,5 +101,4 @@ def cpus_of(quota_us: int, period_us: int) -> float | Limit:
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:
     """Return the smallest limit."""
-    numbers = [limit for limit in limits if not isinstance(limit, Limit)]
-    return min(numbers) if numbers else Limit.UNLIMITED
+    return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

@@ -6,6 +6,7 @@ Values since some start are worth little; a run is judged by how far they go whi
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -13,12 +14,11 @@ from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, Counter, CounterKind
 from preflight.model.facts import Gap, Gpu
-from preflight.probe.hca import probe_hca_ports
-from preflight.probe.nvidia_pci import DEVICES
+from preflight.probe.nvidia_driver import XID, probe_xid_lines
 from preflight.probe.nvml import probe_nvml
-from preflight.probe.pcie import probe_pci
-from preflight.probe.reading import gap_or, parse_whole
-from preflight.probe.xid import XID, probe_xid_lines
+from preflight.probe.pci_bus import DEVICES, probe_pci
+from preflight.probe.rdma import probe_hca_ports
+from preflight.probe.reading import gap_or, read_whole
 from preflight.system.isolate import run_isolated
 from preflight.system.machine import Json, Machine
 
@@ -54,7 +54,7 @@ def probe_counters(machine: Machine, limit_s: float = LIMIT_S) -> tuple[Counter,
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
         "NVML": _gpus,
-        "the network's counters": _network,
+        "the network's counters": lambda machine: (*_ports(machine), *_netifs(machine)),
         "the PCI bus": _aer,
         KERNEL_LOG: _xids,
     }
@@ -62,16 +62,14 @@ def probe_counters(machine: Machine, limit_s: float = LIMIT_S) -> tuple[Counter,
     answers = run_isolated(asked, dict.fromkeys(asked, limit_s))
     found: list[Counter] = []
     for name, answer in answers.items():
-        found += [_unread(name, answer.failure)] if answer.failure else decode_value(tuple[Counter, ...], answer.value)
+        why = Gap(answer.failure.removeprefix("UnreadableFact: "))
+        unread = (Counter(name, "all", FATAL, why, name),)
+        found += unread if answer.failure else decode_value(tuple[Counter, ...], answer.value)
     return tuple(found)
 
 
 def _outcome(reader: Callable[[Machine], tuple[Counter, ...]], machine: Machine) -> Json:
     return encode_value(reader(machine))
-
-
-def _unread(source: str, why: str) -> Counter:
-    return Counter(source, "all", FATAL, Gap(why.removeprefix("UnreadableFact: ")), source)
 
 
 def _gpus(machine: Machine) -> tuple[Counter, ...]:
@@ -84,15 +82,15 @@ def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
     def counter(name: str, kind: CounterKind, value: int | Gap, source: str) -> Counter:
         return Counter(f"GPU {gpu.nvml_index}", name, kind, value, source, gpu.nvml_index)
 
-    def of(record: object, name: str) -> int | Gap:
-        value: int | Gap = record if isinstance(record, Gap) else getattr(record, name)
-        return value
-
-    yield counter("ecc_corrected", REPAIRED, of(gpu.ecc, "volatile_corrected"), "nvmlDeviceGetTotalEccErrors")
-    yield counter("ecc_uncorrected", FATAL, of(gpu.ecc, "volatile_uncorrected"), "nvmlDeviceGetTotalEccErrors")
-    yield counter("rows_remapped_correctable", REPAIRED, of(gpu.row_remap, "correctable"), "nvmlDeviceGetRemappedRows")
-    yield counter("rows_remapped_uncorrectable", FATAL, of(gpu.row_remap, "uncorrectable"), "nvmlDeviceGetRemappedRows")
-    yield counter("pcie_replays", REPAIRED, of(gpu.pcie, "replays"), "nvmlDeviceGetPcieReplayCounter")
+    for name, kind, record, field, source in (
+        ("ecc_corrected", REPAIRED, gpu.ecc, "volatile_corrected", "TotalEccErrors"),
+        ("ecc_uncorrected", FATAL, gpu.ecc, "volatile_uncorrected", "TotalEccErrors"),
+        ("rows_remapped_correctable", REPAIRED, gpu.row_remap, "correctable", "RemappedRows"),
+        ("rows_remapped_uncorrectable", FATAL, gpu.row_remap, "uncorrectable", "RemappedRows"),
+        ("pcie_replays", REPAIRED, gpu.pcie, "replays", "PcieReplayCounter"),
+    ):
+        value = record if isinstance(record, Gap) else getattr(record, field)
+        yield counter(name, kind, value, f"nvmlDeviceGet{source}")
     if isinstance(gpu.nvlinks, Gap):
         yield counter("nvlink_errors", REPAIRED, gpu.nvlinks, "nvmlDeviceGetNvLinkErrorCounter")
         return
@@ -103,10 +101,6 @@ def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
             kind = FATAL if name == "recovery_errors" else REPAIRED
             total = gap if gap is not None else sum(values)
             yield counter(f"nvlink_{name}", kind, total, "nvmlDeviceGetNvLinkErrorCounter")
-
-
-def _network(machine: Machine) -> tuple[Counter, ...]:
-    return (*_ports(machine), *_netifs(machine))
 
 
 def _ports(machine: Machine) -> Iterator[Counter]:
@@ -127,11 +121,7 @@ def _netifs(machine: Machine) -> Iterator[Counter]:
         for counted in ("rx_bytes", "tx_bytes"):
             path = f"{NETIFS}/{name}/statistics/{counted}"
             if machine.exists(path):
-                yield Counter(name, counted, TRAFFIC, gap_or(partial(_whole, machine, path)), f"/{path}")
-
-
-def _whole(machine: Machine, path: str) -> int:
-    return parse_whole(machine.text(path), path.rpartition("/")[2])
+                yield Counter(name, counted, TRAFFIC, gap_or(partial(read_whole, machine, path)), f"/{path}")
 
 
 def _aer(machine: Machine) -> tuple[Counter, ...]:
@@ -149,19 +139,14 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
     for file, (total, kind) in AER_FILES.items():
         path = f"{DEVICES}/{bdf}/{file}"
         if machine.exists(path):
-            value = gap_or(partial(_total, machine, path, total))
+            value = gap_or(lambda: parse_aer(machine.text(path), total))  # noqa: B023  called at once
             yield Counter(bdf, file, kind, value, f"/{path}")
-
-
-def _total(machine: Machine, path: str, total: str) -> int:
-    return parse_aer(machine.text(path), total)
 
 
 def parse_aer(text: str, total: str) -> int:
     """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact where it has none."""
-    for line in text.splitlines():
-        match = AER_LINE.fullmatch(line.strip())
-        if match is not None and match[1] == total:
+    for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
+        if match[1] == total:
             return int(match[2])
     raise UnreadableFact(f"{total}: not in the kernel's file")
 
@@ -169,11 +154,6 @@ def parse_aer(text: str, total: str) -> int:
 def _xids(machine: Machine) -> tuple[Counter, ...]:
     """Return one counter per GPU address and Xid that the kernel log holds, and one for all of them."""
     lines = probe_xid_lines(machine)
-    found: dict[tuple[str, str], int] = {}
-    for line in lines:
-        match = XID.search(line)
-        if match is not None:
-            key = (match[1].lower(), match[2])
-            found[key] = found.get(key, 0) + 1
+    found = Tally((match[1].lower(), match[2]) for line in lines if (match := XID.search(line)))
     each = (Counter(f"PCI {bus}", f"xid_{number}", FATAL, n, KERNEL_LOG) for (bus, number), n in found.items())
     return (Counter(KERNEL_LOG, "xids", FATAL, len(lines), KERNEL_LOG), *each)

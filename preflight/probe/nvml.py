@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import DriverFacts, Gap, Gpu, GpuP2p, GpuPath, known
-from preflight.model.gpu import Clocks, EccCounts, PcieLink, RetiredPages, RowRemap, UnreadableGpu
-from preflight.probe import nvml_words as words
-from preflight.probe.nvml_paths import parse_links, parse_p2p, parse_paths
-from preflight.probe.processes import probe_processes
+from preflight.model.gpu import (
+    Clocks,
+    EccCounts,
+    GpuProcess,
+    LinkPeer,
+    NvLink,
+    PcieLink,
+    RetiredPages,
+    UnreadableGpu,
+)
+from preflight.probe.pci_bus import DEVICES
 from preflight.probe.reading import answered, first_of, gap_or, parse_numa_node, parse_whole
+from preflight.system import nvml_values as values
 from preflight.system.machine import Json, Machine
+from preflight.system.nvml_fields import GPU_FIELDS, LINK_FIELDS, NvmlField
 
 R = TypeVar("R")
 
-DEVICES = "sys/bus/pci/devices"
-OLD_MEMORY = "this driver counts reserved memory as used"
+RECORDS = {"ecc": EccCounts, "retired_pages": RetiredPages, "clocks": Clocks, "pcie": PcieLink}
+WIDTH_FILES = {"pcie.width": "current_link_width", "pcie.width_max": "max_link_width"}
+LINK_DOWN = "the link is down"
+# PROC_PID_INIT_INO: in any other namespace NVML's pids, which are the host's, name other processes or none.
+HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,150 +50,139 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
-    gpus = probe_gpus(machine, answer)
-    pairs = [pair for pair in answer.get("pairs", ()) if {pair["a"], pair["b"]} <= {gpu.nvml_index for gpu in gpus}]
-    return NvmlFacts(parse_driver(answer), gpus, parse_paths(pairs, gpus), parse_p2p(pairs))
-
-
-def parse_driver(answer: Json) -> DriverFacts:
-    """Return the driver's facts, with the GPUs that it counts but that can't be identified."""
-    entries = [(gpu["nvml_index"], gap_or(partial(_identity, gpu))) for gpu in answer["gpus"]]
-    return DriverFacts(
+    identities = [(gpu, gap_or(partial(_identity, gpu))) for gpu in answer["gpus"]]
+    gpus = tuple(_gpu(machine, gpu, identity) for gpu, identity in identities if isinstance(identity, dict))
+    by_index = {gpu.nvml_index: gpu for gpu in gpus}
+    pairs = [pair for pair in answer.get("pairs", ()) if {pair["a"], pair["b"]} <= by_index.keys()]
+    paths = tuple(GpuPath(pair["a"], pair["b"], gap_or(partial(_level, pair, by_index))) for pair in pairs)
+    driver = DriverFacts(
         version=gap_or(lambda: str(answered(answer["driver_version"]))),
         cuda=gap_or(lambda: str(answered(answer["cuda_version"]))),
-        unreadable_gpus=tuple(UnreadableGpu(index, gap.reason) for index, gap in entries if isinstance(gap, Gap)),
+        unreadable_gpus=tuple(
+            UnreadableGpu(gpu["nvml_index"], gap.reason) for gpu, gap in identities if isinstance(gap, Gap)
+        ),
     )
+    return NvmlFacts(driver, gpus, paths, _p2p(pairs))
 
 
-def probe_gpus(machine: Machine, answer: Json) -> tuple[Gpu, ...]:
-    """Return the GPUs that have a UUID or a bus address, in NVML's order."""
-    identified = ((gpu, gap_or(partial(_identity, gpu))) for gpu in answer["gpus"])
-    return tuple(_gpu(machine, gpu, *identity) for gpu, identity in identified if isinstance(identity, tuple))
+def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
+    """Return a fact of an answer by the key of its value, which in a capture of another version may be missing."""
+    if key not in answer:
+        return Gap("not asked by the version that made the capture")
+    return gap_or(lambda: parse(answered(answer[key])))
 
 
-def _identity(gpu: Json) -> tuple[str | Gap, str | Gap]:
-    """Return UUID and bus address, of which one is enough to tell the GPU from others."""
+def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
+    return {name: read_fact(answer, row.key, parse) for row in table for name, parse in row.facts.items()}
+
+
+def _identity(gpu: Json) -> dict[str, Any]:
+    """Return the GPU's facts; UnreadableFact where neither UUID nor bus address tells it from others."""
     answered(gpu)
-    uuid, bdf = gap_or(lambda: str(_value(gpu, "uuid"))), gap_or(lambda: str(_value(gpu, "bdf")))
-    if isinstance(uuid, Gap) and isinstance(bdf, Gap):
-        raise UnreadableFact(uuid.reason)
-    return uuid, bdf
+    facts = _facts(gpu, GPU_FIELDS)
+    if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):
+        raise UnreadableFact(facts["uuid"].reason)
+    return facts
 
 
-def _value(gpu: Json, name: str) -> Json:
-    """Return a value of the answer, which in a capture of another version may lack it."""
-    if name not in gpu:
-        raise UnreadableFact("not asked by the version that made the capture")
-    return answered(gpu[name])
-
-
-def _gpu(machine: Machine, gpu: Json, uuid: str | Gap, bdf: str | Gap) -> Gpu:
+def _gpu(machine: Machine, answer: Json, facts: dict[str, Any]) -> Gpu:
+    device = gap_or(lambda: f"{DEVICES}/{known(facts['bdf'])}")
+    for name, file in WIDTH_FILES.items():
+        facts[name] = gap_or(partial(_width, machine, device, facts[name], file))
+    records = {name: _record(kind, name, facts) for name, kind in RECORDS.items()}
+    plain = {name: fact for name, fact in facts.items() if "." not in name}
     return Gpu(
-        nvml_index=gpu["nvml_index"],
-        uuid=uuid,
-        bdf=bdf,
-        name=gap_or(lambda: str(_value(gpu, "name"))),
-        memory_total_bytes=_memory(gpu, "total_bytes"),
-        memory_free_bytes=_memory(gpu, "free_bytes"),
-        memory_used_bytes=_memory(gpu, "used_bytes"),
-        memory_reserved_bytes=_memory(gpu, "reserved_bytes"),
-        bar1_total_bytes=_number(gpu, "bar1_total_bytes"),
-        minor=_number(gpu, "minor"),
-        compute_capability=gap_or(lambda: ".".join(str(int(part)) for part in _value(gpu, "compute_capability"))),
-        numa_node=gap_or(lambda: _numa_node(machine, gpu, bdf)),
-        cpu_affinity=gap_or(lambda: _set(gpu, "cpu_affinity")),
-        memory_affinity=gap_or(lambda: _set(gpu, "memory_affinity")),
-        memory_numa_node=_number(gpu, "memory_numa_node"),
-        processes=gap_or(lambda: probe_processes(machine, _value(gpu, "processes"))),
-        utilization_percent=_number(gpu, "utilization_percent"),
-        compute_mode=_word(words.COMPUTE_MODES, gpu, "compute_mode"),
-        mig_mode=_mode_of_two(gpu, "mig_mode", 0),
-        persistence_mode=_word(words.MODES, gpu, "persistence_mode"),
-        virtualization_mode=_word(words.VIRTUALIZATION_MODES, gpu, "virtualization_mode"),
-        ecc_mode=_mode_of_two(gpu, "ecc_mode", 0),
-        ecc_mode_pending=_mode_of_two(gpu, "ecc_mode", 1),
-        ecc=_record(EccCounts, lambda name: _number(gpu, f"ecc_{name}")),
-        row_remap=gap_or(lambda: _row_remap(gpu)),
-        retired_pages=_retired(gpu),
-        recovery_action=_word(words.RECOVERY_ACTIONS, gpu, "recovery_action"),
-        clocks=_record(Clocks, lambda name: _number(gpu, name)),
-        throttle_reasons=gap_or(lambda: words.parse_throttle_reasons(_value(gpu, "throttle_reasons"))),
-        temperature_c=_number(gpu, "temperature_c"),
-        power_limit_w=gap_or(lambda: int(_value(gpu, "power_limit_mw")) / 1000),
-        pcie=_pcie(machine, gpu, bdf),
-        nvlinks=gap_or(lambda: parse_links(_value(gpu, "nvlinks"))),
-        fabric=gap_or(lambda: words.parse_fabric(_value(gpu, "fabric"))),
+        nvml_index=answer["nvml_index"],
+        numa_node=gap_or(lambda: _numa_node(machine, device, facts["memory_affinity"])),
+        processes=read_fact(answer, "processes", lambda each: tuple(_process(machine, entry) for entry in each)),
+        nvlinks=read_fact(answer, "nvlinks", lambda links: tuple(map(_link, links))),
+        **plain,
+        **records,
     )
 
 
-def _number(gpu: Json, name: str) -> int | Gap:
-    return gap_or(lambda: int(_value(gpu, name)))
+def _width(machine: Machine, device: str | Gap, by_nvml: int | Gap, file: str) -> int:
+    return first_of(lambda: known(by_nvml), lambda: parse_whole(machine.text(f"{known(device)}/{file}"), file))
 
 
-def _word(meanings: Mapping[int, R], gpu: Json, name: str) -> R | Gap:
-    return gap_or(lambda: words.parse_number(meanings, _value(gpu, name), name.replace("_", " ")))
-
-
-def _mode_of_two(gpu: Json, name: str, place: int) -> Any:
-    """Return the mode now (0) or after the next reset (1)."""
-    return gap_or(lambda: words.parse_number(words.MODES, _value(gpu, name)[place], name.replace("_", " ")))
-
-
-def _set(gpu: Json, name: str) -> tuple[int, ...]:
-    numbers = tuple(int(number) for number in _value(gpu, name))
-    if not numbers:
-        raise UnreadableFact(f"NVML gave an empty {name.replace('_', ' ')}")
-    return numbers
-
-
-def _memory(gpu: Json, name: str) -> int | Gap:
-    sizes = gap_or(lambda: dict(_value(gpu, "memory")))
-    return sizes if isinstance(sizes, Gap) else int(sizes[name]) if name in sizes else Gap(OLD_MEMORY)
-
-
-def _numa_node(machine: Machine, gpu: Json, bdf: str | Gap) -> int:
+def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap) -> int:
     """Return the node that the kernel gives, else the one whose memory NVML calls near."""
 
     def by_nvml() -> int:
-        near = _set(gpu, "memory_affinity")
-        if len(near) != 1:
-            raise UnreadableFact(f"NVML calls {len(near)} NUMA nodes near")
-        return near[0]
+        nodes = known(near)
+        if len(nodes) != 1:
+            raise UnreadableFact(f"NVML calls {len(nodes)} NUMA nodes near")
+        return nodes[0]
 
-    return first_of(lambda: parse_numa_node(machine.text(f"{DEVICES}/{known(bdf)}/numa_node")), by_nvml)
+    return first_of(lambda: parse_numa_node(machine.text(f"{known(device)}/numa_node")), by_nvml)
 
 
-def _record(kind: Callable[..., R], value: Callable[[str], object]) -> R | Gap:
+def _record(kind: Callable[..., R], name: str, facts: dict[str, Any]) -> R | Gap:
     """Return the record, or one Gap where nothing of it could be read and all for the same reason."""
-    values = {field.name: value(field.name) for field in fields(kind)}  # type: ignore[arg-type]
-    reasons = {each.reason for each in values.values() if isinstance(each, Gap)}
-    if len(reasons) == 1 and all(isinstance(each, Gap) for each in values.values()):
-        return Gap(reasons.pop())
-    return kind(**values)
+    found = {field.name: facts[f"{name}.{field.name}"] for field in fields(kind)}  # type: ignore[arg-type]
+    gaps = {each for each in found.values() if isinstance(each, Gap)}
+    return gaps.pop() if len(gaps) == 1 and gaps == set(found.values()) else kind(**found)
 
 
-def _row_remap(gpu: Json) -> RowRemap:
-    correctable, uncorrectable, pending, failed = (int(number) for number in _value(gpu, "row_remap"))
-    return RowRemap(correctable, uncorrectable, is_pending=bool(pending), has_failed=bool(failed))
+def _process(machine: Machine, entry: Json) -> GpuProcess:
+    """Return a process with name and user, where /proc shows the processes of the host."""
+    pid = int(entry["pid"])
+    uid = gap_or(lambda: parse_uid(_of_host(machine, f"proc/{pid}/status")))
+    return GpuProcess(
+        pid=pid,
+        used_bytes=gap_or(lambda: int(answered(entry["used_bytes"]))),
+        name=gap_or(lambda: _of_host(machine, f"proc/{pid}/comm")),
+        uid=uid,
+        is_ours=uid if isinstance(uid, Gap) else gap_or(lambda: uid == parse_uid(machine.text("proc/self/status"))),
+    )
 
 
-def _retired(gpu: Json) -> RetiredPages | Gap:
-    def value(name: str) -> object:
-        if name == "is_pending":
-            return gap_or(lambda: bool(_value(gpu, "retired_pending")))
-        return _number(gpu, f"retired_{name}")
-
-    return _record(RetiredPages, value)
+def _of_host(machine: Machine, path: str) -> str:
+    if machine.link("proc/self/ns/pid") != HOST_PID_NAMESPACE:
+        raise UnreadableFact("this process has a PID namespace of its own and can't see the host's processes")
+    return machine.text(path)
 
 
-def _pcie(machine: Machine, gpu: Json, bdf: str | Gap) -> PcieLink | Gap:
-    files = {"width": "current_link_width", "width_max": "max_link_width"}
-    answers = {"gpu_gen_max": "pcie_gpu_gen_max"}
+def parse_uid(status: str) -> int:
+    """Return the real user's number in the text of /proc/PID/status."""
+    match = re.search(r"^Uid:\s+([0-9]{1,10})\s", status, re.MULTILINE | re.ASCII)
+    if match is None:
+        raise UnreadableFact("/proc/PID/status: there is no Uid")
+    return int(match[1])
 
-    def value(name: str) -> object:
-        read: list[Callable[[], int]] = [lambda: int(_value(gpu, answers.get(name, f"pcie_{name}")))]
-        if name in files:
-            read.append(lambda: parse_whole(machine.text(f"{DEVICES}/{known(bdf)}/{files[name]}"), files[name]))
-        return gap_or(lambda: first_of(*read))
 
-    return _record(PcieLink, value)
+def _link(answer: Json) -> NvLink:
+    facts = _facts(answer, LINK_FIELDS)
+    if facts["is_active"] is False:
+        facts = dict.fromkeys(facts, Gap(LINK_DOWN)) | {"is_active": False}
+    return NvLink(link=int(answer["link"]), **facts)
+
+
+def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
+    """Return the path of a pair; NVLinks between the two come before the PCIe level, as in nvidia-smi."""
+    if count := _links_between(gpus[pair["a"]], gpus[pair["b"]]):
+        return f"NV{count}"
+    return values.parse_number(values.ANCESTORS, answered(pair["ancestor"]), "common ancestor")
+
+
+def _links_between(a: Gpu, b: Gpu) -> int:
+    """Return how many active NVLinks join two GPUs, directly or through switches; UnreadableFact where unknown."""
+    for gpu in (a, b):
+        if isinstance(gpu.nvlinks, Gap):
+            raise UnreadableFact(f"the NVLinks of GPU {gpu.nvml_index} could not be read: {gpu.nvlinks.reason}")
+    direct = sum(link.peer_bdf == b.bdf for link in _active(a))
+    return direct or min(sum(link.peer is LinkPeer.SWITCH for link in _active(gpu)) for gpu in (a, b))
+
+
+def _active(gpu: Gpu) -> list[NvLink]:
+    """Return the links that are up; one whose state could not be read is, where the driver knows its other end."""
+    return [link for link in known(gpu.nvlinks) if link.is_active is not False and not isinstance(link.peer, Gap)]
+
+
+def _p2p(pairs: Sequence[Json]) -> tuple[GpuP2p, ...]:
+    """Return the driver's statement for each pair and capability."""
+
+    def status(answer: Json) -> Any:
+        return gap_or(lambda: values.parse_number(values.P2P_STATUSES, answered(answer), "P2P status"))
+
+    return tuple(GpuP2p(pair["a"], pair["b"], *map(status, pair["p2p"])) for pair in pairs)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import Gap
-from preflight.system.machine import Json
+from preflight.system.machine import Json, Machine
 
 T = TypeVar("T")
 
@@ -35,6 +35,12 @@ def first_of(*reads: Callable[[], T]) -> T:
     raise UnreadableFact("; ".join(reasons))
 
 
+def need(machine: Machine, path: str, why: str = "") -> None:
+    """Raise UnreadableFact where the path does not exist."""
+    if not machine.exists(path):
+        raise UnreadableFact(f"/{path}: not there{why}")
+
+
 def answered(value: Json) -> Json:
     """Return a value of an answer; UnreadableFact where the answer says that it could not be read."""
     if isinstance(value, dict) and "unreadable" in value:
@@ -45,9 +51,14 @@ def answered(value: Json) -> Json:
 def parse_whole(text: str, what: str) -> int:
     """Parse a whole number in decimal."""
     if not WHOLE_NUMBER.fullmatch(text):
-        seen = f"{text[:40]!r} is not a whole number" if text else "the file is empty"
-        raise UnreadableFact(f"{what}: {seen}")
+        why = f"{text[:40]!r} is not a whole number" if text else "the file is empty"
+        raise UnreadableFact(f"{what}: {why}")
     return int(text)
+
+
+def read_whole(machine: Machine, path: str) -> int:
+    """Return the whole number that a file holds."""
+    return parse_whole(machine.text(path), path.rpartition("/")[2])
 
 
 def parse_numa_node(text: str) -> int:

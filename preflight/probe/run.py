@@ -10,23 +10,14 @@ from typing import Any, get_type_hints
 from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
 from preflight.model.facts import Gap, NodeFacts
-from preflight.probe.device_nodes import probe_device_nodes
-from preflight.probe.distance import gpu_paths, nic_paths
-from preflight.probe.environment import probe_environment
-from preflight.probe.hca import probe_hca_ports, probe_nics
-from preflight.probe.limits import probe_limits
-from preflight.probe.name_resolution import probe_name_resolution
-from preflight.probe.nccl_conf import probe_nccl_conf
-from preflight.probe.netif import probe_netifs
-from preflight.probe.numa import probe_numa_nodes
-from preflight.probe.nvidia_pci import probe_nvidia_pci
+from preflight.probe.network import probe_name_resolution, probe_netifs
+from preflight.probe.nvidia_driver import probe_device_nodes, probe_xid_lines
 from preflight.probe.nvml import NvmlFacts, probe_nvml
-from preflight.probe.pcie import probe_pci
-from preflight.probe.rdma import probe_rdma
-from preflight.probe.shm import probe_shm
-from preflight.probe.software import probe_software
-from preflight.probe.system import probe_system
-from preflight.probe.xid import probe_xid_lines
+from preflight.probe.pci_bus import probe_nvidia_pci, probe_pci
+from preflight.probe.pci_distance import gpu_paths, nic_paths
+from preflight.probe.process import probe_environment, probe_limits, probe_nccl_conf, probe_software
+from preflight.probe.rdma import probe_hca_ports, probe_nics, probe_rdma
+from preflight.probe.system import probe_numa_nodes, probe_shm, probe_system
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine
 from preflight.system.recording import Record, Recorder, merged
@@ -106,12 +97,9 @@ def probe_node(
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}
     if capture is not None:
         _fill(capture, answers)
-    facts: dict[str, Any] = {}
-    durations_s: dict[str, float] = {}
-    for name, group in groups.items():
-        for probe in group:
-            facts[probe.fact], durations_s[probe.fact] = _fact(probe.fact, answers[name])
-    return _node_facts(facts), durations_s
+    found = {probe.fact: _fact(probe.fact, answers[name]) for name, group in groups.items() for probe in group}
+    durations_s = {fact: duration_s for fact, (_, duration_s) in found.items()}
+    return _node_facts({fact: value for fact, (value, _) in found.items()}), durations_s
 
 
 def cut_short(node: NodeFacts) -> tuple[str, ...]:
@@ -125,10 +113,7 @@ def _reader(group: Sequence[Probe], machine: Machine, process: Machine, record: 
     recorder = Recorder(machine)
     # One record for both: where they differ, no probe asks both of them the same question.
     own = recorder if process is machine else Recorder(process, recorder.record)
-    return lambda: {
-        **{probe.fact: _outcome(probe, recorder, own) for probe in group},
-        READS: recorder.record,
-    }
+    return lambda: {probe.fact: _outcome(probe, recorder, own) for probe in group} | {READS: recorder.record}
 
 
 def _fill(capture: Capture, answers: Mapping[str, Answer]) -> None:
@@ -156,11 +141,8 @@ def _fact(name: str, answer: Answer) -> tuple[object, float]:
     document = answer.value[name]
     if "failure" in document:
         return Gap(document["failure"]), document["duration_s"]
-    return decode_value(_kind(name), document), document["duration_s"]
-
-
-def _kind(fact: str) -> Any:
-    return NvmlFacts if fact == NVML else get_type_hints(NodeFacts)[fact]
+    kind = NvmlFacts if name == NVML else get_type_hints(NodeFacts)[name]
+    return decode_value(kind, document), document["duration_s"]
 
 
 def _node_facts(facts: dict[str, Any]) -> NodeFacts:

@@ -46,7 +46,7 @@ class Scrubber:
 
     hosts: tuple[str, ...] = ()
     home: str = ""
-    seen: dict[tuple[str, object], int] = field(default_factory=dict)
+    numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
         """Return a JSON value with all of its texts scrubbed."""
@@ -82,9 +82,9 @@ class Scrubber:
 
     def _number(self, kind: str, value: object) -> int:
         """Return how many values of this kind were seen before this one, from 1."""
-        if (kind, value) not in self.seen:
-            self.seen[kind, value] = 1 + sum(1 for each, _ in self.seen if each == kind)
-        return self.seen[kind, value]
+        if (kind, value) not in self.numbers:
+            self.numbers[kind, value] = 1 + sum(1 for each, _ in self.numbers if each == kind)
+        return self.numbers[kind, value]
 
     def _uuid(self, match: re.Match[str]) -> str:
         if not match[0].strip("0-_"):
@@ -126,7 +126,8 @@ class Scrubber:
             new = FE80 | self._low(number & LOW_64)
         else:
             new = NEW_V6 | self._number("prefix", number >> 64) << 64 | self._low(number & LOW_64)
-        return _grouped(new, 8) if re.fullmatch(rf"(?:{HEX}{{4}}:){{7}}{HEX}{{4}}", text) else str(_v6(new))
+        is_whole = re.fullmatch(rf"(?:{HEX}{{4}}:){{7}}{HEX}{{4}}", text)
+        return _grouped(new, 8) if is_whole else str(ipaddress.IPv6Address(new))
 
     def _ipv4(self, text: str) -> str:
         try:
@@ -137,10 +138,6 @@ class Scrubber:
             return text
         start = NEW_LINK_LOCAL_V4 if address in LINK_LOCAL_V4 else NEW_V4
         return str(ipaddress.IPv4Address(start + self._number("ipv4", address)))
-
-
-def _v6(number: int) -> ipaddress.IPv6Address:
-    return ipaddress.IPv6Address(number)
 
 
 def _grouped(number: int, groups: int) -> str:

@@ -12,10 +12,9 @@ from preflight.model.gap import Gap
 from preflight.model.storage import NOTHING, StorageSpeed
 from preflight.model.units import size_text
 from preflight.probe.reading import gap_or
-from preflight.system.machine import Machine
-from preflight.system.questions import live_machine
+from preflight.system.kernel_queries import live_machine
 from preflight.system.storage_file import BLOCK_BYTES
-from preflight.system.writers import LOOK, READ, WRITE, Outcome, Task, Writer, carry_out, start_writers
+from preflight.system.storage_writers import LOOK, READ, WRITE, Task, Writer, WriterOutcome, carry_out, start_writers
 
 MOST_FILE_BYTES = 1 << 30
 SHARE_OF_FREE = 10  # at most a tenth of the free space, all files together
@@ -43,8 +42,10 @@ class _Run:
     is_direct: bool | Gap = NOTHING
     least_bytes: list[int] = field(default_factory=list)
 
-    def do(self, what: str, crew: Sequence[Writer], of: int) -> float | Gap:
-        """Have the crew do one step; return its bytes per second, summed over the crew."""
+    def do(self, what: str, crew: Sequence[Writer], after: float | Gap = 0.0) -> float | Gap:
+        """Have the crew do one step; return its bytes per second, summed over the crew. Not after one that failed."""
+        if isinstance(after, Gap):
+            return self.skip(after)
         now = time.monotonic()
         if now >= self.end_at:
             return self.skip(Gap("the time for measuring was up"))
@@ -60,7 +61,7 @@ class _Run:
         outcomes = carry_out(crew, task, watch)
         self.done_steps += 1
         self.watch(self.done_steps / self.steps)
-        return self._speed(outcomes, of)
+        return self._speed(outcomes)
 
     def skip(self, speed: Gap) -> Gap:
         """Leave out a step that another's failure, or the clock, makes pointless."""
@@ -68,10 +69,11 @@ class _Run:
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
 
-    def _speed(self, outcomes: Sequence[Outcome], of: int) -> float | Gap:
+    def _speed(self, outcomes: Sequence[WriterOutcome]) -> float | Gap:
         for number, outcome in enumerate(outcomes):
             if outcome.failure:
-                return Gap(f"writer {number} of {of}: {outcome.failure}" if of > 1 else outcome.failure)
+                which = f"writer {number} of {len(outcomes)}: " if len(outcomes) > 1 else ""
+                return Gap(f"{which}{outcome.failure}")
         values = [outcome.value for outcome in outcomes]
         self.is_direct = all(value["is_direct"] for value in values)
         done_bytes = [int(value["done_bytes"]) for value in values]
@@ -86,7 +88,7 @@ def measure_storage(
     """Write and read a file per writer within `budget_s`, all together at most a tenth of the free space.
 
     The files have no names, so that they are gone with the processes, whatever ends them. A symbolic link to a
-    directory is followed. `watch` is told the share that is done, 0 to 1. What can't be measured (no room, no
+    directory is followed. `watch` is given the share that is done, 0 to 1. What can't be measured (no room, no
     permission, a directory that stalls) is a Gap. UsageError where there is no such directory; Interrupted passes.
     Must be called from a process with a single thread, since it forks.
     """
@@ -106,17 +108,14 @@ def _measure(directory: str, crew: list[Writer], run: _Run, start: float) -> Sto
     run.watch(0.0)
     path, room_bytes = _room(directory, crew, run)
     run.file_bytes = min(run.file_bytes, room_bytes)
-    write_one = run.do(WRITE, crew[:1], 1)
-    read_one = run.skip(write_one) if isinstance(write_one, Gap) else run.do(READ, crew[:1], 1)
-    if len(crew) == 1:
-        write_all, read_all = write_one, read_one
-    elif isinstance(write_one, Gap):
-        write_all = read_all = run.skip(write_one)
-    elif isinstance(read_one, Gap):
-        write_all = read_all = run.skip(read_one)
-    else:
-        write_all = run.do(WRITE, crew, len(crew))
-        read_all = run.skip(write_all) if isinstance(write_all, Gap) else run.do(READ, crew, len(crew))
+    write_one = write_all = run.do(WRITE, crew[:1])
+    read_one = read_all = run.do(READ, crew[:1], write_one)
+    failed = next((speed for speed in (write_one, read_one) if isinstance(speed, Gap)), None)
+    if len(crew) > 1 and failed:
+        write_all = read_all = run.skip(failed)
+    elif len(crew) > 1:
+        write_all = run.do(WRITE, crew)
+        read_all = run.do(READ, crew, write_all)
     return _speeds(path, len(crew), run, start, write_one, write_all, read_one, read_all)
 
 
@@ -124,15 +123,15 @@ def _room(directory: str, crew: list[Writer], run: _Run) -> tuple[str, int]:
     """Return the real path and how much each writer may write."""
     now = time.monotonic()
     by = now + (run.end_at - now) / (run.steps + 1)
-    (seen,) = carry_out(crew[:1], Task(LOOK, by, by), lambda _: None)
-    if seen.failure:
-        raise (UsageError if seen.is_usage else UnreadableFact)(seen.failure)
-    file_bytes = file_size_bytes(seen.value["free_bytes"], len(crew))
+    (look,) = carry_out(crew[:1], Task(LOOK, by, by), lambda _: None)
+    if look.failure:
+        raise (UsageError if look.is_usage else UnreadableFact)(look.failure)
+    file_bytes = file_size_bytes(look.value["free_bytes"], len(crew))
     if not file_bytes:
         need = size_text(SHARE_OF_FREE * BLOCK_BYTES * len(crew))
-        free = size_text(seen.value["free_bytes"])
+        free = size_text(look.value["free_bytes"])
         raise UnreadableFact(f"{free} free; at most a tenth is used, so that measuring needs {need}")
-    return seen.value["path"], file_bytes
+    return look.value["path"], file_bytes
 
 
 def file_size_bytes(free_bytes: int, writers_count: int) -> int:
@@ -153,13 +152,8 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
         read_all_bytes_per_s=read_all,
         took_s=time.monotonic() - start,
         is_direct=run.is_direct,
-        file_system=gap_or(lambda: read_file_system(live_machine(), path)),
+        file_system=gap_or(lambda: parse_file_system(live_machine().text("proc/self/mountinfo"), path)),
     )
-
-
-def read_file_system(machine: Machine, path: str) -> str:
-    """Return the type of the file system that a real path lies on."""
-    return parse_file_system(machine.text("proc/self/mountinfo"), path)
 
 
 def parse_file_system(mountinfo: str, path: str) -> str:

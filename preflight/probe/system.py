@@ -1,4 +1,4 @@
-"""Read the kernel, the CPUs, memory, and what kind of container and hypervisor they are seen through."""
+"""Read the kernel, the CPUs, memory, NUMA nodes, /dev/shm, and the container and hypervisor around them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from functools import partial
 
 from preflight.errors import UnreadableFact
-from preflight.model.facts import ContainerKind, Overcommit, SystemFacts
+from preflight.model.facts import ContainerKind, NumaNode, Overcommit, ShmFacts, SystemFacts
 from preflight.probe.cgroup import read_cpu_limit, read_memory_limit_bytes, read_pids_limit
-from preflight.probe.reading import first_of, gap_or, parse_cpu_list, parse_meminfo, parse_whole
+from preflight.probe.reading import first_of, gap_or, need, parse_cpu_list, parse_cpu_mask, parse_meminfo, parse_whole
 from preflight.system.machine import Machine
 
 DMI = "sys/class/dmi/id"
@@ -36,6 +36,11 @@ CGROUP_WORDS = (
     ("libpod", ContainerKind.PODMAN),
     ("docker", ContainerKind.DOCKER),
     ("/lxc", ContainerKind.LXC),
+)
+CONTAINER_FILES = (
+    ("run/.containerenv", ContainerKind.PODMAN),
+    (".dockerenv", ContainerKind.DOCKER),
+    (".singularity.d", ContainerKind.APPTAINER),
 )
 
 
@@ -77,17 +82,14 @@ def _read_container(machine: Machine) -> ContainerKind:
     by_cgroup = parse_container_cgroup(cgroup) if isinstance(cgroup, str) else ContainerKind.NONE
     if machine.exists("var/run/secrets/kubernetes.io") or by_cgroup is ContainerKind.KUBERNETES:
         return ContainerKind.KUBERNETES
-    if machine.exists("run/.containerenv"):
-        return ContainerKind.PODMAN
-    if machine.exists(".dockerenv"):
-        return ContainerKind.DOCKER
-    if machine.exists(".singularity.d"):
-        return ContainerKind.APPTAINER
+    marked = next((kind for path, kind in CONTAINER_FILES if machine.exists(path)), None)
+    if marked:
+        return marked
     if machine.exists("run/systemd/container"):
         return parse_systemd_container(machine.text("run/systemd/container"))
-    if isinstance(cgroup, str) or machine.exists("proc/1"):
-        return by_cgroup
-    raise UnreadableFact("/proc/1: not there")
+    if not isinstance(cgroup, str):
+        need(machine, "proc/1")
+    return by_cgroup
 
 
 def _read_hypervisor(machine: Machine) -> str:
@@ -105,11 +107,9 @@ def parse_cpu_model(cpuinfo: str) -> str:
         match = re.search(rf"^{key}[ \t]*:[ \t]*(\S.*)$", cpuinfo, re.MULTILINE)
         if match:
             return " ".join(match.group(1).split())
-    numbers = [
-        re.search(rf"^CPU {key}[ \t]*:[ \t]*(0x[0-9a-f]+)$", cpuinfo, re.MULTILINE) for key in ("implementer", "part")
-    ]
-    if numbers[0] and numbers[1]:
-        return f"Arm implementer {numbers[0].group(1)} part {numbers[1].group(1)}"
+    numbers = dict(reversed(re.findall(r"^CPU (implementer|part)[ \t]*:[ \t]*(0x[0-9a-f]+)$", cpuinfo, re.MULTILINE)))
+    if len(numbers) == 2:
+        return f"Arm implementer {numbers['implementer']} part {numbers['part']}"
     raise UnreadableFact("/proc/cpuinfo: it names no model")
 
 
@@ -155,13 +155,55 @@ def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
         return named
     if flags:
         return (cloud or "unidentified") if "hypervisor" in flags.group(1).split() else "none"
-    if cloud:
-        return "none" if "metal" in words else cloud
     if dmi:
-        return "none"
+        return cloud if cloud and "metal" not in words else "none"
     raise UnreadableFact(f"/{DMI}: not there, and the CPU's flags do not tell")
 
 
 def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
     """Return the words of the kernel's command line about the IOMMU, ACS and interrupt remapping, in order."""
     return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))
+
+
+NODES = "sys/devices/system/node"
+
+
+def probe_numa_nodes(machine: Machine) -> tuple[NumaNode, ...]:
+    """Return the nodes by id; none where the kernel was built without NUMA."""
+    need(machine, "sys/devices/system")
+    ids = sorted(int(match[1]) for name in machine.names(NODES) if (match := re.fullmatch(r"node([0-9]{1,6})", name)))
+    return tuple(_read_node(machine, node) for node in ids)
+
+
+def _read_node(machine: Machine, node: int) -> NumaNode:
+    directory = f"{NODES}/node{node}"
+    cpus = gap_or(lambda: _read_cpus(machine, directory))
+    memory_bytes = gap_or(lambda: parse_meminfo(machine.text(f"{directory}/meminfo"), "MemTotal"))
+    return NumaNode(node, cpus, memory_bytes, gap_or(lambda: parse_distances(machine.text(f"{directory}/distance"))))
+
+
+def _read_cpus(machine: Machine, directory: str) -> tuple[int, ...]:
+    return first_of(
+        lambda: parse_cpu_list(machine.text(f"{directory}/cpulist")),
+        lambda: parse_cpu_mask(machine.text(f"{directory}/cpumap")),  # kernels before 2.6.26
+    )
+
+
+def parse_distances(text: str) -> tuple[int, ...]:
+    """Parse `10 21`: the distances to all nodes in the order of their ids, 10 to itself."""
+    distances = tuple(parse_whole(word, "distance") for word in text.split())
+    if not distances:
+        raise UnreadableFact("distance: the file is empty")
+    return distances
+
+
+def probe_shm(machine: Machine) -> ShmFacts:
+    """Return the size of /dev/shm and the NCCL files that crashed processes left there."""
+    room = machine.ask("shm_statvfs")
+    stale = [segment for segment in machine.ask("shm_mapped") if segment["stale"]]
+    return ShmFacts(
+        size_bytes=room["size_bytes"],
+        free_bytes=room["free_bytes"],
+        stale_nccl_files=tuple(segment["name"] for segment in stale),
+        stale_nccl_bytes=sum(segment["size_bytes"] for segment in stale),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, fields
+from itertools import combinations, product
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import Gap, Gpu, GpuPath, NodeFacts
@@ -11,7 +12,7 @@ from preflight.model.gpu import gpu_known_by
 from preflight.model.hca import Nic, NicPath, UnreadLine
 from preflight.probe.reading import gap_or, parse_cpu_list
 from preflight.probe.topo_tail import CPU, GPU_NUMA, NUMA
-from preflight.probe.topo_text import LEVEL, Matrix, Row, read_matrix
+from preflight.probe.topo_text import LEVEL, TopologyMatrix, TopologyRow, read_matrix
 
 HOST = "pasted topology"
 NOT_SHOWN = "`nvidia-smi topo -m` does not show it"
@@ -33,52 +34,46 @@ def topology_facts(text: str) -> NodeFacts:
     return NodeFacts(**{**unknown, **given})  # type: ignore[arg-type]
 
 
-def gpu_paths(matrix: Matrix) -> tuple[GpuPath, ...]:
+def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
     """Return the path of each pair, smaller index first; where the two rows differ, a second one the other way."""
     found = []
-    names = _gpus(matrix)
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            there, back = _level(matrix, a, b), _level(matrix, b, a)
-            if isinstance(there, Gap) and not isinstance(back, Gap):
-                there = back
-            found.append(GpuPath(_index(a), _index(b), there))
-            if there != back and not isinstance(back, Gap):
-                found.append(GpuPath(_index(b), _index(a), back))
+    for a, b in combinations(_gpus(matrix), 2):
+        there, back = _level(matrix, a, b), _level(matrix, b, a)
+        if isinstance(there, Gap) and not isinstance(back, Gap):
+            there = back
+        found.append(GpuPath(_index(a), _index(b), there))
+        if there != back and not isinstance(back, Gap):
+            found.append(GpuPath(_index(b), _index(a), back))
     return tuple(found)
 
 
-def nic_paths(matrix: Matrix) -> tuple[NicPath, ...]:
+def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
     """Return how each GPU reaches each adapter; the GPU's row counts where the adapter's differs."""
     found = []
-    for gpu in _gpus(matrix):
-        for nic in _nics(matrix):
-            there, back = _level(matrix, gpu, nic), _level(matrix, nic, gpu)
-            found.append(NicPath(_index(gpu), _nic_name(matrix, nic), back if isinstance(there, Gap) else there))
+    for gpu, nic in product(_gpus(matrix), _nics(matrix)):
+        there, back = _level(matrix, gpu, nic), _level(matrix, nic, gpu)
+        found.append(NicPath(_index(gpu), _nic_name(matrix, nic), back if isinstance(there, Gap) else there))
     return tuple(found)
 
 
-def _troubles(matrix: Matrix) -> list[tuple[int, str]]:
+def _troubles(matrix: TopologyMatrix) -> list[tuple[int, str]]:
     """Return what could not be read, by line, with the rows that contradict each other."""
     found = list(matrix.troubles)
     for name, row in matrix.rows.items():
         for other in matrix.columns:
             mine, theirs = _level(matrix, name, other), _level(matrix, other, name)
-            if other in matrix.rows and matrix.rows[other].line > row.line and _differ(mine, theirs):
-                where = matrix.rows[other].line
+            if isinstance(mine, Gap) or isinstance(theirs, Gap) or mine == theirs:
+                continue
+            if (where := matrix.rows[other].line) > row.line:
                 found.append((where, f"{other} to {name} is {theirs}, but line {row.line} says {mine}"))
     return sorted(found)
 
 
-def _differ(a: str | Gap, b: str | Gap) -> bool:
-    return isinstance(a, str) and isinstance(b, str) and a != b
-
-
-def _gpus(matrix: Matrix) -> list[str]:
+def _gpus(matrix: TopologyMatrix) -> list[str]:
     return sorted(dict.fromkeys(name for name in matrix.columns if GPU.fullmatch(name)), key=_index)
 
 
-def _nics(matrix: Matrix) -> list[str]:
+def _nics(matrix: TopologyMatrix) -> list[str]:
     return list(dict.fromkeys(name for name in matrix.columns if not GPU.fullmatch(name)))
 
 
@@ -86,11 +81,11 @@ def _index(name: str) -> int:
     return int(name[3:])
 
 
-def _nic_name(matrix: Matrix, name: str) -> str:
+def _nic_name(matrix: TopologyMatrix, name: str) -> str:
     return matrix.nic_names.get(name, name)
 
 
-def _level(matrix: Matrix, row_name: str, column: str) -> str | Gap:
+def _level(matrix: TopologyMatrix, row_name: str, column: str) -> str | Gap:
     row = matrix.rows.get(row_name)
     if row is None:
         return Gap(f"there is no row of {row_name}")
@@ -101,20 +96,15 @@ def _level(matrix: Matrix, row_name: str, column: str) -> str | Gap:
     return cell if LEVEL.fullmatch(cell) or row_name == column else Gap(f"line {row.line}: it says {cell}")
 
 
-def _gpu(matrix: Matrix, name: str) -> Gpu:
+def _gpu(matrix: TopologyMatrix, name: str) -> Gpu:
     row = matrix.rows.get(name)
     index = _index(name)
     model, uuid = matrix.gpu_names.get(index, ("", ""))
-    return gpu_known_by(
-        index,
-        NOT_SHOWN,
-        **({"name": model} if model else {}),
-        **({"uuid": uuid} if uuid else {}),
-        **({} if row is None else _affinities(row)),
-    )
+    named = {key: value for key, value in (("name", model), ("uuid", uuid)) if value}
+    return gpu_known_by(index, NOT_SHOWN, **named, **({} if row is None else _affinities(row)))
 
 
-def _affinities(row: Row) -> dict[str, object]:
+def _affinities(row: TopologyRow) -> dict[str, object]:
     return {
         "cpu_affinity": gap_or(lambda: parse_cpu_list(row.affinity.get(CPU))),
         "numa_node": gap_or(lambda: _one_node(row.affinity.get(NUMA))),
@@ -130,6 +120,5 @@ def _one_node(text: str) -> int:
     return nodes[0]
 
 
-def _nic(matrix: Matrix, name: str) -> Nic:
-    unknown = Gap(NOT_SHOWN)
-    return Nic(_nic_name(matrix, name), unknown, unknown, unknown, unknown, unknown, unknown, unknown)
+def _nic(matrix: TopologyMatrix, name: str) -> Nic:
+    return Nic(_nic_name(matrix, name), *[Gap(NOT_SHOWN)] * 7)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.errors import UnreadableFact
-from preflight.probe.reading import parse_cpu_list
+from preflight.model.facts import Gap
+from preflight.probe.reading import gap_or, parse_cpu_list
 
 CPU, NUMA, GPU_NUMA = "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"
 NOT_GIVEN = "N/A"
@@ -39,27 +40,21 @@ class Affinity:
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
     """Return the affinities behind column `at` and what could not be read of them, "" if nothing."""
-    words = [(match.start() + at, match[0]) for match in re.finditer(r"\S+", text[at:])]
-    words = [piece for place, word in words for piece in split_word(place, word)]
+    # Two columns may run into each other: `0N/A` is `0` and `N/A`.
+    piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
+    words = [(match.start(), match[0]) for match in piece.finditer(text, at)]
     bad = next((word for _, word in words if word != NOT_GIVEN and not _is_cpu_list(word)), None)
     if bad is not None:
-        return Affinity.missing(f"{bad!r} is no affinity"), f"{bad!r} is no affinity"
+        return _without({}, (), f"{bad!r} is no affinity")
     if not titles:
         return Affinity.missing(NOT_IN_TEXT), f"{words[0][1]!r} stands below no title" if words else ""
     if len(words) > len(titles):
-        why = f"{len(words)} affinities below {len(titles)} titles"
-        return Affinity.missing(why), why
+        return _without({}, (), f"{len(words)} affinities below {len(titles)} titles")
     if len(words) == len(titles):
         return Affinity(tuple(zip(titles, (word for _, word in words), strict=True)), NOT_IN_TEXT), ""
     if len(words) == 2 and len(titles) == 3:
         return _two_of_three(words[0][1], words[1][1])
     return _by_place(text, words, header, titles)
-
-
-def split_word(place: int, word: str) -> list[tuple[int, str]]:
-    """Return `0N/A` as `0` and `N/A`: two columns that ran into each other."""
-    pieces = [piece for piece in re.split(rf"({re.escape(NOT_GIVEN)})", word) if piece]
-    return [(place + word.index(piece), piece) for piece in pieces]
 
 
 def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
@@ -99,26 +94,19 @@ def nvlink_end(text: str, at: int) -> int | None:
 
     `NV212-23,36-47` is 2 links and the CPUs 12-23,36-47: only then are the ranges equally long.
     """
-    run = re.compile(r"\d+").match(text, at)
+    run = re.compile(r"(\d+)[\d,-]*").match(text, at)
     if run is None:
         return None
-    rest = re.compile(r"[\d,-]*").match(text, at)
-    assert rest is not None
-    if len(run[0]) <= 2 and rest.end() == run.end():
+    if len(run[1]) <= 2 and run[0] == run[1]:
         return run.end()
-    ends = [at + digits for digits in (1, 2) if _is_cpu_list(text[at + digits : rest.end()])]
-    even = [end for end in ends if _even(text[end : rest.end()])]
+    ends = [at + digits for digits in (1, 2) if _is_cpu_list(text[at + digits : run.end()])]
+    even = [end for end in ends if _even(text[end : run.end()])]
     return even[0] if len(even) == 1 else ends[0] if len(ends) == 1 else None
 
 
 def _is_cpu_list(text: str) -> bool:
-    if not LIST.fullmatch(text) or re.search(r"(?<!\d)0\d", text):
-        return False
-    try:
-        parse_cpu_list(text)
-    except UnreadableFact:
-        return False
-    return True
+    is_list = LIST.fullmatch(text) and not re.search(r"(?<!\d)0\d", text)
+    return bool(is_list) and not isinstance(gap_or(lambda: parse_cpu_list(text)), Gap)
 
 
 def _column(text: str, place: int) -> int:
@@ -139,8 +127,7 @@ def _even(cpus: str) -> bool:
     spans = [part.split("-") for part in cpus.split(",")]
     if len(spans) < 2 or any(len(span) != 2 for span in spans):
         return False
-    try:
-        parse_cpu_list(cpus)
-    except UnreadableFact:
-        return False
-    return len({int(last) - int(first) for first, last in spans}) == 1
+    return (
+        not isinstance(gap_or(lambda: parse_cpu_list(cpus)), Gap)
+        and len({int(last) - int(first) for first, last in spans}) == 1
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from preflight.errors import MalformedInput
 from preflight.probe.topo_tail import Affinity, nvlink_end, parse_tail
@@ -32,7 +33,7 @@ GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TopologyRow:
     """One row of the matrix: as many cells as could be read, and what the text says of the affinities."""
 
     line: int  # from 1
@@ -42,41 +43,39 @@ class Row:
 
 
 @dataclass(slots=True)
-class Matrix:
+class TopologyMatrix:
     """The text, read: columns, rows by name, the names behind NIC0..., and the lines with trouble."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, TopologyRow] = field(default_factory=dict)
     nic_names: dict[str, str] = field(default_factory=dict)
     gpu_names: dict[int, tuple[str, str]] = field(default_factory=dict)  # index -> name, UUID or ""
     troubles: list[tuple[int, str]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(NamedTuple):
     """A line of the matrix with the physical lines that it was broken into."""
 
     number: int
     parts: list[str]
 
 
-def read_matrix(text: str) -> Matrix:
+def read_matrix(text: str) -> TopologyMatrix:
     """Return what the text shows; MalformedInput where it holds no matrix of `nvidia-smi topo -m`."""
     lines = [clean_line(line) for line in text.split("\n")]
     start = next((i for i, line in enumerate(lines) if is_header(line)), None)
     if start is None:
-        raise MalformedInput(
-            "this is not the output of `nvidia-smi topo -m`: no line names the columns GPU0, GPU1, ..."
-        )
+        why = "no line names the columns GPU0, GPU1, ..."
+        raise MalformedInput(f"this is not the output of `nvidia-smi topo -m`: {why}")
     header, body, after = _gather(lines, start)
-    columns, titles = read_header(_join(header.parts, _widest(lines)))
-    matrix = Matrix(_columns(columns, body), titles)
+    columns, titles = read_header("".join(header.parts))
+    matrix = TopologyMatrix(_columns(columns, body), titles)
     if not body:
         raise MalformedInput(f"line {start + 1} names the columns of `nvidia-smi topo -m`, but no row of a GPU follows")
     for line in body:
-        _read_row(matrix, line, header, _widest(lines))
-    if body and after == len(lines) and text[-1:].strip():
+        _read_row(matrix, line, header)
+    if after == len(lines) and text[-1:].strip():
         _doubt_last(matrix, body[-1].number)
     _check_rows(matrix, start + 1)
     _read_names(matrix, [*lines[:start], *lines[after:]])
@@ -161,54 +160,36 @@ def is_prose(line: str) -> bool:
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 
-def _widest(lines: Sequence[str]) -> int:
-    return max(len(line) for line in lines)
+def _read_row(matrix: TopologyMatrix, line: _Line, header: _Line) -> None:
+    """Read a row; of a broken one the joining that gives as many cells as there are columns.
 
-
-def _join(parts: Sequence[str], widest: int, glue: str = "") -> str:
-    """Return a broken line as one. A terminal breaks at its width, in the middle of a word too."""
-    text = parts[0]
-    for part in parts[1:]:
-        text += glue + part if len(text) >= widest or not glue else f"{glue}{part}"
-    return text
-
-
-def _read_row(matrix: Matrix, line: _Line, header: _Line, widest: int) -> None:
-    """Read a row; of a broken one the joining that gives as many cells as there are columns."""
-    best: Row | None = None
-    trouble = ""
-    for glue in ("", " ") if len(line.parts) > 1 else ("",):
-        row, why = _parse_row(matrix, _join(line.parts, widest, glue), line.number, header.parts[0])
-        if best is None or not why:
-            best, trouble = row, why
-        if not why:
-            break
-    if best is None:
-        return
-    if best.name in matrix.rows:
-        matrix.troubles.append((line.number, f"a second row of {best.name}; the first one counts"))
-        return
-    matrix.rows[best.name] = best
+    A terminal breaks at its width, in the middle of a word too.
+    """
+    tried = [_parse_row(matrix, glue.join(line.parts), line.number, header.parts[0]) for glue in ("", " ")]
+    row, trouble = min(tried, key=lambda each: bool(each[1]))
+    if row.name in matrix.rows:
+        trouble = f"a second row of {row.name}; the first one counts"
+    matrix.rows.setdefault(row.name, row)
     if trouble:
         matrix.troubles.append((line.number, trouble))
 
 
-def _parse_row(matrix: Matrix, text: str, number: int, header: str) -> tuple[Row, str]:
+def _parse_row(matrix: TopologyMatrix, text: str, number: int, header: str) -> tuple[TopologyRow, str]:
     name = ROW_NAME.match(text)
     assert name is not None
     cells: list[str] = []
     at = name.end()
     trouble = ""
     while len(cells) < len(matrix.columns):
+        where = f"cell {len(cells) + 1} of {len(matrix.columns)}"
         cell = CELL.match(text, at)
         if cell is None:
-            seen = text[at:].split()[:1]
-            what = f"{seen[0]!r} is no connection" if seen else "the row is cut"
-            trouble = f"cell {len(cells) + 1} of {len(matrix.columns)}: {what}"
+            rest = text[at:].split()[:1]
+            trouble = f"{where}: {rest[0]!r} is no connection" if rest else f"{where}: the row is cut"
             break
         end = nvlink_end(text, cell.start(1) + 2) if cell[1].startswith("NV") else cell.end()
         if end is None:
-            trouble = f"cell {len(cells) + 1} of {len(matrix.columns)}: the CPUs behind {cell[1]!r} run into it"
+            trouble = f"{where}: the CPUs behind {cell[1]!r} run into it"
             break
         cells.append(text[cell.start(1) : end])
         at = end
@@ -218,10 +199,10 @@ def _parse_row(matrix: Matrix, text: str, number: int, header: str) -> tuple[Row
     affinity = Affinity.missing(f"line {number}: the row is not whole")
     if not trouble:
         affinity, trouble = parse_tail(text, at, header, matrix.titles if is_gpu else ())
-    return Row(number, name[1], tuple(cells), affinity), trouble
+    return TopologyRow(number, name[1], tuple(cells), affinity), trouble
 
 
-def _doubt_last(matrix: Matrix, number: int) -> None:
+def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
     """Where the text ends within a line, the affinities at its end may be cut too."""
     for name, row in matrix.rows.items():
         if row.line == number and len(row.affinity.values) < len(matrix.titles) and name.startswith("GPU"):
@@ -230,18 +211,17 @@ def _doubt_last(matrix: Matrix, number: int) -> None:
             matrix.troubles.append((number, why))
 
 
-def _check_rows(matrix: Matrix, header_line: int) -> None:
+def _check_rows(matrix: TopologyMatrix, header_line: int) -> None:
     """Name the devices that have a column and no row, and the rows whose X is not on the diagonal."""
-    for name in matrix.columns:
-        if name not in matrix.rows:
-            matrix.troubles.append((header_line, f"{name} has a column and no row: the text is cut"))
+    missing = (name for name in matrix.columns if name not in matrix.rows)
+    matrix.troubles += ((header_line, f"{name} has a column and no row: the text is cut") for name in missing)
     for row in matrix.rows.values():
         marks = [i for i, cell in enumerate(row.cells) if cell == "X"]
         if any(matrix.columns[i] != row.name for i in marks):
             matrix.troubles.append((row.line, f"the X of {row.name} stands below {matrix.columns[marks[0]]}"))
 
 
-def _read_names(matrix: Matrix, lines: Sequence[str]) -> None:
+def _read_names(matrix: TopologyMatrix, lines: Sequence[str]) -> None:
     for line in lines:
         nic, gpu = LEGEND_NIC.fullmatch(line.rstrip()), GPU_NAME.fullmatch(line)
         if nic:

@@ -32,10 +32,11 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler
 
 from preflight.rank.supervisor import read_spec, supervise
 from preflight.system import processes
+from preflight.system.child import ChildProcess, Parent, fork_child
 
 RUN_ID = "preflight"
 MONITOR_S = 0.1
-LAUNCHER_S = 1.0  # for the launcher to end everything, once it was told
+LAUNCHER_S = 1.0  # for the launcher to end everything, once it knows
 DIE_S = 2.0  # after SIGTERM; the kernel ends trial children with their supervisor
 
 
@@ -75,15 +76,15 @@ class ForkingAgent(SimpleElasticAgent):
     def __init__(self, spec: WorkerSpec, spec_path: str) -> None:
         super().__init__(spec)
         self._spec_path = spec_path
-        self._running: dict[int, Worker] = {}  # by pid
+        self._running: list[tuple[ChildProcess, Worker]] = []
         self._failures: dict[int, ProcessFailure] = {}  # by rank
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pids = {}
         for worker in worker_group.workers:
-            pid = _start_supervisor(self._spec_path, worker.global_rank, _environment(worker, worker_group))
-            self._running[pid] = worker
-            pids[worker.local_rank] = pid
+            child = _start_supervisor(self._spec_path, worker.global_rank, _environment(worker, worker_group))
+            self._running.append((child, worker))
+            pids[worker.local_rank] = child.pid
         return pids
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
@@ -95,13 +96,12 @@ class ForkingAgent(SimpleElasticAgent):
         return RunResult(WorkerState.SUCCEEDED, return_values={w.global_rank: None for w in worker_group.workers})
 
     def _reap(self) -> None:
-        for pid, worker in list(self._running.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if not ended:
-                continue
-            del self._running[pid]
-            if exitcode := os.waitstatus_to_exitcode(status):
-                self._failures[worker.global_rank] = ProcessFailure(worker.local_rank, pid, exitcode, os.devnull)
+        ended = [each for each in self._running if each[0].reap()]
+        for child, worker in ended:
+            self._running.remove((child, worker))
+            if child.exitcode:
+                failure = ProcessFailure(worker.local_rank, child.pid, child.exitcode, os.devnull)
+                self._failures[worker.global_rank] = failure
 
     def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
         """Say who died. Ending the others is left to the launcher, which first looks what they have in /dev/shm."""
@@ -112,8 +112,8 @@ class ForkingAgent(SimpleElasticAgent):
 
     def _shutdown(self, *_: Any, **__: Any) -> None:
         for how in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self._running:
-                os.kill(pid, how)
+            for each in self._running:
+                each[0].signal(how)
             until = time.monotonic() + DIE_S
             while self._running and time.monotonic() < until:
                 self._reap()
@@ -124,7 +124,7 @@ def run_ranks(spec_path: str) -> None:
     """Run the ranks that RUN_SPEC asks for; where one dies the launcher is told, and the exit code is 1."""
     workers = WorkerSpec(
         role="default",
-        local_world_size=read_spec(spec_path).local_size,
+        local_world_size=read_spec(spec_path).place.local_size,
         rdzv_handler=AloneRendezvous(),
         entrypoint=sys.executable,
         max_restarts=0,
@@ -140,32 +140,30 @@ def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
     return rank, failures[rank][0]
 
 
-def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> int:
+def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> ChildProcess:
     """Fork a rank's supervisor; where this process has more than one thread that starts an interpreter of its own."""
     agent, is_sound = os.getpid(), processes.thread_count() == 1
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        processes.die_with_parent(agent)
-        processes.name_process(f"preflight-r{rank}")
-        os.setsid()
-        os.environ.update(environ)
-        path = os.path.join(os.path.dirname(spec_path), "torchrun", f"rank{rank}.log")
-        log = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        if not is_sound:
-            os.environ["PREFLIGHT_PARENT_PID"] = str(agent)
-            os.execv(sys.executable, [sys.executable, "-m", "preflight.worker", spec_path, "supervisor"])
-        supervise_rank(spec_path)
-        code = 0
-    except BaseException:  # noqa: BLE001  this process must end here, whatever happened in it
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+
+    def be_supervisor(_: Parent) -> None:
+        try:
+            processes.name_process(f"preflight-r{rank}")
+            os.setsid()
+            os.environ.update(environ)
+            path = os.path.join(os.path.dirname(spec_path), "torchrun", f"rank{rank}.log")
+            log = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            if not is_sound:
+                os.environ["PREFLIGHT_PARENT_PID"] = str(agent)
+                os.execv(sys.executable, [sys.executable, "-m", "preflight.worker", spec_path, "supervisor"])
+            supervise_rank(spec_path)
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            sys.stderr.flush()
+
+    return fork_child(be_supervisor, is_heard=False, keeps_signals=True)
 
 
 def supervise_rank(spec_path: str) -> None:

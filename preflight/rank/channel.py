@@ -10,10 +10,15 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+from preflight.errors import HarnessError
+
 POLL_S = 0.005
+Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor what happens: JSON objects, one a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,24 @@ class Channel:
                 return False
             time.sleep(POLL_S)
         return True
+
+    def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
+        """Return what every rank published for a step, by rank; HarnessError names the first that gave none in time.
+
+        This node's ranks answer one by one, every other node's in one file. `until` gives the monotonic time until
+        which to wait for the next answer. Node sizes are empty on a single node.
+        """
+        own = node_sizes[0] if node_sizes else world_size
+        answers = [self._answer(f"end/{index}/{rank}", rank, until()) for rank in range(own)]
+        for first, count in zip(accumulate(node_sizes), node_sizes[1:], strict=False):
+            replies = self._answer(f"ends/{index}/{first}", first, until())
+            answers += [replies[str(rank)] for rank in range(first, first + count)]
+        return answers
+
+    def _answer(self, key: str, rank: int, until: float) -> Any:
+        if not self.wait(key, until):
+            raise HarnessError(f"the supervisor of rank {rank} gave no answer in time")
+        return self.get(key)
 
     def _path(self, key: str) -> str:
         return os.path.join(self.directory, key.replace("/", "."))

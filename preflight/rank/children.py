@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from preflight.model.codec import encode
-from preflight.model.run import Assignment, StageLimits
+from preflight.model.run_spec import Assignment, StageLimits, stretched_s
 from preflight.model.trial import RankEnd
 from preflight.rank import trial
 from preflight.system import processes
-from preflight.system.segments import SEGMENTS_SUFFIX, has_segments, remove_segments, segments_of
+from preflight.system.child import ChildProcess, Parent, fork_child, pid_of
+from preflight.system.shm_segments import SEGMENTS_SUFFIX, has_segments, remove_segments, segments_of
+from preflight.system.wakeups import wait_for
 
 UNKILLABLE_AFTER_S = 5.0
-LIMIT_PER_EXPECTED = 20
 CONNECTING = ("init", "first")
 SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of the supervisor is not known
 # How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections
@@ -31,21 +30,18 @@ SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of th
 CONSEQUENCES = ("timeout", "connection")
 
 
-@dataclass(slots=True)
-class Child:
-    """One trial child as its supervisor sees it."""
+@dataclass(slots=True, kw_only=True)
+class Child(ChildProcess):
+    """One trial child as its supervisor sees it; it leads a process group."""
 
     assignment: Assignment
-    pid: int
-    fd: int
     started_by: str  # fork | exec
     stage: str = "spawned"
     moved_at: float = field(default_factory=time.monotonic)
     expected_s: float = 0.0  # how long the step that it is in should take
     log_path: str = os.devnull
-    segments: frozenset[str] = frozenset()  # its files in /dev/shm, as far as they were seen
+    segments: frozenset[str] = frozenset()  # its files in /dev/shm, as far as they are known
     segments_noted_at: float = 0.0
-    unread: bytes = b""
     events: list[dict[str, Any]] = field(default_factory=list)
     end: RankEnd | None = None
 
@@ -70,51 +66,46 @@ class Child:
 
 def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
     """Fork a trial child, or start it by exec where that is asked for or this process has more than one thread."""
-    reader, writer = os.pipe()
     sound = processes.thread_count() == 1 and not by_exec
-    pid = _fork(assignment, reader, writer, log_path) if sound else _exec(assignment, writer, log_path)
-    os.close(writer)
-    os.set_blocking(reader, False)
-    return Child(assignment, pid, reader, "fork" if sound else "exec", log_path=log_path)
+    process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
+    os.set_blocking(process.fd, False)
+    started_by = "fork" if sound else "exec"
+    return Child(process.pid, process.fd, assignment=assignment, started_by=started_by, log_path=log_path)
 
 
-def _fork(assignment: Assignment, reader: int, writer: int, log_path: str) -> int:
-    supervisor = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        processes.die_with_parent(supervisor)
-        os.close(reader)
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        trial.main(assignment, writer)
-    except OSError as error:
-        os.write(writer, json.dumps({"error": "error", "detail": f"{log_path}: {error.strerror}"}).encode() + b"\n")
-    finally:
-        os._exit(1)  # trial.main ends the process; nothing may make this one go on as a second supervisor
+def _fork(assignment: Assignment, log_path: str) -> ChildProcess:
+    def be_trial(supervisor: Parent) -> None:
+        try:
+            log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            trial.main(assignment, supervisor.fd)
+        except OSError as error:
+            supervisor.send({"error": "error", "detail": f"{log_path}: {error.strerror}"})
+            raise
+
+    return fork_child(be_trial, keeps_signals=True)
 
 
-def _exec(assignment: Assignment, writer: int, log_path: str) -> int:
+def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
     path = f"{log_path}.assignment.json"
     with open(path, "w", encoding="utf-8") as file:
         json.dump(encode(assignment), file)
     environ = os.environ | {"PREFLIGHT_SUPERVISOR_PID": str(os.getpid())}
+    reader, writer = os.pipe()
     with open(log_path, "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "preflight.rank.trial", path, str(writer)],
             env=environ, pass_fds=(writer,), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
-    process.returncode = 0  # reaped below like a forked one: Popen's own clean-up must not take its exit status first
-    return process.pid
+    os.close(writer)
+    return ChildProcess(pid_of(process), reader)
 
 
 def listen(children: Sequence[Child], timeout_s: float) -> None:
     """Take in what the children report and note those that have ended; return after `timeout_s` at the latest."""
     open_fds = {child.fd: child for child in children if child.fd >= 0}
-    readable, _, _ = select.select(list(open_fds), [], [], timeout_s)
-    for fd in readable:
+    for fd in wait_for(open_fds, (), timeout_s):
         _read(open_fds[fd])
     for child in children:
         if child.end is None:
@@ -135,17 +126,7 @@ def _note_segments(child: Child) -> None:
 
 
 def _read(child: Child) -> None:
-    try:
-        data = os.read(child.fd, 1 << 18)
-    except BlockingIOError:
-        return
-    if not data:
-        os.close(child.fd)
-        child.fd = -1
-        return
-    *lines, child.unread = (child.unread + data).split(b"\n")
-    for line in lines:
-        event = json.loads(line)
+    for event in child.receive():
         child.events.append(event)
         if "stage" in event:
             child.stage = event["stage"]
@@ -155,39 +136,24 @@ def _read(child: Child) -> None:
 
 def _note_exit(child: Child) -> None:
     """Note a child that has exited by itself, after everything that it wrote was read."""
-    if child.fd >= 0 and not _has_exited(child.pid):
+    if child.fd >= 0 and processes.state(child.pid) not in processes.GONE:
         return
-    while child.fd >= 0:
-        before = child.fd
+    while child.fd >= 0 and wait_for([child.fd], (), 0.0):
         _read(child)
-        if child.fd == before and not select.select([child.fd], [], [], 0)[0]:
-            break
     if processes.state(child.pid) == "Z":
-        _kill_group(child.pid)  # what the child started may hold its GPU; as a zombie it still keeps its number
-    pid, status = _wait(child.pid)
-    if pid == 0:
+        child.kill_group()  # what the child started may hold its GPU; as a zombie it still keeps its number
+    if not child.reap():
         return
-    _close(child)
+    child.close()
     error = child.error
     if child.is_done:
         child.ended("done", "")
     elif error is not None:
         child.ended(error["error"], error["detail"])
-    elif os.WIFSIGNALED(status):
-        child.ended("signal", f"died by {_signal_name(os.WTERMSIG(status))}")
+    elif child.exitcode is not None and child.exitcode < 0:
+        child.ended("signal", f"died by {_signal_name(-child.exitcode)}")
     else:
-        child.ended("error", f"exited with code {os.waitstatus_to_exitcode(status)} without a word")
-
-
-def _has_exited(pid: int) -> bool:
-    return processes.state(pid) in ("Z", "X", "")
-
-
-def _wait(pid: int) -> tuple[int, int]:
-    try:
-        return os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return pid, 0
+        child.ended("error", f"exited with code {child.exitcode or 0} without a word")
 
 
 def _signal_name(number: int) -> str:
@@ -201,8 +167,7 @@ def limit_s(child: Child, limits: StageLimits) -> float:
     """Return how long the child may stay in its stage."""
     name = child.stage.split()[0]
     by_name = {"init": limits.init_s, "first": limits.first_s, "timed": limits.timed_s, "verified": limits.timed_s}
-    stretched_s = LIMIT_PER_EXPECTED * child.expected_s if limits.stretches else 0.0
-    return max(by_name.get(name, limits.start_s), stretched_s)
+    return max(by_name.get(name, limits.start_s), stretched_s(child.expected_s) if limits.stretches else 0.0)
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
@@ -217,43 +182,23 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
     Before that, note the state that tells the stuck from the waiting: `T` is stopped, silence for the limit is stuck.
     """
     left = [child for child in children if child.end is None]
-    seen = [_as_seen(child, hung, limits) for child in left]
+    states = [_state(child, hung, limits) for child in left]
     for child in left:
         child.segments |= segments_of(child.pid)
-        _kill_group(child.pid)
+        child.kill_group()
     until = time.monotonic() + UNKILLABLE_AFTER_S  # for all together: the conductor waits for this supervisor's answer
-    for child, (how, detail) in zip(left, seen, strict=True):
-        if _reap(child.pid, until):
+    for child, (how, detail) in zip(left, states, strict=True):
+        if child.reap(until):
             child.ended(how, detail)
         else:
             child.ended("unkillable", f"pid {child.pid} survived SIGKILL for {UNKILLABLE_AFTER_S:.0f} s")
     for child in children:
-        _close(child)
+        child.close()
     remove_segments({path for child in children for path in child.segments})
 
 
-def _as_seen(child: Child, hung: bool, limits: StageLimits) -> tuple[str, str]:
+def _state(child: Child, hung: bool, limits: StageLimits) -> tuple[str, str]:
     state = processes.state(child.pid)
     silent = hung and child.silent_s() > 0.8 * limit_s(child, limits)
     how = "stopped" if state in ("T", "t") else "stuck" if silent else "killed"
     return how, f"process state {state}, silent for {child.silent_s():.1f} s"
-
-
-def _kill_group(pid: int) -> None:
-    for end in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(pid, signal.SIGKILL)
-
-
-def _reap(pid: int, until: float) -> bool:
-    while _wait(pid)[0] == 0:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.002)
-    return True
-
-
-def _close(child: Child) -> None:
-    if child.fd >= 0:
-        os.close(child.fd)
-        child.fd = -1

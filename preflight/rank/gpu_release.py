@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from preflight.system.gpu_keeper import PARENT
+from preflight.system.child import start_program
+from preflight.system.nvml_keeper import PARENT
 
 START_S, ANSWER_S = 5.0, 2.0  # the first answer may wait for the driver to load
 RELEASE_S = 10.0
@@ -23,11 +21,8 @@ class GpuKeeper:
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
         self._uuids = tuple(uuids)
-        self._process = subprocess.Popen(
-            command or [sys.executable, "-m", "preflight.system.gpu_keeper"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            env=os.environ | {PARENT: str(os.getpid())},
-        )  # fmt: skip
+        keeper = command or [sys.executable, "-m", "preflight.system.nvml_keeper"]
+        self._child = start_program(keeper, os.environ | {PARENT: str(os.getpid())})
         self._silent = False
         self._before = self._used(START_S)
 
@@ -44,21 +39,16 @@ class GpuKeeper:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._child.kill()
 
     def _used(self, within_s: float) -> dict[str, int]:
         """Return the bytes in use by UUID; none, and no more questions, where no answer comes in time."""
-        if self._silent or self._process.stdin is None or self._process.stdout is None:
+        if self._silent:
             return {}
         try:
-            self._process.stdin.write(b"\n")
-            if select.select([self._process.stdout], [], [], within_s)[0]:
-                told = json.loads(self._process.stdout.readline())
-                return {uuid: told[uuid] for uuid in self._uuids if uuid in told}
+            self._child.send({})
+            for used in self._child.receive_within(within_s):
+                return {uuid: used[uuid] for uuid in self._uuids if uuid in used}
         except (OSError, ValueError, TypeError):
             pass
         self._silent = True
@@ -68,5 +58,5 @@ class GpuKeeper:
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
     """Return which GPUs hold more than before by more than the slack, "" where none does or is known to."""
     more = {uuid: now[uuid] - before[uuid] for uuid in now if uuid in before and now[uuid] - before[uuid] > SLACK_BYTES}
-    told = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
-    return f"memory was not given back: {told}" if told else ""
+    sizes = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
+    return f"memory was not given back: {sizes}" if sizes else ""

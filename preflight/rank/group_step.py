@@ -12,30 +12,23 @@ The step after one with G groups is I+1+G: each group has a number of its own, f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
 
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
-from preflight.model.isolation import ALL_RANKS, GroupSeen, GroupTrial, Isolation, IsolationRound, WayTrial
+from preflight.model.isolation import ALL_RANKS, GroupOutcome, GroupTrial, Isolation, IsolationRound, RouteTrial
 from preflight.model.samples import aggregate
 from preflight.model.trial import Candidate, Outcome, TrialResult
-from preflight.plan import groups as plan
-from preflight.plan.isolation import Isolated, Round
-from preflight.plan.way_by_way import EXTRA_ROUNDS, Held, way_env, way_rounds, way_trials
-from preflight.rank import children
-from preflight.rank.answers import collect
+from preflight.plan.nodes import group_rounds as plan
+from preflight.plan.nodes.isolation import Isolated, NodeGroupRound
+from preflight.plan.nodes.route_isolation import EXTRA_ROUNDS, RouteRanks, route_env, route_rounds, route_trials
 from preflight.rank.outcome import RankAnswer, classify, steps_of
-from preflight.rank.supervisor import ANSWER_S, Listener, Step, assign, log_path_of, run_to_end
-
-if TYPE_CHECKING:
-    from preflight.rank.supervisor import Rank
+from preflight.rank.step import Listener, Order, Rank, Step, Steps, assign, run_to_end, start
 
 LEAST_S = 1.0
-Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ class GroupStep:
     groups: tuple[RankGroup, ...]
 
 
-def take_groups(rank: Rank, index: int, order: dict[str, Any], on_stage: Listener | None = None) -> int:
+def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
     """Run this rank's child in its group, if it is in one, publish how it ended, and return the next step's number."""
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
@@ -83,35 +76,29 @@ def take_groups(rank: Rank, index: int, order: dict[str, Any], on_stage: Listene
 
 
 def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_stage: Listener | None) -> RankAnswer:
-    own = Step(number, step.label, (step.candidate,), step.by_exec)
-    measures = rank.spec.duel_measures or rank.spec.measures
+    own = Step(step.label, (step.candidate,), step.by_exec)
+    measures = rank.spec.trials.duel_measures or rank.spec.trials.measures
     ranks = group.ranks
-    whole = assign(rank, own, 0, group.env_of(rank.rank))
+    whole = assign(rank, number, own, also=group.env_of(rank.rank))
     assignment = replace(whole, rank=ranks.index(rank.rank), world_size=len(ranks), measures=measures, turns=1)
-    child = children.start(assignment, log_path_of(rank, assignment), step.by_exec)
-    (answer,) = run_to_end(rank, own, [child], on_stage)
-    kill_key = f"kill/{number}"
-    why = str(rank.channel.get(kill_key)["why"]) if rank.channel.has(kill_key) else ""
+    (answer,) = run_to_end(rank, number, [start(rank, assignment, step.by_exec)], on_stage)
     answer["end"]["rank"] = rank.rank
-    return answer | {"why": why}
+    return answer | {"why": rank.why_killed(number)}
 
 
 class GroupConductor:
     """Rank 0's side: it asks the plan for the next round until that names somebody, or time is up."""
 
-    def __init__(self, rank: Rank, tell: Tell, index: int, by_exec: bool, on_stage: Listener) -> None:
-        self._rank = rank
-        self._tell = tell
-        self._by_exec = by_exec
-        self._on_stage = on_stage
-        sizes = rank.spec.node_sizes
-        self._first_of = [0, *accumulate(sizes)]
-        self.index = index
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._spec = steps.rank.spec
+        self._sizes = self._spec.place.node_sizes
+        self._first_of = [0, *accumulate(self._sizes)]
 
     def run(self, results: Sequence[TrialResult]) -> None:
         """Take the rounds that the trials so far make worth taking."""
-        spec = self._rank.spec
-        worth = plan.worth_dividing(len(spec.node_sizes), spec.candidates, results, spec.screen_all)
+        trials = self._spec.trials
+        worth = plan.worth_dividing(len(self._sizes), trials.candidates, results, trials.screen_all)
         if worth is not None:
             any(self._run_with(worth, candidate) for candidate in worth.candidates)  # until one gets an answer
 
@@ -119,8 +106,8 @@ class GroupConductor:
         """Take the rounds with one candidate's settings; False where it is worth starting over with others."""
         rounds: list[IsolationRound] = []
         while True:
-            following = plan.next_groups(len(self._rank.spec.node_sizes), rounds, is_failing=worth.is_failing)
-            if isinstance(following, Round) and self._left_s() < LEAST_S:
+            following = plan.next_groups(len(self._sizes), rounds, is_failing=worth.is_failing)
+            if isinstance(following, NodeGroupRound) and self._left_s() < LEAST_S:
                 following = Isolated((), (), (), (), "the deadline came before the rounds were through")
             if isinstance(following, Isolated):
                 break
@@ -131,78 +118,73 @@ class GroupConductor:
         singles = self._rank_by_rank(following, rounds, candidate)
         isolation = plan.isolation_of(worth, candidate.name, rounds, singles, following)
         self._publish(isolation)  # the ways may take a stage's limit
-        by_way = self._way_by_way(following, rounds, candidate, 1 if singles else 0)
-        if by_way:
-            self._publish(replace(isolation, by_way=by_way))
+        by_route = self._route_by_route(following, rounds, candidate, 1 if singles else 0)
+        if by_route:
+            self._publish(replace(isolation, by_route=by_route))
         return True
 
     def _publish(self, isolation: Isolation) -> None:
-        self._tell({"event": "isolated", "isolation": encode(isolation)})
+        self._steps.report({"event": "isolated", "isolation": encode(isolation)})
 
     def _left_s(self) -> float:
-        return self._rank.spec.deadline_monotonic_s - time.monotonic()
+        return self._spec.deadline_monotonic_s - time.monotonic()
 
-    def _take_round(self, round_: Round, candidate: Candidate, number: int) -> IsolationRound:
+    def _take_round(self, round_: NodeGroupRound, candidate: Candidate, number: int) -> IsolationRound:
         since = time.monotonic()
-        sizes, first_of = self._rank.spec.node_sizes, self._first_of
+        sizes, first_of = self._sizes, self._first_of
         label = f"who is at fault, round {number}"
         ordered = [tuple(sorted(group)) for group in round_.groups]
         spans = [RankGroup(tuple(Span(first_of[n], sizes[n]) for n in group)) for group in ordered]
-        seen = self._take(GroupStep(label, candidate, self._by_exec, tuple(spans)))
-        tried = tuple(_trial(nodes, answers) for nodes, answers in zip(ordered, seen, strict=True))
+        observed = self._take(label, candidate, spans)
+        tried = tuple(_trial(nodes, answers) for nodes, answers in zip(ordered, observed, strict=True))
         return IsolationRound(round_.why, tried, time.monotonic() - since)
 
     def _rank_by_rank(
         self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate
     ) -> tuple[GroupTrial, ...]:
         """Try each rank of a node at fault with the same rank of a good node, all at once: is it one GPU or rail?"""
-        singles = plan.rank_by_rank(end, rounds, self._rank.spec.node_sizes)
+        singles = plan.rank_by_rank(end, rounds, self._sizes)
         if not singles or self._left_s() < LEAST_S:
             return ()
         spans = [
             RankGroup(tuple(Span(self._first_of[node] + local, 1) for node in sorted((bad, good))))
             for bad, good, local in singles
         ]
-        seen = self._take(GroupStep("who is at fault, rank by rank", candidate, self._by_exec, tuple(spans)))
+        observed = self._take("who is at fault, rank by rank", candidate, spans)
         return tuple(
-            _trial((bad, good), answers, local) for (bad, good, local), answers in zip(singles, seen, strict=True)
+            _trial((bad, good), answers, local) for (bad, good, local), answers in zip(singles, observed, strict=True)
         )
 
-    def _way_by_way(
+    def _route_by_route(
         self, end: Isolated, rounds: Sequence[IsolationRound], candidate: Candidate, taken: int
-    ) -> tuple[WayTrial, ...]:
+    ) -> tuple[RouteTrial, ...]:
         """Try each interface and RDMA port of a node at fault with a good node's, in what is left of the rounds."""
-        spec = self._rank.spec
-        tried: list[WayTrial] = []
-        for round_ in way_rounds(end, rounds, spec.node_sizes, spec.ways, EXTRA_ROUNDS - taken):
+        routes = self._spec.trials.routes
+        tried: list[RouteTrial] = []
+        for round_ in route_rounds(end, rounds, self._sizes, routes, EXTRA_ROUNDS - taken):
             if self._left_s() < LEAST_S:
                 break
-            groups = tuple(self._held(held) for held in round_.pairs)
-            answered = self._take(GroupStep("who is at fault, way by way", candidate, self._by_exec, groups))
+            groups = [self._held(held) for held in round_.pairs]
+            answered = self._take("who is at fault, way by way", candidate, groups)
             pairs = zip(round_.pairs, answered, strict=True)
-            seen = [_trial(held.nodes, answers, held.local_rank) for held, answers in pairs]
-            tried += way_trials(round_, seen, end.dead)
+            observed = [_trial(held.nodes, answers, held.local_rank) for held, answers in pairs]
+            tried += route_trials(round_, observed, end.dead)
         return tuple(tried)
 
-    def _held(self, held: Held) -> RankGroup:
-        dialect = self._rank.spec.dialect
+    def _held(self, held: RouteRanks) -> RankGroup:
+        dialect = self._spec.backend.dialect
         return RankGroup(
             tuple(
-                Span(self._first_of[node] + held.local_rank, 1, way_env(held.way.kind, held.end_of(node), dialect))
+                Span(self._first_of[node] + held.local_rank, 1, route_env(held.route.kind, held.end_of(node), dialect))
                 for node in sorted(held.nodes)
             )
         )
 
-    def _take(self, step: GroupStep) -> list[list[RankAnswer]]:
+    def _take(self, label: str, candidate: Candidate, groups: Sequence[RankGroup]) -> list[list[RankAnswer]]:
         """Have all ranks take a step; return the answers by group."""
-        channel, index = self._rank.channel, self.index
+        step = GroupStep(label, candidate, self._steps.by_exec, tuple(groups))
         order = {"kind": "groups"} | encode(step)
-        channel.put(f"step/{index}", order)
-        self._tell({"event": "step", "label": step.label})
-        self.index = take_groups(self._rank, index, order, self._on_stage)
-        until = max(self._rank.spec.deadline_monotonic_s, time.monotonic()) + ANSWER_S
-        spec = self._rank.spec
-        answers = collect(channel, index, spec.world_size, spec.node_sizes, lambda: until)
+        answers = self._steps.take(order, step.label, take_groups, self._spec.deadline_monotonic_s)
         return [[answer for rank in group.ranks for answer in answers[rank]] for group in step.groups]
 
 
@@ -214,4 +196,4 @@ def _trial(nodes: tuple[int, ...], answers: Sequence[RankAnswer], local_rank: in
         measured = [aggregate(*step) for step in steps_of(answers) if step[0] is Collective.ALL_REDUCE]
         largest = max(measured, key=lambda result: result.size_bytes, default=None)
         speed = largest.busbw_gb_s if largest is not None else Gap("no all_reduce was measured")
-    return GroupTrial(nodes, GroupSeen.UNTRIED, verdict.outcome, verdict.problem, speed, local_rank)
+    return GroupTrial(nodes, GroupOutcome.UNTRIED, verdict.outcome, verdict.problem, speed, local_rank)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
 from preflight.model.collective import Collective, element_count
-from preflight.model.run import Measure, RankSamples
+from preflight.model.run_spec import Measure, RankSamples
 
 ELEMENT_BYTES = 4  # float32
 # Repetitions before the timed ones. The ranks come out of the agreement apart, one of them from sleep, and the first
 # two repetitions after it took up to 60 % longer (scripts/bench_accuracy.py, gloo, 64 KiB).
 LEAD_IN = 4
 LONG_CALL_S = 0.02  # beside which what the ranks come apart by is little: one warm-up and one repetition lead in
+PAUSE_S = 1e-4  # between looks at a long call; a short one is looked at without a pause
 TORCH_VERSION = tuple(int(word) for word in re.findall(r"\d+", torch.__version__)[:2])
 GLOO_GATHERS_INTO_TENSORS = TORCH_VERSION >= (2, 3)  # 2.1 does not
 Agree = Callable[[str, int], int]  # rank 0's number for everybody
@@ -34,16 +36,37 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where this rank stands and on which device it computes."""
+    """Where this rank stands, on which device it computes, and how long calls may take there."""
 
     rank: int
     world_size: int
     device: torch.device
+    until: float = math.inf  # on the monotonic clock: this step should be over
+    least_s: float = 0.0  # what a call has nonetheless that begins late
 
     def synchronize(self) -> None:
-        """Wait until the device has finished; on the CPU collectives return finished."""
+        """Wait until the device has finished; TimeoutError where it has not in time. On the CPU calls return finished.
+
+        No call of torch's is waited in: a hung collective never leaves it, and the rank could not say so.
+        """
+        if self.device.type != "cuda":
+            return
+        event: Any = cast(Any, torch.cuda).Event()
+        event.record()
+        since = time.monotonic()
+        while not event.query():
+            now = time.monotonic()
+            if now > max(self.until, since + self.least_s):
+                raise TimeoutError(f"timed out: the GPU had not finished the call {now - since:.1f} s after it began")
+            time.sleep(PAUSE_S if now - since > LONG_CALL_S else 0)
+
+    def barrier(self) -> None:
+        """Meet the other ranks. On GPUs by a sum of one element, as NCCL's own, which waits without an end."""
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=self.device))
+        else:
+            dist.barrier()
+        self.synchronize()
 
 
 def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffers:
@@ -148,16 +171,14 @@ def time_repetitions(
     wanted = int(measure.budget_s / max(estimate_s, 1e-6))
     repetitions = agree("repetitions", max(measure.min_repetitions, min(measure.max_repetitions, wanted)))
     taken = [time_once(call, ranks) for _ in range(lead_in + repetitions)][lead_in:]
-    dist.barrier()  # a rank that is through must not take the processor from one that is still in its last call
-    ranks.synchronize()
+    ranks.barrier()  # a rank that is through must not take the processor from one that is still in its last call
     return [each[0] for each in taken], [each[1] for each in taken], [each[2] for each in taken]
 
 
 def time_once(call: Callable[[], object], ranks: Ranks) -> tuple[float, float, float]:
     """Return the microseconds of one repetition: in the barrier, in the call, and between the two."""
     arrived = time.perf_counter_ns()
-    dist.barrier()
-    ranks.synchronize()
+    ranks.barrier()
     left = time.perf_counter_ns()
     entered = time.perf_counter_ns()
     call()

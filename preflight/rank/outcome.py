@@ -1,7 +1,11 @@
-"""From how every rank's child ended to one trial result: what happened, at which stage, and which rank is the cause."""
+"""From how every rank's child ended to one trial result: what happened, at which stage, and which rank is the cause.
+
+Of a duel it is the turns: the same collective at the same size, one side right after the other.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,21 +13,22 @@ from typing import Any
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
-from preflight.model.packed_samples import unpack_samples, wrong_elements
-from preflight.model.run import Assignment, RankSamples
-from preflight.model.samples import aggregate
+from preflight.model.run_spec import Assignment, DuelTurn, RankSamples
+from preflight.model.samples import aggregate, slowest_rank_us, unpack_samples, wrong_elements
+from preflight.model.transport import carriers_from
 from preflight.model.trial import Candidate, CollectiveResult, Outcome, RankEnd, TrialResult
 from preflight.rank.children import CONSEQUENCES
+from preflight.rank.packed_aggregate import aggregate_many
 
 MANY = 256  # ranks; below, plain Python is as fast
-RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as supervisor.py publishes it
+RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as step.py publishes it
 
 # How a rank's child ended, strongest cause first: a rank that died took the others' connections with it.
 CAUSES = ("unkillable", "signal", "error", "fork")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialVerdict:
     """A trial's outcome with its words."""
 
     outcome: Outcome
@@ -49,8 +54,8 @@ def trial_result(
         culprits=verdict.culprits,
         stages=tuple((end.rank, end.stage) for end in ends),
         ranks=ends,
-        world_size_seen=tuple(_world_sizes(answers)),
-        transport=tuple(sorted({name for answer in answers for name in _last(answer, "transport", [])})),
+        world_size_reported=tuple(_world_sizes(answers)),
+        transport=carriers_from(text for answer in answers for text in _last(answer, "transport", [])),
         results=tuple(_results(answers)),
         started_by="exec" if any(answer["started_by"] == "exec" for answer in answers) else "fork",
         duration_s=duration_s,
@@ -62,8 +67,6 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
     if len(answers) < MANY:
         yield from (aggregate(*step) for step in steps_of(answers))
         return
-    from preflight.rank.many_ranks import aggregate_many  # noqa: PLC0415  torch, which few runs need here
-
     yield from (aggregate_many(*step) for step in _packed_steps(answers))
 
 
@@ -80,12 +83,34 @@ def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, i
         yield Collective(measured["collective"]), measured["size_bytes"], packed, measured["took_s"]
 
 
-def classify(answers: Sequence[RankAnswer], why: str) -> Verdict:
+def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
+    """Return one turn per step that both sides finished; `pair` numbers the pair of process groups they ran in."""
+    turns_of: dict[tuple[object, int], int] = {}
+    turns = []
+    for (collective, size_bytes, ours, _), (_, _, theirs, _) in zip(
+        steps_of(default), steps_of(candidate), strict=False
+    ):
+        turn = turns_of[collective, size_bytes] = turns_of.get((collective, size_bytes), -1) + 1
+        turns.append(
+            DuelTurn(
+                pair=pair,
+                turn=turn,
+                collective=collective,
+                size_bytes=size_bytes,
+                default_median_us=statistics.median(slowest_rank_us(ours)),
+                candidate_median_us=statistics.median(slowest_rank_us(theirs)),
+                verified=not any(rank.wrong_elements for rank in (*ours, *theirs)),
+            )
+        )
+    return tuple(turns)
+
+
+def classify(answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
     """Return what happened. A cause outranks its consequences: died > own error > stuck > waited or lost a peer."""
     return _verdict(_ends(answers), answers, why)
 
 
-def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -> Verdict:
+def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
     for cause in CAUSES:
         culprits = tuple(end.rank for end in ends if end.ended == cause)
         if culprits:
@@ -94,16 +119,16 @@ def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -
         data = _data_verdict(answers)  # what was seen to be wrong stays wrong, however little time there was
         if data.outcome is Outcome.WRONG_DATA:
             return data
-        return Verdict(Outcome.SKIPPED, f"the deadline came while {_where(ends)}", ())
+        return TrialVerdict(Outcome.SKIPPED, f"the deadline came while {_where(ends)}", ())
     if why == "hang":
         return _hung(ends)
     return _data_verdict(answers)
 
 
-def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> Verdict:
+def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> TrialVerdict:
     end = next(each for each in ends if each.rank == ranks[0])
     outcome = Outcome.CRASH if end.ended in ("signal", "unkillable") or _is_past_init(end) else Outcome.INIT_ERROR
-    return Verdict(outcome, f"{_ranks(ranks)} failed at {_said(end.stage)}: {_first_line(end.detail)}", ranks)
+    return TrialVerdict(outcome, f"{_ranks(ranks)} failed at {_said(end.stage)}: {_first_line(end.detail)}", ranks)
 
 
 def _first_line(detail: str) -> str:
@@ -115,12 +140,12 @@ def _is_past_init(end: RankEnd) -> bool:
     return end.stage.split()[0] in ("first", "timed", "verified")
 
 
-def _hung(ends: Sequence[RankEnd]) -> Verdict:
+def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
     """Name those that stayed silent while others raised their timeout; if all raised or none did, name nobody."""
     stopped = tuple(end.rank for end in ends if end.ended == "stopped")
     if stopped:
         where = _stage_of(ends, stopped[0])
-        return Verdict(
+        return TrialVerdict(
             Outcome.HANG, f"{_ranks(stopped)} stopped (process state T) at {where}; the others waited", stopped
         )
     waited = tuple(end.rank for end in ends if end.ended in CONSEQUENCES)
@@ -128,14 +153,14 @@ def _hung(ends: Sequence[RankEnd]) -> Verdict:
     silent = tuple(end.rank for end in ends if end.ended == "stuck")
     silent = silent or tuple(end.rank for end in ends if end.ended == "killed")
     if waited and silent and not could_not_connect(ends):
-        return Verdict(
+        return TrialVerdict(
             Outcome.HANG,
             f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} waited in vain",
             silent,
         )
     how = "waited in vain" if waited else "hung"
     who = "all ranks" if len(waited) in (0, len(ends)) else _ranks(waited)
-    return Verdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; none can be told from the others", ())
+    return TrialVerdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; none can be told from the others", ())
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
@@ -144,10 +169,10 @@ def could_not_connect(ends: Sequence[RankEnd]) -> bool:
     return any(end.ended in CONSEQUENCES and any(sign in end.detail.lower() for sign in signs) for end in ends)
 
 
-def _data_verdict(answers: Sequence[RankAnswer]) -> Verdict:
+def _data_verdict(answers: Sequence[RankAnswer]) -> TrialVerdict:
     first = tuple(rank for rank, answer in enumerate(answers) if _last(answer, "first_wrong", 0))
     if first:
-        return Verdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum at first", first)
+        return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum at first", first)
     for step, by_rank in enumerate(zip(*(_measured(answer) for answer in answers), strict=False)):
         counts = [wrong_elements(event["samples"]) for event in by_rank]
         if any(counts):
@@ -156,8 +181,8 @@ def _data_verdict(answers: Sequence[RankAnswer]) -> Verdict:
             elements = "1 wrong element" if count == 1 else f"{count} wrong elements"
             of = f"{measured['collective']} of {measured['size_bytes']} bytes"
             where = f"timed {step + 1}/{len(_measured(answers[0]))}: {of}"
-            return Verdict(Outcome.WRONG_DATA, f"{_ranks(wrong)} got {elements} at {where}", wrong)
-    return Verdict(Outcome.OK, "", ())
+            return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(wrong)} got {elements} at {where}", wrong)
+    return TrialVerdict(Outcome.OK, "", ())
 
 
 def _ends(answers: Sequence[RankAnswer]) -> tuple[RankEnd, ...]:
@@ -182,10 +207,10 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
     """Return how long making the group and its first collective took, in microseconds."""
-    seen = [_last(answer, "connect_us", None) for answer in answers]
-    if not seen or None in seen:
+    times_us = [_last(answer, "connect_us", None) for answer in answers]
+    if not times_us or None in times_us:
         return Gap("not every rank came through its first collective")
-    return float(max(seen))
+    return float(max(times_us))
 
 
 def _where(ends: Sequence[RankEnd]) -> str:

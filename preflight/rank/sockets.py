@@ -18,11 +18,11 @@ ESTABLISHED = "01"
 ADDRESS = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]{4}", re.ASCII)
 
 
-def transport() -> list[str]:
-    """Return the interfaces on which this process holds established TCP connections, as `TCP/eth0`, sorted."""
+def connected_netifs() -> list[str]:
+    """Return the interfaces on which this process holds established TCP connections, sorted."""
     owners = _interface_of_address()
     connected = _connected_addresses(_own_socket_inodes())
-    return sorted({f"TCP/{owners.get(address, address)}" for address in connected})
+    return sorted({owners.get(address, address) for address in connected})
 
 
 def _own_socket_inodes() -> frozenset[str]:

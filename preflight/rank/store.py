@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import select
 import signal
 import socket
 from datetime import timedelta
@@ -12,8 +9,8 @@ from datetime import timedelta
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from preflight.errors import HarnessError
-from preflight.model.run import Assignment
-from preflight.system.processes import die_with_parent
+from preflight.model.run_spec import Assignment
+from preflight.system.child import Parent, fork_child
 
 START_S = 10.0
 BACKLOG = 4096
@@ -21,14 +18,13 @@ BACKLOG = 4096
 
 def open_store(assignment: Assignment) -> Store:
     """Return the trial's store, whose every wait ends after the group's own timeout."""
-    timeout = timedelta(seconds=assignment.init_timeout_s)
-    if not assignment.store_host:
-        store: Store = FileStore(assignment.store_path, assignment.world_size * assignment.sides)
+    timeout = timedelta(seconds=assignment.timeouts.init_s)
+    place = assignment.store
+    if not place.host:
+        store: Store = FileStore(place.path, assignment.world_size * assignment.sides)
     else:
-        server = TCPStore(
-            assignment.store_host, assignment.store_port, is_master=False, wait_for_workers=False, timeout=timeout
-        )
-        store = PrefixStore(assignment.store_path, server)
+        server = TCPStore(place.host, place.port, is_master=False, wait_for_workers=False, timeout=timeout)
+        store = PrefixStore(place.path, server)
     store.set_timeout(timeout)
     return store
 
@@ -41,36 +37,26 @@ def serve_store(host: str) -> int:
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])
-    reader, writer = os.pipe()
-    supervisor = os.getpid()
-    if os.fork() == 0:
-        try:
-            die_with_parent(supervisor)
-            os.close(reader)
-            _serve(host, port, listener.detach(), writer)
-        finally:
-            os._exit(1)
-    os.close(writer)
+    child = fork_child(lambda parent: _serve(host, port, listener.detach(), parent))
     listener.close()
-    try:
-        if not select.select([reader], [], [], START_S)[0]:
-            raise HarnessError(f"the store's server on {host} port {port} did not start within {START_S:.0f} s")
-        answer = json.loads(os.read(reader, 4096) or b'{"failed": "it died"}')
-    finally:
-        os.close(reader)
-    if "failed" in answer:
-        raise HarnessError(f"the store's server on {host} port {port} could not start: {answer['failed']}")
+    answers = child.receive_within(START_S)
+    is_silent = not answers and child.fd >= 0
+    child.close()
+    if is_silent:
+        raise HarnessError(f"the store's server on {host} port {port} did not start within {START_S:.0f} s")
+    problem = answers[0]["problem"] if answers else "it died"
+    if problem:
+        raise HarnessError(f"the store's server on {host} port {port} could not start: {problem}")
     return port
 
 
-def _serve(host: str, port: int, fd: int, writer: int) -> None:
+def _serve(host: str, port: int, fd: int, parent: Parent) -> None:
     try:
         server = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
     except Exception as error:  # noqa: BLE001  whatever torch raises is the reason
-        os.write(writer, json.dumps({"failed": str(error)[:500]}).encode())
+        parent.send({"problem": str(error)[:500]})
         return
-    os.write(writer, json.dumps({"serves": True}).encode())
-    os.close(writer)
+    parent.send({"problem": ""})
     while server is not None:  # its thread serves; a server that nobody refers to would end
         signal.pause()
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 
 from preflight.errors import UnreadableFact
-from preflight.model.nccl_log import read_nccl_log, transport_summary
+from preflight.model.nccl_log import read_nccl_log
+from preflight.model.transport import Carrier, CarrierKind
 from preflight.model.trial import LogLine
-from preflight.model.units import size_text
 from preflight.rank import sockets
 
 LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
@@ -19,20 +19,23 @@ READ_BYTES = 1 << 20
 TEXT = 300
 
 
-def transport(dialect: str) -> list[str]:
-    """Return it sorted, empty where it can't be told: that must not fail a trial that works."""
+def transport(dialect: str) -> tuple[Carrier, ...]:
+    """Return what carried the data, empty where that can't be told: it must not fail a trial that works."""
     try:
-        return _from_nccl_log(os.environ.get("NCCL_DEBUG_FILE", "")) if dialect == "nccl" else sockets.transport()
+        if dialect != "nccl":
+            return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
+        log = read_nccl_log(_log_lines(os.environ.get("NCCL_DEBUG_FILE", ""), os.getpid()))
     except (OSError, UnreadableFact):
-        return []
+        return ()
+    return (*log.carriers(), *log.algorithm_carriers())
 
 
-def carried(pattern: str, pid: int) -> list[str]:
+def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
     """Return what carried the data of a process that did not come to say it, from its log."""
     try:
-        return list(transport_summary(read_nccl_log(_log_lines(pattern, pid))))
+        return read_nccl_log(_log_lines(pattern, pid)).carriers()
     except OSError:
-        return []
+        return ()
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
@@ -66,15 +69,6 @@ def _telling(path: str) -> Iterator[LogLine]:
 def _logs(pattern: str, pid: int) -> list[str]:
     """Return the logs of a process; NCCL puts the host's name for %h and the pid for %p."""
     return glob.glob(glob.escape(pattern).replace("%h", "*").replace("%p", str(pid))) if pattern else []
-
-
-def _from_nccl_log(pattern: str) -> list[str]:
-    log = read_nccl_log(_log_lines(pattern, os.getpid()))
-    algorithms = {
-        f"algorithm {each.collective or 'collective'} {size_text(each.size_bytes)} {each.algorithm}/{each.protocol}"
-        for each in log.algorithms
-    }
-    return [*transport_summary(log), *sorted(algorithms)]
 
 
 def _log_lines(pattern: str, pid: int) -> list[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,12 +25,13 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
-from preflight.model.packed_samples import pack_samples
-from preflight.model.run import Assignment
-from preflight.rank.device_check import check_device
-from preflight.rank.device_job import run_jobs
+from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, stretched_s
+from preflight.model.samples import pack_samples
+from preflight.model.transport import texts_of
+from preflight.rank.channel import Report
+from preflight.rank.gpu_test_child import run_jobs
+from preflight.rank.gpu_test_devices import check_device
 from preflight.rank.measure import Ranks, measure_collective, prove_first
-from preflight.rank.reporting import Report
 from preflight.rank.store import open_store
 from preflight.rank.transport import transport
 from preflight.system.processes import die_with_parent
@@ -40,7 +43,8 @@ LOST_PEER = (
     "connection reset", "connection closed", "broken pipe", "remote process exited", "ncclremoteerror",
 )  # fmt: skip
 CALLS_BESIDES = 10  # warm-up, verification and filling, in calls of the same size
-TIMEOUT_PER_EXPECTED = 14  # 0.7 of the 20 times the expected time after which the supervisor calls it hung
+TELLING_BYTES = 64 << 10  # smaller calls are latency: by 8 bytes in 50 us, 1 MiB would take 7 s
+LEAST_BYTES_PER_S = 10e6  # assumed where none was telling; a slow network of 1 Gbit/s carries ten times as much
 
 
 def main(assignment: Assignment, fd: int) -> None:
@@ -69,7 +73,7 @@ def _run(assignment: Assignment, report: Report) -> None:
     for name in assignment.unset_env:
         os.environ.pop(name, None)
     os.environ.update(assignment.set_env)
-    module = importlib.import_module(assignment.backend_module) if assignment.backend_module else None
+    module = importlib.import_module(assignment.backend.module) if assignment.backend.module else None
     if module is not None:
         report({"simulated": bool(getattr(module, "SIMULATED", False))})
     if assignment.jobs:
@@ -84,47 +88,55 @@ def _run(assignment: Assignment, report: Report) -> None:
     since = time.monotonic()
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
     report({"stage": "first", "world_size": dist.get_world_size()})
-    wrong = prove_first(ranks)
+    _set_timeouts(store, assignment.timeouts.first_s)
+    wrong = prove_first(_in_time(ranks, assignment.timeouts.first_s))
     connect_us = (time.monotonic() - since) * 1e6  # NCCL connects in either, by torch's version
-    report({"first_wrong": wrong, "connect_us": connect_us, "transport": transport(assignment.dialect)})
+    report(
+        {"first_wrong": wrong, "connect_us": connect_us, "transport": texts_of(transport(assignment.backend.dialect))}
+    )
     _measure_all(assignment, store, ranks, report)
     # Once more: NCCL connects an algorithm's rings and trees at their first use, which may be a larger size.
-    report({"stage": "verified", "transport": transport(assignment.dialect)})
+    report({"stage": "verified", "transport": texts_of(transport(assignment.backend.dialect))})
     _say_farewell(store, assignment)
     report({"stage": "done"})
 
 
 def _device(assignment: Assignment) -> torch.device:
-    if not assignment.gpu_uuids:
+    gpus, place = assignment.gpus, assignment.local_rank
+    if not gpus.uuids:
         return torch.device("cpu")
-    device = torch.device("cuda", assignment.local_rank)
+    device = torch.device("cuda", place)
     torch.cuda.set_device(device)
-    rank = assignment.local_rank
-    check_device(torch.cuda.get_device_properties(device), assignment.gpu_uuids[rank], assignment.gpu_bdfs[rank])
+    check_device(torch.cuda.get_device_properties(device), gpus.uuids[place], gpus.bdfs[place])
     return device
 
 
 def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
     options: dict[str, Any] = {}
-    if ranks.device.type == "cuda" and "device_id" in dist.init_process_group.__code__.co_varnames:
-        options["device_id"] = ranks.device  # torch >= 2.3: NCCL connects here and not in the first collective
+    if ranks.device.type == "cuda" and "device_id" in inspect.signature(dist.init_process_group).parameters:
+        options["device_id"] = ranks.device  # torch >= 2.3: NCCL starts here and not in the first collective
     dist.init_process_group(
-        assignment.backend,
+        assignment.backend.name,
         store=store,
         rank=ranks.rank,
         world_size=ranks.world_size,
-        timeout=timedelta(seconds=assignment.init_timeout_s),
+        timeout=timedelta(seconds=assignment.timeouts.init_s),
         **options,
     )
 
 
 def _set_timeouts(store: Store, timeout_s: float) -> None:
-    """Give a step its own timeout; torch < 2.4 and other backends keep the group's timeout that they were made with."""
-    step_timeout = timedelta(seconds=timeout_s)
-    store.set_timeout(step_timeout)
+    """Give a step its own timeout; torch < 2.4 and other backends keep the group's timeout that they were made with.
+
+    On GPUs the rank's own deadline comes first: torch's watchdog would end the process without a word of where.
+    """
+    store.set_timeout(timedelta(seconds=timeout_s))
     setter = getattr(dist, "set_timeout", None) or getattr(dist.distributed_c10d, "_set_pg_timeout", None)
-    if setter is not None and dist.get_backend() in ("nccl", "gloo"):
-        setter(step_timeout, dist.group.WORLD)
+    backend = dist.get_backend()
+    if setter is not None and backend in ("nccl", "gloo"):
+        setter(
+            timedelta(seconds=timeout_s / OWN_TIMEOUT_SHARE * 2 if backend == "nccl" else timeout_s), dist.group.WORLD
+        )
 
 
 def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Report) -> None:
@@ -133,20 +145,35 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
     for step in range(steps):
         turn, place = divmod(step, len(assignment.measures))
         measure = assignment.measures[place]
-        expected_s = measure.budget_s + CALLS_BESIDES * measure.nominal_bytes * seconds_per_byte.get(
-            measure.collective, 0
-        )
-        stretched_s = TIMEOUT_PER_EXPECTED * expected_s if assignment.timeout_stretches else 0.0
-        _set_timeouts(store, max(assignment.timed_timeout_s, stretched_s))
+        expected_s = expected_step_s(measure, seconds_per_byte.get(measure.collective))
+        timeout_s = step_timeout_s(assignment.timeouts, expected_s)
+        _set_timeouts(store, timeout_s)
         with _own_turn(store, assignment, step, first_side=(turn + place) % 2):
             report({"stage": f"timed {step + 1}/{steps}", "expected_s": expected_s})
             agree = _agreement(store, f"{assignment.side}/{step}", assignment)
             since = time.monotonic()
-            size_bytes, samples = measure_collective(measure, ranks, agree)
+            size_bytes, samples = measure_collective(measure, _in_time(ranks, timeout_s), agree)
             took_s = time.monotonic() - since
-        seconds_per_byte[measure.collective] = max(samples.call_us) / 1e6 / size_bytes
+        if size_bytes >= TELLING_BYTES:
+            seconds_per_byte[measure.collective] = max(samples.call_us) / 1e6 / size_bytes
         measured = {"turn": turn, "collective": measure.collective.value, "size_bytes": size_bytes, "took_s": took_s}
         report({"measured": measured, "samples": pack_samples(samples)})
+
+
+def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
+    """Have calls raise from then on; one that begins late still before the supervisor's limit (1 / 0.7 of it)."""
+    return replace(ranks, until=time.monotonic() + timeout_s, least_s=timeout_s / 4)
+
+
+def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
+    """Return how long a step should take by the speed of the one before, or with none that told by a slow network's."""
+    call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
+    return measure.budget_s + CALLS_BESIDES * call_s
+
+
+def step_timeout_s(timeouts: GroupTimeouts, expected_s: float) -> float:
+    """Return after how long a rank itself raises in a step that should take so long."""
+    return max(timeouts.timed_s, OWN_TIMEOUT_SHARE * stretched_s(expected_s) if timeouts.stretches else 0.0)
 
 
 @contextlib.contextmanager
@@ -180,7 +207,7 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
     """Wait until all ranks are through: a rank that leaves a live group early looks like a crash to the others."""
     store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
     keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
-    store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.timed_timeout_s)))
+    store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.timeouts.timed_s)))
 
 
 def kind_of(error: Exception) -> str:
@@ -203,10 +230,10 @@ def line_of(error: Exception) -> str:
     text = str(error).strip()
     first, _, rest = text.partition("\n")
     _, found, last = rest.partition(NCCL_LAST_WORDS)
-    told = [line.strip() for line in last.splitlines() if line.strip()] if found else []
-    if told and NCCL_ERROR in first.lower():
+    words = [line.strip() for line in last.splitlines() if line.strip()] if found else []
+    if words and NCCL_ERROR in first.lower():
         what = first.partition(", ")[2].partition(" (run with")[0] or "error"  # `unhandled system error`
-        return f"NCCL {what}: {told[0]}"[:500]
+        return f"NCCL {what}: {words[0]}"[:500]
     return f"{type(error).__name__}: {first}"[:500]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from preflight.model.facts import Gap, Gpu, known
@@ -28,12 +29,8 @@ def gpu_env(
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
     """Return CUDA's number by nvml_index under PCI_BUS_ID; None where an address is not known or given twice."""
-    addresses = {gpu.nvml_index: gpu.bdf for gpu in listed}
-    if any(isinstance(address, Gap) for address in addresses.values()) or len(set(addresses.values())) < len(addresses):
+    addresses = {gpu.bdf for gpu in listed}
+    if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
         return None
-    ordered = sorted(addresses, key=lambda index: _bus_order(known(addresses[index])))
-    return {index: place for place, index in enumerate(ordered)}
-
-
-def _bus_order(bdf: str) -> tuple[int, ...]:
-    return tuple(int(part, 16) for part in bdf.replace(".", ":").split(":"))
+    ordered = sorted(listed, key=lambda gpu: [int(part, 16) for part in re.split("[.:]", known(gpu.bdf))])
+    return {gpu.nvml_index: place for place, gpu in enumerate(ordered)}

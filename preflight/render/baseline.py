@@ -6,11 +6,12 @@ from preflight.model.baseline import MOST_REPEATS
 from preflight.model.fleet import Bound, Learnt
 from preflight.model.gap import Gap
 from preflight.model.units import size_text, three_digits
-from preflight.render.text import Style, clean, finish, heading, paint, table, wrap
+from preflight.render.console_writer import page
+from preflight.render.document import BLANK, Block, Column, Text, figures, note, section, table
+from preflight.render.fleet import left_out
+from preflight.render.text import Style, fact_text
 
-MOST_LINES = 20
-INDENT = "  "
-HEADERS = ("collective", "size", "GB/s", "nodes", "repeats", "floor", "5 % loss")
+HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "floor", "5 % loss"))
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
     f"floor: below it a node is rejected, after {MOST_REPEATS} repetitions. 5 % loss: learnt from so many good nodes, "
@@ -22,42 +23,33 @@ NEVER = "never: nodes or repetitions differ by more than a 5 % loss shows in, ho
 def render_baseline(learnt: Learnt, style: Style, path: str) -> str:
     """Return per group and size the median, both spreads, the floor, and from how many nodes 5 % would be found."""
     baseline = learnt.baseline
-    lines = [paint("BASELINE", "green", style) + f"  {len(baseline.hosts)} good nodes, {learnt.reports} reports"]
-    lines += wrap(
-        clean("; ".join(f"{name}: {value}" for name, value in baseline.hardware)), style.width, INDENT, INDENT
-    )
-    rows = [_row(each) for each in learnt.bounds]
-    lines += heading("Bounds", style) + table(HEADERS, rows, style.width, right=(2, 3, 4, 5, 6))
-    lines += wrap(EXPLAINED, style.width, INDENT, INDENT)
-    if any(row[-1] == "never" for row in rows):
-        lines += wrap(NEVER, style.width, INDENT, INDENT)
-    told = next((e.between_repetitions for e in baseline.references if isinstance(e.between_repetitions, Gap)), None)
-    if told is not None:
-        lines += wrap(f"?: {told.reason}; give several reports of each node.", style.width, INDENT, INDENT)
-    lines += _left_out(learnt, style)
-    lines += ["", *wrap(clean(f"Next: preflight check --accept --baseline {path}"), style.width)]
-    return finish(lines, style)
-
-
-def _left_out(learnt: Learnt, style: Style) -> list[str]:
-    if not learnt.left_out:
-        return []
-    lines = heading(f"Left out ({len(learnt.left_out)})", style)
-    for file in learnt.left_out[:MOST_LINES]:
-        lines += wrap(clean(f"{file.path}: {file.reason}"), style.width, INDENT, INDENT * 2)
-    more = len(learnt.left_out) - MOST_LINES
-    return lines + (wrap(f"... and {more} more", style.width, INDENT, INDENT) if more > 0 else [])
+    spreads = [each.between_repetitions for each in baseline.references]
+    reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
+    is_never = any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
+    counts = f"{len(baseline.hosts)} good nodes, {learnt.reports} reports"
+    blocks: list[Block] = [
+        Text(counts, hang=2, label="BASELINE  ", label_tone="green"),
+        note("; ".join(f"{name}: {value}" for name, value in baseline.hardware)),
+        *section("Bounds", table(HEADERS, map(_row, learnt.bounds))),
+        note(EXPLAINED),
+        *([note(NEVER)] if is_never else []),
+        *([note(f"?: {reason}; give several reports of each node.")] if reason is not None else []),
+        *left_out("Left out", learnt.left_out, more=""),
+        BLANK,
+        Text(f"Next: preflight check --accept --baseline {path}"),
+    ]
+    return page(blocks, style)
 
 
 def _row(bound: Bound) -> list[str]:
-    each, within = bound.reference, bound.reference.between_repetitions
+    each = bound.reference
     least = three_digits(each.busbw_gb_s * bound.floor) if each.size_bytes else f"{bound.floor:.1%}"
     return [
         each.collective.value,
         size_text(each.size_bytes) if each.size_bytes else f"all {each.group}",
         three_digits(each.busbw_gb_s) if each.size_bytes else "",
         f"{each.between_nodes:.1%}",
-        "?" if isinstance(within, Gap) else f"{within:.1%}",
+        fact_text(each.between_repetitions, "{:.1%}".format),
         least,
-        "never" if isinstance(bound.finds_5_percent_from, Gap) else f"{bound.finds_5_percent_from} nodes",
+        fact_text(bound.finds_5_percent_from, "{} nodes".format, gap="never"),
     ]

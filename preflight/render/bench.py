@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from preflight.model.collective import Collective
-from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, CollectiveResult, TrialResult
-from preflight.render.text import Style, clean, finish, shorten, wrap
+from preflight.render.console_writer import finish
+from preflight.render.text import Style, clean, fact_text, shorten, wrap
 
 ELEMENT_BYTES = 4  # trials use float32
 COLUMNS = (12, 12, 8, 8, 6, 9, 8, 8, 7)
@@ -35,17 +35,16 @@ def render_bench(report: Report, style: Style) -> str:
 
 
 def _heading(report: Report, style: Style) -> list[str]:
-    lines = []
-    if report.simulated:
-        lines += wrap(
-            clean(f"SIMULATED: backend {report.backend}; nothing here is about a machine."), style.width, "# "
-        )
-    if report.backend == "gloo":
-        lines += wrap("CPU path: gloo; no GPU and no NCCL was tried.", style.width, "# ")
     ran = f"preflight {report.preflight_version} bench: {report.world_size} ranks, backend {report.backend}"
-    lines += wrap(clean(f"{ran}, profile {report.profile}"), style.width, "# ")
-    about = "time: median over the repetitions of the slowest rank; all_reduce and broadcast in place; all data checked"
-    return [*lines, *wrap(about, style.width, "# ")]
+    texts = [
+        f"{ran}, profile {report.profile}",
+        "time: median over the repetitions of the slowest rank; all_reduce and broadcast in place; all data checked",
+    ]
+    if report.backend == "gloo":
+        texts.insert(0, "CPU path: gloo; no GPU and no NCCL was tried.")
+    if report.simulated:
+        texts.insert(0, f"SIMULATED: backend {report.backend}; nothing here is about a machine.")
+    return [part for text in texts for part in wrap(clean(text), style.width, "# ")]
 
 
 def _footer(trial: TrialResult) -> list[str]:
@@ -62,15 +61,11 @@ def _line(result: CollectiveResult, world_size: int) -> str:
     per_rank = result.collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL)
     count = result.size_bytes // ELEMENT_BYTES // (max(1, world_size) if per_rank else 1)
     root = "0" if result.collective is Collective.BROADCAST else "-1"
-    rates = ["N/A" if isinstance(rate, Gap) else f"{rate:.2f}" for rate in (result.algbw_gb_s, result.busbw_gb_s)]
-    time = "N/A" if isinstance(result.median_us, Gap) else _time(result.median_us)
+    rates = [fact_text(rate, "{:.2f}".format, gap="N/A") for rate in (result.algbw_gb_s, result.busbw_gb_s)]
+    time = fact_text(result.median_us, lambda us: f"{us:.1f}" if us < 1e6 else f"{us:.0f}", gap="N/A")
     wrong = str(result.wrong_elements) if result.verified or result.wrong_elements else "N/A"
     cells = (str(result.size_bytes), str(count), "float", "sum" if reduces else "none", root, time, *rates, wrong)
     return _row(cells, "")
-
-
-def _time(median_us: float) -> str:
-    return f"{median_us:.1f}" if median_us < 1e6 else f"{median_us:.0f}"
 
 
 def _row(cells: tuple[str, ...], start: str) -> str:

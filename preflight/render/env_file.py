@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from preflight.model.advice import Advice
-from preflight.model.report import Report
-from preflight.render.reasons import waivers
+from preflight.model.report import Advice, Report
+from preflight.render.settings import evidence_of, export, shell_quote
 from preflight.render.text import clean, wrap
+from preflight.render.verdict import waivers
 
 WIDTH = 120
 ON_ONE_NODE = 'if [ "${SLURM_NNODES:-${PET_NNODES:-${NNODES:-1}}}" = 1 ]; then'
@@ -31,7 +31,7 @@ def render_env(report: Report) -> str:
     lines += _comment(advice.reason)
     if advice.gpu_env:
         lines += ["", *_comment(f"The GPUs that were tried: {', '.join(advice.gpus)}.")]
-        lines += [f"export {name}={shell_quote(value)}" for name, value in advice.gpu_env]
+        lines += [export(name, value) for name, value in advice.gpu_env]
     names = [name for name, _ in advice.env] + [name for name in advice.unset if name not in dict(advice.env)]
     by_node = _by_node(advice)
     lines += by_node
@@ -52,20 +52,16 @@ def render_env(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def shell_quote(value: str) -> str:
-    """Return the value in single quotes, inside which no shell expands anything."""
-    return "'" + value.replace("'", "'\\''") + "'"
-
-
 def _header(report: Report) -> list[str]:
     hosts = ", ".join(node.host for node in report.nodes) or "an unknown host"
-    lines = _comment(f"Written by preflight {report.preflight_version} at {report.created_at} on {hosts}.")
     ran = f"Backend {report.backend}, {report.world_size} ranks, profile {report.profile}"
-    lines += _comment(f"{ran}; verdict {report.verdict.value}.")
-    for told in waivers(report):
-        lines += _comment(f"The site's policy lets pass: {told}.")
-    simulated = _comment("SIMULATED: learnt from a simulated backend; says nothing of any machine.")
-    return simulated + lines if report.simulated else lines
+    texts = [
+        *(["SIMULATED: learnt from a simulated backend; says nothing of any machine."] if report.simulated else []),
+        f"Written by preflight {report.preflight_version} at {report.created_at} on {hosts}.",
+        f"{ran}; verdict {report.verdict.value}.",
+        *(f"The site's policy lets pass: {waiver}." for waiver in waivers(report)),
+    ]
+    return [line for text in texts for line in _comment(text)]
 
 
 def _by_node(advice: Advice) -> list[str]:
@@ -84,17 +80,17 @@ def _by_node(advice: Advice) -> list[str]:
         lines.append(f"  {'|'.join(map(shell_quote, dict.fromkeys(who)))})")
         lines += [f"    export {name}={shell_quote(value)}" for name, value in env if SETTABLE.fullmatch(name)]
         lines.append("    ;;")
-    told = shell_quote("preflight.env: this node was not among those that were tried")
-    return [*lines, "  *)", f"    echo {told} >&2", "    ;;", "esac"]
+    warning = shell_quote("preflight.env: this node was not among those that were tried")
+    return [*lines, "  *)", f"    echo {warning} >&2", "    ;;", "esac"]
 
 
 def _setting(advice: Advice, name: str, indent: str) -> list[str]:
-    evidence = [text for about, text in advice.evidence if about == name]
-    lines = [indent + line for text in evidence for told in text.splitlines() for line in _comment(told)]
+    reasons = [reason for text in evidence_of(advice, name) for reason in text.splitlines()]
+    lines = [indent + line for reason in reasons for line in _comment(reason)]
     if not SETTABLE.fullmatch(name):
         return [*lines, *_comment(f"{indent}{name}: not a name that a shell can set or unset")]
     value = dict(advice.env).get(name)
-    command = f"unset {name}" if value is None else f"export {name}={shell_quote(value)}"
+    command = f"unset {name}" if value is None else export(name, value)
     return [*lines, indent + command]
 
 
@@ -102,7 +98,7 @@ def _timeouts(advice: Advice) -> list[str]:
     """Return the timeouts, each with who reads it; they change nothing that NCCL or gloo does."""
     lines = ["", *_comment(f"The safe timeout: {advice.timeout_reason}.")] if advice.timeout_env else []
     for name, value in advice.timeout_env:
-        lines += [*_comment(TIMEOUT_READERS.get(name, "")), f"export {name}={shell_quote(value)}"]
+        lines += [*_comment(TIMEOUT_READERS.get(name, "")), export(name, value)]
     return lines
 
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.model.explanation import Confidence, Consequence, ExplainVerdict, Explanation, NamedCause, Quote
-from preflight.render.text import Style, clean, finish, heading, paint, shorten, width_of, wrap
+from preflight.model.explanation import (
+    Confidence,
+    Consequence,
+    ExplainVerdict,
+    Explanation,
+    NamedCause,
+    Quote,
+    SourceRead,
+)
+from preflight.render.console_writer import page
+from preflight.render.document import BLANK, Block, Code, Text, bullet, listed, section
+from preflight.render.text import Style, clean
 
 CONFIDENCE = {
     Confidence.HIGH: "certain as far as a log can tell",
@@ -24,30 +34,23 @@ RANKS = 6
 
 def render_explanation(explanation: Explanation, style: Style) -> str:
     """Return the page that `preflight explain` prints."""
-    title, colour = HEAD[explanation.verdict]
-    lines = [paint(title, colour, style), *wrap(clean(explanation.summary), style.width)]
-    several = len(explanation.sources) > 1
-    if explanation.causes:
-        lines += _cause(explanation.causes[0], style, several)
-    if len(explanation.timeline) > 1 and explanation.causes:
-        lines += heading("What happened, in order", style)
-        lines += [line for quote in explanation.timeline[:TIMELINE_LINES] for line in _moment(quote, style, several)]
-    if explanation.consequences:
-        lines += heading("Also seen, and why it is not the cause", style)
-        lines += [line for item in explanation.consequences for line in _consequence(item, style)]
-    if len(explanation.causes) > 1:
-        lines += heading("If that is not it, look next at", style)
-        lines += [
-            line for cause in explanation.causes[1:4] for line in _item(f"{cause.verdict} [{cause.cause}]", style)
-        ]
-    if explanation.notes:
-        lines += heading("About the timeout" if _speaks_of_timeouts(explanation.notes) else "Note", style)
-        lines += [line for note in explanation.notes for line in _item(note, style)]
-    if explanation.capture_next:
-        lines += heading("To know more next time, capture", style)
-        lines += [line for step in explanation.capture_next for line in _code(step, style)]
-    lines += ["", *_footer(explanation, style)]
-    return finish(lines, style)
+    title, tone = HEAD[explanation.verdict]
+    causes, sources = explanation.causes, explanation.sources
+    moments = explanation.timeline[:TIMELINE_LINES] if explanation.timeline[1:] and causes else ()
+    about = "About the timeout" if any("timeout" in text for text in explanation.notes) else "Note"
+    blocks: list[Block] = [
+        Text(title, tone=tone),
+        Text(explanation.summary),
+        *(_cause(causes[0], sources) if causes else []),
+        *section("What happened, in order", *(_moment(quote, sources) for quote in moments)),
+        *section("Also seen, and why it is not the cause", *map(_consequence, explanation.consequences)),
+        *section("If that is not it, look next at", *(bullet(f"{c.verdict} [{c.cause}]") for c in causes[1:4])),
+        *section(about, *map(bullet, explanation.notes)),
+        *section("To know more next time, capture", *(part for s in explanation.capture_next for part in _code(s))),
+        BLANK,
+        *_footer(sources),
+    ]
+    return page(blocks, style)
 
 
 def render_explanation_env(explanation: Explanation) -> str:
@@ -63,77 +66,61 @@ def render_explanation_env(explanation: Explanation) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cause(cause: NamedCause, style: Style, several: bool) -> list[str]:
-    lines = [
-        "",
-        *wrap(f"{CONFIDENCE[cause.confidence].capitalize()} ({cause.cause}): {clean(cause.because)}.", style.width),
-    ]
-    if cause.evidence:
-        lines += heading("The lines that show it", style)
-        for quote in cause.evidence[:EVIDENCE_LINES]:
-            lines += _quote(quote, style, several)
-    lines += heading("What to do", style)
+def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
+    quotes = (part for quote in cause.evidence[:EVIDENCE_LINES] for part in _quote(quote, sources))
+    steps: list[Block] = []
     number = 0
     for step in cause.remedy.split("\n"):
         if step.startswith("    "):
-            lines += _code(step.strip(), style, "       ")
+            steps += _code(step.strip(), indent=7)
             continue
         number += 1
-        lines += wrap(clean(step), style.width, f"  {number}. ", "     ")
-    lines += heading("To confirm it", style)
-    return lines + _code(cause.confirm_with, style)
+        steps.append(Text(step, 2, 5, label=f"{number}. "))
+    return [
+        BLANK,
+        Text(f"{CONFIDENCE[cause.confidence].capitalize()} ({cause.cause}): {cause.because}."),
+        *section("The lines that show it", *quotes),
+        *section("What to do", *steps),
+        *section("To confirm it", *_code(cause.confirm_with)),
+    ]
 
 
-def _quote(quote: Quote, style: Style, several: bool) -> list[str]:
-    where = f"{quote.source}:{quote.line}" if several else f"line {quote.line}"
-    text = shorten(" ".join(clean(quote.text).split()), max(20, (style.width - 6) * 3))
-    lines = [f"  {clean(where)}: {clean(quote.means)}"]
-    return [shorten(line, style.width) for line in lines] + wrap(text, style.width, "    | ")
+def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
+    return f"{quote.source}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
 
 
-def _moment(quote: Quote, style: Style, several: bool) -> list[str]:
+def _quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
+    text = " ".join(clean(quote.text).split())
+    return [
+        Text(f"{_where(quote, sources)}: {quote.means}", 2, limit=lambda width: width - 2),
+        Text(text, 4, label="| ", limit=lambda width: max(20, (width - 6) * 3)),
+    ]
+
+
+def _moment(quote: Quote, sources: Sequence[SourceRead]) -> Text:
     who = ("rank " + quote.rank if quote.rank else "") + (f" on {quote.host}" if quote.host else "")
-    where = f"{quote.source}:{quote.line}" if several else f"line {quote.line}"
-    head = "  ".join(part for part in (quote.time, clean(who).strip(), clean(where)) if part)
-    start = f"  {head}: "
-    if width_of(start) > style.width // 2:
-        return [shorten(start.rstrip(), style.width), *wrap(clean(quote.means), style.width, "      ")]
-    return wrap(clean(quote.means), style.width, start, "      ")
+    head = "  ".join(part for part in (quote.time, who.strip(), _where(quote, sources)) if part)
+    return Text(quote.means, 2, 6, head=f"{head}:")
 
 
-def _consequence(item: Consequence, style: Style) -> list[str]:
-    more = f" and {len(item.ranks) - RANKS} more" if len(item.ranks) > RANKS else ""
-    who = f" (rank{'s' if len(item.ranks) > 1 else ''} {', '.join(item.ranks[:RANKS])}{more})" if item.ranks else ""
-    return _item(f"{clean(item.what)}{who}: {item.why}", style)
+def _consequence(consequence: Consequence) -> Text:
+    ranks = listed(consequence.ranks, RANKS)
+    who = f" (rank{'s' if len(consequence.ranks) > 1 else ''} {ranks})" if consequence.ranks else ""
+    return bullet(f"{consequence.what}{who}: {consequence.why}")
 
 
-def _item(text: str, style: Style) -> list[str]:
-    return wrap(clean(text), style.width, "  - ", "    ")
-
-
-def _code(text: str, style: Style, indent: str = "    ") -> list[str]:
+def _code(text: str, indent: int = 4) -> list[Block]:
     """Return a command as it is typed, below its comment; one that is wider than the terminal is wrapped."""
     command, _, comment = text.partition("   # ")
-    lines = wrap(clean(comment), style.width, f"{indent}# ") if comment else []
-    line = indent + clean(command)
-    return lines + (
-        [line] if width_of(line) <= style.width else wrap(clean(command), style.width, indent, indent + "  ")
-    )
+    notes = [Text(comment, indent, label="# ")] if comment else []
+    return [*notes, Code((command,), indent)]
 
 
-def _footer(explanation: Explanation, style: Style) -> list[str]:
-    sources = explanation.sources
-    size = sum(source.size_bytes for source in sources)
-    names = clean(sources[0].name) if len(sources) == 1 else f"{len(sources)} logs"
-    lines = wrap(f"Read {names}: {sum(source.lines for source in sources)} lines, {_size(size)}.", style.width)
-    for source in sources:
-        if source.note:
-            lines += wrap(f"{clean(source.name)}: {clean(source.note)}", style.width, "  - ", "    ")
-    return lines
-
-
-def _speaks_of_timeouts(notes: Sequence[str]) -> bool:
-    return any("timeout" in note for note in notes)
+def _footer(sources: Sequence[SourceRead]) -> list[Block]:
+    names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
+    size, lines = sum(source.size_bytes for source in sources), sum(source.lines for source in sources)
+    notes = [bullet(f"{source.name}: {source.note}") for source in sources if source.note]
+    return [Text(f"Read {names}: {lines} lines, {_size(size)}."), *notes]
 
 
 def _size(size_bytes: int) -> str:

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
-from preflight.model.hostlist import compress
-from preflight.render.text import Style, clean, finish, heading, paint, shorten, table, wrap
+from preflight.model.placement import compress
+from preflight.render.console_writer import page
+from preflight.render.document import Block, Column, Heading, Table, Text, item, note, right, table
+from preflight.render.text import Style, clean
 
-MOST_LINES = 20
-INDENT = "  "
+MOST_LINES, MOST_HOST_LINES = 20, 3
+ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("nothing read", "yellow")}
+DRIFT_HEADERS = (
+    right("nodes"), Column("value", limit=lambda width: width // 2), Column("which", limit=lambda width: width // 3),
+)  # fmt: skip
 
 
 def render_fleet(fleet: Fleet, style: Style) -> str:
     """Return the page that `preflight fleet` prints."""
-    odd = sorted({each.host for group in fleet.groups for each in group.odd})
-    colour = {0: "green", 1: "red", 3: "yellow"}[fleet.exit_code]
-    title = {0: "ALL ALIKE", 1: "ODD ONES OUT", 3: "NOTHING READ"}[fleet.exit_code]
-    told = (
+    answer, tone = ANSWERS[fleet.exit_code]
+    counts = (
         f"{fleet.nodes} nodes in {fleet.reports} reports: {len(fleet.passing)} pass, {len(fleet.failing)} fail, "
-        f"{len(odd)} stand out of their group, {len(fleet.unknown)} unknown; {len(fleet.unread)} files were no report"
+        f"{len(odd_hosts(fleet))} stand out of their group, {len(fleet.unknown)} unknown; "
+        f"{len(fleet.unread)} files were no report"
     )
-    lines = [paint(title, colour, style), *wrap(told, style.width)]
+    blocks: list[Block] = [Text(answer.upper(), tone=tone), Text(counts)]
     if fleet.is_simulated:
-        lines += wrap("SIMULATED: at least one report is of a simulated run.", style.width)
-    lines += _states("Failing", fleet.failing, style) + _states("Unknown", fleet.unknown, style)
+        blocks.append(Text("SIMULATED: at least one report is of a simulated run."))
+    blocks += [*_states("Failing", fleet.failing), *_states("Unknown", fleet.unknown)]
     for group in fleet.groups:
-        lines += _group(group, style)
-    lines += _unread("No report", fleet.unread, style) + _unread("Replaced by a newer one", fleet.replaced, style)
-    return finish(lines, style)
+        blocks += _group(group)
+    blocks += [*left_out("No report", fleet.unread), *left_out("Replaced by a newer one", fleet.replaced)]
+    return page(blocks, style)
 
 
 def render_host_list(hosts: Sequence[str]) -> str:
@@ -37,69 +42,71 @@ def render_host_list(hosts: Sequence[str]) -> str:
     return "\n".join([f"# {clean(compress(names)) or 'nobody'}", *map(clean, names)]) + "\n"
 
 
+def odd_hosts(fleet: Fleet) -> set[str]:
+    """Return who stands out of its group."""
+    return {each.host for group in fleet.groups for each in group.odd}
+
+
 def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
     """Return who should not get a job before somebody has looked: failing nodes and odd ones."""
-    odd = {each.host for group in fleet.groups for each in group.odd}
-    return tuple(sorted(odd | {state.host for state in fleet.failing}))
+    return tuple(sorted(odd_hosts(fleet) | {state.host for state in fleet.failing}))
 
 
-def _states(title: str, states: Sequence[NodeState], style: Style) -> list[str]:
-    if not states:
-        return []
-    lines = heading(f"{title} ({len(states)})", style)
-    for state in states[:MOST_LINES]:
-        reasons = "; ".join(state.reasons) or state.verdict
-        lines += wrap(clean(f"{state.host}: {reasons}"), style.width, INDENT, INDENT * 2)
-    return lines + _more(len(states), style)
-
-
-def _group(group: Group, style: Style) -> list[str]:
-    kind = ", ".join(f"{name} {value}" for name, value in group.kind)
-    lines = heading(f"{len(group.hosts)} nodes: {shorten(clean(kind), max(20, style.width - 20))}", style)
-    lines += wrap(clean(compress(group.hosts)), style.width, INDENT, INDENT)[:3]
-    if group.told:
-        lines += wrap(group.told, style.width, INDENT, INDENT)
+def odd_by_host(group: Group) -> dict[str, list[Odd]]:
+    """Return by what each node stands out, the most telling figure first."""
     by_host: dict[str, list[Odd]] = {}
     for each in group.odd:
         by_host.setdefault(each.host, []).append(each)
-    for odd in list(by_host.values())[:MOST_LINES]:
-        lines += _odd(odd, style)
-    lines += _more(len(by_host), style)
-    if not group.odd and not group.told:
-        lines += wrap(f"nobody stands out in {len(group.metrics)} figures", style.width, INDENT, INDENT)
+    return by_host
+
+
+def why_of(state: NodeState) -> str:
+    """Return why a node is in its state."""
+    return "; ".join(state.reasons) or state.verdict
+
+
+def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
+    """Return the files that do not count, with their reasons."""
+    return _counted(title, [f"{file.path}: {file.reason}" for file in files], more)
+
+
+def _states(title: str, states: Sequence[NodeState]) -> list[Block]:
+    return _counted(title, [f"{state.host}: {why_of(state)}" for state in states])
+
+
+def _counted(title: str, lines: Sequence[str], more: str = "; all of them are in --json") -> list[Block]:
+    return [Heading(f"{title} ({len(lines)})"), *_first(lines, more)] if lines else []
+
+
+def _first(lines: Sequence[str], more: str = "; all of them are in --json") -> list[Block]:
+    rest = len(lines) - MOST_LINES
+    return [*map(item, lines[:MOST_LINES]), *([note(f"... and {rest} more{more}")] if rest > 0 else [])]
+
+
+def _group(group: Group) -> list[Block]:
+    kind = ", ".join(f"{name} {value}" for name, value in group.kind)
+    start = f"{len(group.hosts)} nodes: "
+    blocks: list[Block] = [
+        Heading(kind, limit=lambda width: max(20, width - 20), label=start),
+        Text(compress(group.hosts), 2, most_lines=MOST_HOST_LINES),
+        *([note(group.problem)] if group.problem else []),
+        *_first([_odd(odd) for odd in odd_by_host(group).values()]),
+    ]
+    if not group.odd and not group.problem:
+        blocks.append(note(f"nobody stands out in {len(group.metrics)} figures"))
     for drift in group.drift:
-        lines += _drift(drift, style)
-    return lines
+        blocks += [note(f"differs: {drift.name}"), _drift(drift)]
+    return blocks
 
 
-def _odd(odd: Sequence[Odd], style: Style) -> list[str]:
+def _odd(odd: Sequence[Odd]) -> str:
     """Say by what a node stands out most, and by how much else."""
     worst = odd[0]
     others = f"; and in {len(odd) - 1} more figures" if len(odd) > 2 else ""
     others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
-    told = f"{worst.host}: {worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
-    return wrap(clean(told), style.width, INDENT, INDENT * 2)
+    return f"{worst.host}: {worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
 
 
-def _drift(drift: Drift, style: Style) -> list[str]:
-    lines = wrap(f"differs: {clean(drift.name)}", style.width, INDENT, INDENT)
-    rows = [
-        [str(len(hosts)), shorten(clean(value), style.width // 2), shorten(clean(compress(hosts)), style.width // 3)]
-        for value, hosts in drift.values[:5]
-    ]
-    return lines + [INDENT + line for line in table(["nodes", "value", "which"], rows, style.width - 2, right=[0])]
-
-
-def _unread(title: str, files: Sequence[Unread], style: Style) -> list[str]:
-    if not files:
-        return []
-    lines = heading(f"{title} ({len(files)})", style)
-    for file in files[:MOST_LINES]:
-        lines += wrap(clean(f"{file.path}: {file.reason}"), style.width, INDENT, INDENT * 2)
-    return lines + _more(len(files), style)
-
-
-def _more(count: int, style: Style) -> list[str]:
-    if count <= MOST_LINES:
-        return []
-    return wrap(f"... and {count - MOST_LINES} more; all of them are in --json", style.width, INDENT, INDENT)
+def _drift(drift: Drift) -> Table:
+    rows = [(str(len(hosts)), value, compress(hosts)) for value, hosts in drift.values[:5]]
+    return replace(table(DRIFT_HEADERS, rows), indent=4)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from preflight.model.fleet import Drift, Fleet, Group, Metric, NodeState, Odd, Unread
-from preflight.model.hostlist import compress
-from preflight.render.fleet import failing_hosts
-from preflight.render.html import environment, styles
-from preflight.render.reasons import line
-from preflight.render.text import shorten
+from preflight.model.fleet import Fleet, Group, Metric, NodeState, Odd, Unread
+from preflight.model.placement import compress
+from preflight.render.fleet import ANSWERS, failing_hosts, odd_by_host, odd_hosts, why_of
+from preflight.render.html_writer import html_page
+from preflight.render.text import line, shorten
 
-TEMPLATE = "fleet.html"
 # What is cut is counted on the page, and is whole in --json and the host lists.
-MOST_GROUPS, MOST_ODD, MOST_STATES, MOST_FILES, MOST_DRIFTS, MOST_VALUES = 20, 200, 200, 100, 30, 8
-MOST_METRICS, MOST_CHARACTERS, MOST_REASON, MOST_FIGURES = 150, 4000, 300, 5
+MOST_GROUPS, MOST_ODD, MOST_STATES, MOST_FILES, MOST_METRICS, MOST_DRIFTS = 20, 200, 200, 100, 150, 30
+MOST_CHARACTERS, MOST_REASON = 4000, 300
 WIDTH, HEIGHT = 240, 36
 
 
@@ -34,12 +32,7 @@ class Rect:
 class Strip:
     """How a figure is spread over a group, drawn, with its bounds."""
 
-    name: str
-    nodes: int
-    median: str
-    bounds: str
-    lowest: str
-    highest: str
+    metric: Metric
     rects: tuple[Rect, ...]
     low_x: float
     high_x: float
@@ -47,40 +40,26 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
-class OddNode:
-    """A node that stands out, its worst figure first."""
-
-    host: str
-    figures: tuple[Odd, ...]
-    more: int
-
-
-@dataclass(frozen=True, slots=True)
 class Shown:
     """A group, as much of it as the page has room for."""
 
-    title: str
+    group: Group
     hosts: str
-    count: int
-    told: str
-    odd: tuple[OddNode, ...]
+    odd: tuple[tuple[str, list[Odd]], ...]
     odd_count: int
     strips: tuple[Strip, ...]
-    strip_count: int
-    drifts: tuple[tuple[str, tuple[tuple[int, str, str], ...], int], ...]
-    drift_count: int
+    drifts: tuple[tuple[str, list[tuple[int, str, str]]], ...]
 
 
 def render_fleet_html(fleet: Fleet) -> str:
     """Return the page; every text from outside is escaped, its size is bounded and what was cut is said."""
-    odd = {each.host for group in fleet.groups for each in group.odd}
     failing = failing_hosts(fleet)
-    return environment().get_template(TEMPLATE).render(
-        **styles(),
+    return html_page(
+        "fleet.html",
         fleet=fleet,
         tone={0: "good", 1: "bad", 3: "unknown"}[fleet.exit_code],
-        answer={0: "all alike", 1: "odd ones out", 3: "nothing read"}[fleet.exit_code],
-        odd_count=len(odd),
+        answer=ANSWERS[fleet.exit_code][0],
+        odd_count=len(odd_hosts(fleet)),
         groups=[_group(group) for group in fleet.groups[:MOST_GROUPS]],
         more_groups=max(0, len(fleet.groups) - MOST_GROUPS),
         failing=_states(fleet.failing),
@@ -94,31 +73,19 @@ def render_fleet_html(fleet: Fleet) -> str:
         most_files=MOST_FILES,
         width=WIDTH,
         height=HEIGHT,
-    )  # fmt: skip
+    )
 
 
 def _group(group: Group) -> Shown:
-    by_host: dict[str, list[Odd]] = {}
-    for each in group.odd:
-        by_host.setdefault(each.host, []).append(each)
-    nodes = tuple(
-        OddNode(line(host), tuple(figures[:MOST_FIGURES]), max(0, len(figures) - MOST_FIGURES))
-        for host, figures in list(by_host.items())[:MOST_ODD]
-    )
+    odd = tuple(odd_by_host(group).items())
     counts = {metric.name: sum(each.what == metric.name for each in group.odd) for metric in group.metrics}
-    strips = sorted(group.metrics, key=lambda metric: (-counts[metric.name], metric.name))
-    return Shown(
-        title=", ".join(f"{name} {line(value)}" if name != "GPUs" else line(value) for name, value in group.kind),
-        hosts=_hosts(group.hosts),
-        count=len(group.hosts),
-        told=group.told,
-        odd=nodes,
-        odd_count=len(by_host),
-        strips=tuple(_strip(metric, counts[metric.name]) for metric in strips[:MOST_METRICS]),
-        strip_count=len(strips),
-        drifts=tuple(_drift(each) for each in group.drift[:MOST_DRIFTS]),
-        drift_count=len(group.drift),
+    oddest = sorted(group.metrics, key=lambda metric: (-counts[metric.name], metric.name))
+    drifts = tuple(
+        (drift.name, [(len(hosts), _cut(value), _cut(_hosts(hosts))) for value, hosts in drift.values])
+        for drift in group.drift[:MOST_DRIFTS]
     )
+    strips = tuple(_strip(metric, counts[metric.name]) for metric in oddest[:MOST_METRICS])
+    return Shown(group, _hosts(group.hosts), odd[:MOST_ODD], len(odd), strips, drifts)
 
 
 def _strip(metric: Metric, odd: int) -> Strip:
@@ -130,43 +97,27 @@ def _strip(metric: Metric, odd: int) -> Strip:
         if not count:
             continue
         low, high = (metric.lowest + span * (place + edge) / len(metric.histogram) for edge in (0, 1))
-        usual = (low <= metric.high_bound and high >= metric.low_bound) or not odd
+        tone = "usual" if (low <= metric.high_bound and high >= metric.low_bound) or not odd else "odd"
         tall = max(4.0, HEIGHT * (count / most) ** 0.5)
-        rects.append(Rect(round(place * step, 1), round(HEIGHT - tall, 1), round(step - 1, 1), round(tall, 1),
-                          "usual" if usual else "odd"))  # fmt: skip
-    return Strip(
-        line(metric.name), metric.nodes, _figure(metric.median), f"{_figure(max(metric.low_bound, 0.0))} to "
-        f"{_figure(metric.high_bound)}", _figure(metric.lowest), _figure(metric.highest), tuple(rects),
-        _place(metric, metric.low_bound), _place(metric, metric.high_bound), odd,
-    )  # fmt: skip
-
-
-def _place(metric: Metric, value: float) -> float:
-    span = metric.highest - metric.lowest
-    return round(WIDTH * min(1.0, max(0.0, (value - metric.lowest) / span)), 1) if span > 0 else WIDTH / 2
-
-
-def _drift(drift: Drift) -> tuple[str, tuple[tuple[int, str, str], ...], int]:
-    rows = tuple(
-        (len(hosts), shorten(line(value), MOST_REASON), shorten(_hosts(hosts), MOST_REASON))
-        for value, hosts in drift.values[:MOST_VALUES]
+        rects.append(Rect(round(place * step, 1), round(HEIGHT - tall, 1), round(step - 1, 1), round(tall, 1), tone))
+    low_x, high_x = (
+        round(WIDTH * min(1.0, max(0.0, (bound - metric.lowest) / span)), 1) if span > 0 else WIDTH / 2
+        for bound in (metric.low_bound, metric.high_bound)
     )
-    return line(drift.name), rows, max(0, len(drift.values) - MOST_VALUES)
+    return Strip(metric, tuple(rects), low_x, high_x, odd)
 
 
 def _states(states: Sequence[NodeState]) -> list[tuple[str, str]]:
-    told = ((each, "; ".join(each.reasons) or each.verdict) for each in states[:MOST_STATES])
-    return [(line(each.host), shorten(line(why), MOST_REASON)) for each, why in told]
+    return [(line(each.host), _cut(why_of(each))) for each in states[:MOST_STATES]]
 
 
 def _files(files: Sequence[Unread]) -> list[tuple[str, str]]:
-    return [(shorten(line(each.path), MOST_REASON), shorten(line(each.reason), MOST_REASON))
-            for each in files[:MOST_FILES]]  # fmt: skip
+    return [(_cut(each.path), _cut(each.reason)) for each in files[:MOST_FILES]]
+
+
+def _cut(text: str) -> str:
+    return shorten(line(text), MOST_REASON)
 
 
 def _hosts(hosts: Sequence[str]) -> str:
     return shorten(line(compress(hosts)), MOST_CHARACTERS) or "nobody"
-
-
-def _figure(value: float) -> str:
-    return f"{value:.3g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from preflight.errors import UsageError
 from preflight.render.text import Style
@@ -31,28 +31,25 @@ class Format(Enum):
 
 
 PLACES = {
+    Format.CONSOLE: ("check_page", "render_check"),
     Format.ENV: ("env_file", "render_env"),
     Format.JSON: ("json_document", "render_json"),
     Format.JUNIT: ("junit", "render_junit"),
-    Format.MARKDOWN: ("markdown", "render_markdown"),
+    Format.MARKDOWN: ("markdown_writer", "render_markdown"),
     Format.PROMETHEUS: ("prometheus", "render_prometheus"),
-    Format.NAGIOS: ("nagios", "render_nagios"),
-    Format.DRAIN: ("drain", "render_drain"),
-    Format.K8S: ("k8s", "render_k8s"),
-    Format.HTML: ("html", "render_html"),
+    Format.NAGIOS: ("drain_nagios_k8s", "render_nagios"),
+    Format.DRAIN: ("drain_nagios_k8s", "render_drain"),
+    Format.K8S: ("drain_nagios_k8s", "render_k8s"),
+    Format.HTML: ("html_report", "render_html"),
 }
 
 
 def render_as(form: Format, report: Report, style: Style | None = None) -> str:
     """Return the report in this form; UsageError for the `.env` of a report that earned none."""
-    if form is Format.CONSOLE:
-        from preflight.render.console import render_check  # noqa: PLC0415
-
-        return render_check(report, style or Style(width=100))
     if form is Format.ENV and report.exit_code != 0:
-        told = f"its exit code was {report.exit_code} ({report.verdict.value})"
-        raise UsageError(f"the report holds no .env to source: {told}, and only exit 0 earns one")
+        why = f"its exit code was {report.exit_code} ({report.verdict.value})"
+        raise UsageError(f"the report holds no .env to source: {why}, and only exit 0 earns one")
     module, name = PLACES[form]
     # A form is imported when it is wanted: plots and templates must not slow the others.
-    render = cast("Callable[[Report], str]", getattr(import_module(f"preflight.render.{module}"), name))
-    return render(report)
+    render: Callable[..., str] = getattr(import_module(f"preflight.render.{module}"), name)
+    return render(report, style or Style(width=100)) if form is Format.CONSOLE else render(report)

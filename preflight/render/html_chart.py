@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from preflight.model.collective import Collective
-from preflight.model.expected import Expected
 from preflight.model.facts import Gap
+from preflight.model.links import Expected
 from preflight.model.report import Report
 from preflight.model.trial import CollectiveResult
 from preflight.model.units import rate_text, size_text
-from preflight.render.reasons import line
+from preflight.render.text import line
 
 # Narrow, so that a phone need not shrink it much; the page gives the letters their size.
 WIDTH, HEIGHT = 480, 270
@@ -97,8 +97,8 @@ def _pygal() -> tuple[Any, Any]:
     It leaves a finder in sys.meta_path that only Python 2 could use; every later import would warn about it.
     """
     before = list(sys.meta_path)
-    import pygal  # noqa: PLC0415
-    from pygal.style import Style  # noqa: PLC0415
+    import pygal  # noqa: PLC0415  only for a page with a chart
+    from pygal.style import Style  # noqa: PLC0415  with pygal
 
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder in before or hasattr(finder, "find_spec")]
     return pygal, Style
@@ -184,9 +184,9 @@ def _name_dots(group: ET.Element, names: Sequence[str], plain: str) -> None:
     if place is None:
         return
     for dots in group.findall(f"{plain}g"):
-        circle, told = dots.find(f"{plain}circle"), dots.find(f"{plain}desc")
-        if circle is None or told is None:
+        circle, words = dots.find(f"{plain}circle"), dots.find(f"{plain}desc")
+        if circle is None or words is None:
             continue
-        dots.remove(told)
+        dots.remove(words)
         number = int(place[1]) - 1
-        ET.SubElement(circle, f"{plain}title").text = f"{names[number]} · {told.text}" if number >= 0 else told.text
+        ET.SubElement(circle, f"{plain}title").text = f"{names[number]} · {words.text}" if number >= 0 else words.text

@@ -1,82 +1,81 @@
-"""Who is at fault of several nodes: the rounds of small groups, in words."""
+"""Which node is at fault of several: the rounds of small groups, in words."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from preflight.model.gap import Gap
-from preflight.model.isolation import GroupSeen, GroupTrial, WayTrial
+from preflight.model.isolation import GroupOutcome, GroupTrial, RouteTrial
 from preflight.model.report import Report
-from preflight.render.text import INDENT, Style, clean, heading, pairs, ranges, wrap
+from preflight.render.document import Block, Heading, Items, grouped, note
+from preflight.render.text import ranges
 
 MOST_SHOWN = 4
-WORDS = {GroupSeen.OK: "worked", GroupSeen.SLOW: "slow", GroupSeen.DEAD: "failed", GroupSeen.UNTRIED: "not tried"}
+WORDS = {
+    GroupOutcome.OK: "worked",
+    GroupOutcome.SLOW: "slow",
+    GroupOutcome.DEAD: "failed",
+    GroupOutcome.UNTRIED: "not tried",
+}
 
 
-def isolation_section(report: Report, style: Style) -> list[str]:
+def isolation_section(report: Report) -> list[Block]:
     """Return why groups of nodes were tried and what each round showed; nothing where none were."""
-    seen = report.isolation
-    if not seen.rounds:
+    observed = report.isolation
+    if not observed.rounds:
         return []
-    hosts = [clean(node.host) for node in report.nodes]
-    lines = wrap(clean(f"Tried in groups: {seen.why} (settings: {seen.candidate})."), style.width, INDENT)
-    items = [(f"round {i}", f"{done.why}: {_round(done.groups, hosts)}") for i, done in enumerate(seen.rounds, 1)]
-    if seen.rank_by_rank:
-        items.append(("by rank", _ranks(seen.rank_by_rank, hosts)))
-    if seen.by_way:
-        items.append(("by interface", _ways(seen.by_way, hosts)))
-    lines += pairs([(name, clean(told)) for name, told in items], style.width)
-    if not (seen.dead or seen.slow or seen.paths) and seen.told:
-        lines += wrap(clean(f"Nobody is accused: {seen.told}."), style.width, INDENT)
-    return [*heading("Which node is at fault", style), *lines]
+    hosts = [node.host for node in report.nodes]
+    items = [(f"round {i}", f"{done.why}: {_round(done.groups, hosts)}") for i, done in enumerate(observed.rounds, 1)]
+    if observed.rank_by_rank:
+        items.append(("by rank", _ranks(observed.rank_by_rank, hosts)))
+    if observed.by_route:
+        items.append(("by interface", _routes(observed.by_route, hosts)))
+    why = note(f"Tried in groups: {observed.why} (settings: {observed.candidate}).")
+    blocks: list[Block] = [Heading("Which node is at fault"), why, Items(items)]
+    if not (observed.dead or observed.slow or observed.paths) and observed.ended_because:
+        blocks.append(note(f"Nobody is accused: {observed.ended_because}."))
+    return blocks
 
 
 def _round(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
     """Return how many worked, and by name those that did not."""
-    bad = [each for each in groups if each.seen is not GroupSeen.OK]
+    bad = [each for each in groups if each.observed is not GroupOutcome.OK]
     good = len(groups) - len(bad)
-    named = [f"{_names(each, hosts)} {_how(each)}" for each in (bad if len(groups) > MOST_SHOWN else groups)]
+    named = [_how(each, hosts) for each in (bad if len(groups) > MOST_SHOWN else groups)]
     more = [f"{len(named) - MOST_SHOWN} more"] if len(named) > MOST_SHOWN else []
     counted = [f"{good} of {len(groups)} groups worked"] if len(groups) > MOST_SHOWN else []
     return ", ".join([*counted, *named[:MOST_SHOWN], *more])
 
 
-def _names(group: GroupTrial, hosts: Sequence[str]) -> str:
+def _how(group: GroupTrial, hosts: Sequence[str], subject: str = "") -> str:
+    """Return how a group, or what it was tried over, ended."""
     names = [_host(node, hosts) for node in group.nodes] or ["nobody"]
-    return " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
-
-
-def _how(group: GroupTrial) -> str:
+    shown = " + ".join(names) if len(names) <= MOST_SHOWN else f"{names[0]} + {len(names) - 1} more"
     speed = "" if isinstance(group.busbw_gb_s, Gap) else f" ({group.busbw_gb_s:.3g} GB/s)"
-    return f"{WORDS[group.seen]}{speed}"
+    return f"{subject or shown} {WORDS[group.observed]}{speed}"
 
 
 def _ranks(groups: Sequence[GroupTrial], hosts: Sequence[str]) -> str:
-    told = []
+    parts = []
     for nodes in dict.fromkeys(each.nodes for each in groups):
-        own = [each for each in groups if each.nodes == nodes]
-        by_how = Counter(WORDS[each.seen] for each in own)
-        local = {how: ranges([each.local_rank for each in own if WORDS[each.seen] == how]) for how in by_how}
-        shown = ", ".join(f"{numbers} {how}" for how, numbers in local.items())
-        told.append(f"local ranks of {' with those of '.join(_host(node, hosts) for node in nodes)}: {shown}")
-    return "; ".join(told)
+        local: dict[str, list[int]] = {}
+        for each in groups:
+            if each.nodes == nodes:
+                local.setdefault(WORDS[each.observed], []).append(each.local_rank)
+        shown = ", ".join(f"{ranges(numbers)} {how}" for how, numbers in local.items())
+        parts.append(f"local ranks of {' with those of '.join(_host(node, hosts) for node in nodes)}: {shown}")
+    return "; ".join(parts)
 
 
-def _ways(trials: Sequence[WayTrial], hosts: Sequence[str]) -> str:
-    told = []
-    for nodes in dict.fromkeys(each.trial.nodes for each in trials):
-        shown = ", ".join(_way(each, hosts) for each in trials if each.trial.nodes == nodes)
-        told.append(f"{' with '.join(_host(node, hosts) for node in nodes)}: {shown}")
-    return "; ".join(told)
+def _routes(trials: Iterable[RouteTrial], hosts: Sequence[str]) -> str:
+    by_nodes = grouped((" with ".join(_host(node, hosts) for node in e.trial.nodes), _route(e, hosts)) for e in trials)
+    return "; ".join(f"{nodes}: {', '.join(routes)}" for nodes, routes in by_nodes.items())
 
 
-def _way(way: WayTrial, hosts: Sequence[str]) -> str:
-    name = way.own if way.own == way.other else f"{way.own} to {way.other}"
-    beside = ""
-    if isinstance(way.beside, GroupTrial):
-        beside = f" [{_names(way.beside, hosts)} {_how(way.beside)}]"
-    return f"{name} {_how(way.trial)}{beside}"
+def _route(route: RouteTrial, hosts: Sequence[str]) -> str:
+    name = route.own if route.own == route.other else f"{route.own} to {route.other}"
+    beside = f" [{_how(route.beside, hosts)}]" if isinstance(route.beside, GroupTrial) else ""
+    return f"{_how(route.trial, hosts, name)}{beside}"
 
 
 def _host(node: int, hosts: Sequence[str]) -> str:

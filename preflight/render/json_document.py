@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.fit import Fit
 from preflight.model.job import Job
+from preflight.model.links import Expected
 from preflight.model.report import SCHEMA_VERSION
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import SafeTimeout, Timings
-from preflight.plan.gpu_advice import GpuSetAdvice
-
-if TYPE_CHECKING:
-    from preflight.model.expected import Expected
+from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice
 
 
 def render_json(record: object) -> str:
@@ -34,20 +32,17 @@ def render_probe_json(
 ) -> str:
     """Return the document of `preflight probe --json`; `gpu_set` and `expected` are null unless `--gpus` was given."""
     facts = encode(node)
-    gaps = [{"fact": f"nodes[0].{gap['fact']}", "reason": gap["reason"]} for gap in facts[GAPS]]
-    if isinstance(expected, Gap):
-        gaps.append({"fact": "expected", "reason": expected.reason})
-    return _dump(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "nodes": [facts],
-            "gpu_set": None if gpu_set is None else _without_gaps(gpu_set),
-            "expected": None if expected is None or isinstance(expected, Gap) else _without_gaps(expected),
-            "findings": [_without_gaps(finding) for finding in findings],
-            "skipped_checks": [_without_gaps(check) for check in skipped],
-            GAPS: gaps,
-        }
-    )
+    gaps = _below("nodes[0]", facts[GAPS])
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "nodes": [facts],
+        "gpu_set": _part("gpu_set", gpu_set, gaps),
+        "expected": _part("expected", expected, gaps),
+        "findings": [_part("findings", each, gaps) for each in findings],
+        "skipped_checks": [_part("skipped_checks", each, gaps) for each in skipped],
+        GAPS: gaps,
+    }
+    return _dump(document)
 
 
 def render_timeout_json(
@@ -55,29 +50,35 @@ def render_timeout_json(
 ) -> str:
     """Return the document of `preflight timeout --json`; the frameworks are an object by name."""
     answer = encode(safe)
+    gaps = answer.pop(GAPS)
     frameworks = {each.pop("name"): each for each in answer["frameworks"]}
-    names = {f"frameworks[{place}]": f"frameworks.{name}" for place, name in enumerate(frameworks)}
-    gaps = [{**gap, "fact": _renamed(gap["fact"], names)} for gap in answer.pop(GAPS)]
-    inputs: dict[str, Any] = {"job": encode(job), "measured": encode(measured)}
-    inputs["storage"] = None if storage is None else encode(storage)
-    inputs["fit"] = encode(fit) if isinstance(fit, Fit) else None
+    for place, name in enumerate(frameworks):
+        start = f"frameworks[{place}]."
+        gaps = [{**gap, "fact": gap["fact"].replace(start, f"frameworks.{name}.")} for gap in gaps]
     if isinstance(fit, Gap):
         gaps.append({"fact": "fit", "reason": fit.reason})
-    for name, values in inputs.items():
-        found = values.pop(GAPS) if values else []
-        gaps += [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in found]
+    inputs = {
+        "job": _part("job", job, gaps),
+        "measured": _part("measured", measured, gaps),
+        "storage": _part("storage", storage, gaps),
+        "fit": None if isinstance(fit, Gap) else _part("fit", fit, gaps),
+    }
     return _dump({"schema_version": SCHEMA_VERSION, **answer, "frameworks": frameworks, **inputs, GAPS: gaps})
 
 
-def _renamed(fact: str, names: dict[str, str]) -> str:
-    head, dot, rest = fact.partition(".")
-    return f"{names.get(head, head)}{dot}{rest}"
-
-
-def _without_gaps(record: Finding | SkippedCheck | GpuSetAdvice | Expected) -> dict[str, Any]:
+def _part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
+    """Return a part of the document; what it lacks is added to the document's gaps."""
+    if isinstance(record, Gap):
+        gaps.append({"fact": name, "reason": record.reason})
+    if record is None or isinstance(record, Gap):
+        return None
     encoded = encode(record)
-    del encoded[GAPS]  # these hold no facts
+    gaps += _below(name, encoded.pop(GAPS))
     return encoded
+
+
+def _below(name: str, gaps: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    return [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in gaps]
 
 
 def _dump(document: dict[str, Any]) -> str:

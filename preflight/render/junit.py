@@ -8,15 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from preflight.model.finding import Finding, Severity
-from preflight.model.report import PhaseEnd, Report, Verdict
+from preflight.model.finding import Finding, Severity, SkippedCheck
+from preflight.model.report import Report, RunPhaseEnd, Verdict
 from preflight.model.trial import Outcome
-from preflight.render.k8s import rfc3339
-from preflight.render.reasons import deciding, headline, hosts, is_bad, is_good, line, waivers
 from preflight.render.speeds import judge_text
-from preflight.render.text import clean
+from preflight.render.text import clean, line, rfc3339
+from preflight.render.verdict import deciding, headline, hosts, is_bad, is_good, waivers
 
 PASSED, FAILURE, ERROR, SKIPPED = "passed", "failure", "error", "skipped"
+PHASES = {
+    RunPhaseEnd.COMPLETED: PASSED, RunPhaseEnd.NOT_NEEDED: PASSED, RunPhaseEnd.PARTIAL: ERROR,
+    RunPhaseEnd.NOT_REACHED: SKIPPED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,7 @@ def _run_cases(report: Report) -> Iterator[TestCase]:
     end = PASSED if is_good(report) else FAILURE if is_bad(report) else ERROR
     yield TestCase("preflight.run", "run", "verdict", end, headline(report))
     for phase in report.phases:
-        match phase.end:
-            case PhaseEnd.COMPLETED | PhaseEnd.NOT_NEEDED:
-                how = PASSED
-            case PhaseEnd.PARTIAL:
-                how = ERROR
-            case PhaseEnd.NOT_REACHED:
-                how = SKIPPED
-        yield TestCase("preflight.run", "phase", line(phase.name), how, line(phase.detail))
+        yield TestCase("preflight.run", "phase", line(phase.name), PHASES[phase.end], line(phase.detail))
     for number, problem in enumerate(report.problems, start=1):
         yield TestCase("preflight.run", "problem", f"problem {number}", ERROR, line(problem))
 
@@ -75,10 +71,9 @@ def _check_cases(report: Report) -> Iterator[TestCase]:
     """Yield one case per failing finding or skip, and one for each check that is silent or only warns."""
     against = deciding(report)
     blames = {each.check: each.blame for each in report.checks}
-    for seen in report.findings:
-        blames.setdefault(seen.check, seen.blame)
-    for unseen in report.skipped_checks:
-        blames.setdefault(unseen.check, unseen.blame)
+    spoken: list[Finding | SkippedCheck] = [*report.findings, *report.skipped_checks]
+    for each in spoken:
+        blames.setdefault(each.check, each.blame)
     promises = {each.check: each.promise for each in report.checks}
     for name, blame in blames.items():
         findings = [each for each in report.findings if each.check == name]
@@ -86,8 +81,8 @@ def _check_cases(report: Report) -> Iterator[TestCase]:
         failing = [each for each in findings if each in against]
         case = partial(TestCase, "preflight.checks", blame.value)
         for each in failing:
-            told = f"{line(each.subject)}: {line(each.problem)}"
-            yield case(f"{line(name)}: {line(each.subject)}", FAILURE, told, _body(each))
+            message = f"{line(each.subject)}: {line(each.problem)}"
+            yield case(f"{line(name)}: {line(each.subject)}", FAILURE, message, _body(each))
         for skip in skips:
             yield case(line(name), ERROR if skip.crashed else SKIPPED, line(skip.reason))
         if not failing and not skips:
@@ -97,16 +92,15 @@ def _check_cases(report: Report) -> Iterator[TestCase]:
 
 def _trial_cases(report: Report) -> Iterator[TestCase]:
     for trial in report.trials:
-        told = line(f"{trial.outcome.value}: {trial.problem}" if trial.problem else trial.outcome.value)
+        message = line(f"{trial.outcome.value}: {trial.problem}" if trial.problem else trial.outcome.value)
         if trial.outcome is Outcome.OK:
             how = PASSED
         elif trial.outcome in (Outcome.SKIPPED, Outcome.NO_EFFECT):
             how = SKIPPED
         else:  # where another setting works, one that does not is what the experiment was for
             how = FAILURE if report.verdict is Verdict.NOT_READY else SKIPPED
-        yield TestCase(
-            "preflight.trials", report.backend, line(trial.candidate), how, told, clean(trial.reason), trial.duration_s
-        )
+        name, reason = line(trial.candidate), clean(trial.reason)
+        yield TestCase("preflight.trials", report.backend, name, how, message, reason, trial.duration_s)
 
 
 def _body(finding: Finding) -> str:
@@ -132,7 +126,7 @@ def _properties(suite: ET.Element, report: Report) -> None:
         "simulated": str(report.simulated).lower(),
         "preflight": line(report.preflight_version),
         **({"speeds_judged_by": "; ".join(map(judge_text, report.judged_by))} if report.judged_by else {}),
-        **{f"waiver {number}": told for number, told in enumerate(waivers(report), start=1)},
+        **{f"waiver {number}": waiver for number, waiver in enumerate(waivers(report), start=1)},
     }
     listed = ET.SubElement(suite, "properties")
     for name, value in about.items():
@@ -143,9 +137,9 @@ def _element(suite: ET.Element, case: TestCase) -> None:
     about = {"classname": f"{case.suite}.{line(case.group)}", "name": case.name, "time": f"{case.time_s:.3f}"}
     node = ET.SubElement(suite, "testcase", about)
     if case.end == PASSED:
-        told = "\n".join(part for part in (case.message, case.text) if part)
-        if told:
-            ET.SubElement(node, "system-out").text = told
+        output = "\n".join(part for part in (case.message, case.text) if part)
+        if output:
+            ET.SubElement(node, "system-out").text = output
         return
     inner = ET.SubElement(node, case.end, {"message": case.message})
     if case.end != SKIPPED:

@@ -7,24 +7,27 @@ from datetime import datetime
 
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
-from preflight.model.report import NodeVerdict, PhaseEnd, Report, Verdict
-from preflight.model.trial import TrialResult
-from preflight.render.k8s import rfc3339
-from preflight.render.reasons import hosts
-from preflight.render.text import clean
+from preflight.model.report import NodeVerdict, Report, RunPhaseEnd, Verdict
+from preflight.model.trial import Outcome
+from preflight.render.text import clean, rfc3339
+from preflight.render.verdict import hosts
 
 Sample = tuple[dict[str, str], float]
+DONE = (RunPhaseEnd.COMPLETED, RunPhaseEnd.NOT_NEEDED)
+Metric = tuple[str, str, Iterable[Sample]]  # name, what it means, samples
 
 
 def render_prometheus(report: Report) -> str:
     """Return the metrics; names and labels are stable, every series of a closed set is there with 0 or 1."""
     lines: list[str] = []
     for name, text, samples in _metrics(report):
-        lines += _metric(name, text, samples)
+        distinct = _distinct(samples)
+        if distinct:
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", *(_sample(name, *each) for each in distinct)]
     return "\n".join(lines) + "\n"
 
 
-def _metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
+def _metrics(report: Report) -> list[Metric]:
     about = {"version": report.preflight_version, "backend": report.backend, "profile": report.profile}
     node = None if isinstance(report.node_verdict, Gap) else report.node_verdict
     severities = [(blame, severity) for blame in Blame for severity in Severity]
@@ -42,30 +45,30 @@ def _metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
              sum(each.blame is blame and each.severity is severity for each in report.findings))
             for blame, severity in severities
         ]),
-        ("preflight_finding", "1 for each finding.", _once([
-            {"check": each.check, "class": each.blame.value, "severity": each.severity.value, "subject": each.subject}
-            for each in report.findings
-        ])),
-        ("preflight_finding_waived", "1 for each finding that the site's policy lets pass.", _once([
-            {"check": each.check, "subject": each.subject, "waived": each.waived}
+        ("preflight_finding", "1 for each finding.", [
+            ({"check": each.check, "class": each.blame.value, "severity": each.severity.value,
+              "subject": each.subject}, 1) for each in report.findings
+        ]),
+        ("preflight_finding_waived", "1 for each finding that the site's policy lets pass.", [
+            ({"check": each.check, "subject": each.subject, "waived": each.waived}, 1)
             for each in report.findings if each.waived
-        ])),
-        ("preflight_speed_judge", "1 for each who decided about speeds.", _once([
-            {"by": each.by.value} for each in report.judged_by
-        ])),
+        ]),
+        ("preflight_speed_judge", "1 for each who decided about speeds.",
+         [({"by": each.by.value}, 1) for each in report.judged_by]),
         *_beside_baseline(report),
-        ("preflight_check_skipped", "1 for each check that could not look.", _once([
-            {"check": each.check, "crashed": str(each.crashed).lower()} for each in report.skipped_checks
-        ])),
+        ("preflight_check_skipped", "1 for each check that could not look.", [
+            ({"check": each.check, "crashed": str(each.crashed).lower()}, 1) for each in report.skipped_checks
+        ]),
         ("preflight_problems", "What preflight itself could not do.", [({}, len(report.problems))]),
-        ("preflight_phase_completed", "1 for each part of the run that came to its end.", _phases(report)),
-        ("preflight_duration_seconds", "How long each part took.", _distinct(
-            ({"phase": name}, seconds) for name, seconds in report.durations_s)),
+        ("preflight_phase_completed", "1 for each part of the run that came to its end.",
+         [({"phase": each.name}, each.end in DONE) for each in report.phases]),
+        ("preflight_duration_seconds", "How long each part took.",
+         [({"phase": name}, seconds) for name, seconds in report.durations_s]),
         *_trial_metrics(report),
     ]  # fmt: skip
 
 
-def _beside_baseline(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
+def _beside_baseline(report: Report) -> list[Metric]:
     shares, floors = [], []
     for each in report.beside_baseline:
         size = str(each.reference.size_bytes) if each.reference.size_bytes else f"all {each.reference.group}"
@@ -73,12 +76,12 @@ def _beside_baseline(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
         shares.append((labels, each.share))
         floors.append((labels, each.floor))
     return [
-        ("preflight_baseline_ratio", "Speed over what good nodes reach, over all repetitions.", _distinct(shares)),
-        ("preflight_baseline_floor_ratio", "The least that is accepted of it.", _distinct(floors)),
+        ("preflight_baseline_ratio", "Speed over what good nodes reach, over all repetitions.", shares),
+        ("preflight_baseline_floor_ratio", "The least that is accepted of it.", floors),
     ]
 
 
-def _trial_metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
+def _trial_metrics(report: Report) -> list[Metric]:
     busbw, median, p95, wrong = [], [], [], []
     for trial in report.trials:
         for result in trial.results:
@@ -88,29 +91,22 @@ def _trial_metrics(report: Report) -> list[tuple[str, str, Sequence[Sample]]]:
             median += _known(labels, result.median_us, 1e-6)
             p95 += _known(labels, result.p95_us, 1e-6)
             wrong.append((labels, float(result.wrong_elements)))
+    trials = report.trials
+    outcomes = [({"candidate": each.candidate, "outcome": each.outcome.value}, each.outcome is Outcome.OK)
+                for each in trials]  # fmt: skip
     return [
-        ("preflight_trial_ok", "1 where the candidate's trial worked.", _distinct(_outcomes(report.trials))),
-        ("preflight_trial_duration_seconds", "How long the candidate's trial took.", _distinct(
-            ({"candidate": trial.candidate}, trial.duration_s) for trial in report.trials)),
-        ("preflight_busbw_bytes_per_second", "Bus bandwidth, as nccl-tests defines it.", _distinct(busbw)),
-        ("preflight_collective_median_seconds", "Median over the repetitions of the slowest rank.", _distinct(median)),
-        ("preflight_collective_p95_seconds", "95th percentile of the same.", _distinct(p95)),
-        ("preflight_wrong_elements", "Elements of the answer that were wrong.", _distinct(wrong)),
+        ("preflight_trial_ok", "1 where the candidate's trial worked.", outcomes),
+        ("preflight_trial_duration_seconds", "How long the candidate's trial took.",
+         [({"candidate": trial.candidate}, trial.duration_s) for trial in trials]),
+        ("preflight_busbw_bytes_per_second", "Bus bandwidth, as nccl-tests defines it.", busbw),
+        ("preflight_collective_median_seconds", "Median over the repetitions of the slowest rank.", median),
+        ("preflight_collective_p95_seconds", "95th percentile of the same.", p95),
+        ("preflight_wrong_elements", "Elements of the answer that were wrong.", wrong),
     ]  # fmt: skip
-
-
-def _outcomes(trials: Sequence[TrialResult]) -> Iterable[Sample]:
-    for trial in trials:
-        yield {"candidate": trial.candidate, "outcome": trial.outcome.value}, float(trial.outcome.value == "ok")
 
 
 def _known(labels: dict[str, str], value: float | Gap, unit: float) -> list[Sample]:
     return [] if isinstance(value, Gap) else [(labels, value * unit)]
-
-
-def _phases(report: Report) -> Sequence[Sample]:
-    done = (PhaseEnd.COMPLETED, PhaseEnd.NOT_NEEDED)
-    return _distinct(({"phase": each.name}, float(each.end in done)) for each in report.phases)
 
 
 def _when(report: Report) -> Sequence[Sample]:
@@ -122,11 +118,7 @@ def _one_of(label: str, kind: type[Verdict] | type[NodeVerdict], value: Verdict 
     return [({label: each.value}, float(each is value)) for each in kind]
 
 
-def _once(labels: Sequence[dict[str, str]]) -> Sequence[Sample]:
-    return _distinct((each, 1.0) for each in labels)
-
-
-def _distinct(samples: Iterable[Sample]) -> Sequence[Sample]:
+def _distinct(samples: Iterable[Sample]) -> list[Sample]:
     """Return the first sample of each set of labels: Prometheus refuses a file that has one twice."""
     kept: dict[tuple[tuple[str, str], ...], Sample] = {}
     for labels, value in samples:
@@ -134,16 +126,7 @@ def _distinct(samples: Iterable[Sample]) -> Sequence[Sample]:
     return list(kept.values())
 
 
-def _metric(name: str, text: str, samples: Sequence[Sample]) -> list[str]:
-    if not samples:
-        return []
-    return [f"# HELP {name} {text}", f"# TYPE {name} gauge", *(_sample(name, *each) for each in samples)]
-
-
 def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    escaped = {key: clean(text).replace("\\", "\\\\").replace('"', '\\"') for key, text in labels.items()}
+    inside = ",".join(f'{key}="{text}"' for key, text in escaped.items())
     return f"{name}{{{inside}}} {float(value):.10g}" if inside else f"{name} {float(value):.10g}"
-
-
-def _escaped(text: str) -> str:
-    return clean(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,59 +1,66 @@
-"""By what speeds were judged, and every repetition of a node beside known-good ones."""
+"""Speeds beside what they are judged by: who judged, a node beside known-good ones, and each RDMA port by itself."""
 
 from __future__ import annotations
 
-from preflight.model.baseline import Judged
 from preflight.model.report import JudgedBy, Report, SpeedJudge
-from preflight.model.units import size_text
-from preflight.render.reasons import line
-from preflight.render.text import INDENT, Style, clean, heading, table, wrap
+from preflight.model.trial import Outcome
+from preflight.model.units import size_text, three_digits
+from preflight.render.document import Block, Table, item, right, section, table
+from preflight.render.text import fact_text, line
 
-HEADERS = ("collective", "sizes", "share of good, each time", "mean", "floor", "")
 
-
-def speeds_section(report: Report, style: Style) -> list[str]:
+def speeds_section(report: Report) -> list[Block]:
     """Return who decided about speeds; of a baseline, its groups of sizes and the single sizes that look slow."""
-    if all(each.by is SpeedJudge.NOBODY for each in report.judged_by) and not report.judged_by[1:]:
-        told = [each for each in report.judged_by if each.told.startswith("not by the baseline")]
-    else:
-        told = list(report.judged_by)
-    if not told:
+    judges = report.judged_by
+    if all(each.by is SpeedJudge.NOBODY for each in judges) and not judges[1:]:
+        judges = tuple(each for each in judges if each.detail.startswith("not by the baseline"))
+    if not judges:
         return []
-    lines = heading("Speeds judged by", style)
-    for each in told:
-        lines += wrap(clean(judge_text(each)), style.width, INDENT, INDENT * 2)
-    rows = [list(row) for row in baseline_rows(report)]
-    if rows:
-        lines += table(HEADERS, rows, style.width, right=(3, 4))
-    return lines
+    return [*section("Speeds judged by", *(item(judge_text(each)) for each in judges), baseline_table(report))]
 
 
 def judge_text(judge: JudgedBy) -> str:
     """Return one line on who decided."""
     match judge.by:
         case SpeedJudge.POLICY:
-            return f"the policy {line(judge.told)}"
+            return f"the policy {line(judge.detail)}"
         case SpeedJudge.BASELINE:
-            return f"the baseline {line(judge.told)}"
+            return f"the baseline {line(judge.detail)}"
         case SpeedJudge.LINKS:
-            return f"what the links should give, without a policy's floor or a baseline: {line(judge.told)}"
+            return f"what the links should give, without a policy's floor or a baseline: {line(judge.detail)}"
         case SpeedJudge.NOBODY:
-            return f"nobody: {line(judge.told)}"
+            return f"nobody: {line(judge.detail)}"
 
 
-def baseline_rows(report: Report) -> tuple[tuple[str, ...], ...]:
+def baseline_table(report: Report, share: str = "share of good, each time", result: str = "") -> Table:
     """Return collective, sizes, every repetition's share, mean, floor and what came of it."""
-    shown = [each for each in report.beside_baseline if not each.reference.size_bytes or each.is_suspicious]
-    return tuple(_row(each) for each in shown)
+    rows = []
+    for each in report.beside_baseline:
+        reference = each.reference
+        if reference.size_bytes and not each.is_suspicious:
+            continue
+        rows.append((
+            reference.collective.value,
+            size_text(reference.size_bytes) if reference.size_bytes else f"all {line(reference.group)}",
+            " ".join(f"{share_of_good:.3f}" for share_of_good in each.measured),
+            f"{each.share:.3f}",
+            f"{each.floor:.3f}",
+            "below" if each.is_below else "looks slow" if each.is_suspicious else "ok",
+        ))  # fmt: skip
+    headers = ("collective", "sizes", share, right("mean"), right("floor"), result)
+    return table(headers, rows, "This node beside known-good ones")
 
 
-def _row(each: Judged) -> tuple[str, ...]:
-    reference = each.reference
-    return (
-        reference.collective.value,
-        size_text(reference.size_bytes) if reference.size_bytes else f"all {line(reference.group)}",
-        " ".join(f"{share:.3f}" for share in each.measured),
-        f"{each.share:.3f}",
-        f"{each.floor:.3f}",
-        "below" if each.is_below else "looks slow" if each.is_suspicious else "ok",
-    )
+def rails_section(report: Report) -> list[Block]:
+    """Return what each RDMA port of the node carried by itself; nothing where none was tried."""
+    rows = [
+        (
+            f"{rail.hca}:{rail.port}",
+            fact_text(rail.rate_gbit_s, "{:g}".format),
+            fact_text(rail.busbw_gb_s, three_digits, gap=""),
+            ", ".join(rail.transport) if rail.outcome is Outcome.OK else f"{rail.outcome.value}: {rail.problem}",
+        )
+        for rail in report.rails
+    ]
+    title = "RDMA ports, each by itself (P2P and shared memory off)"
+    return section(title, table(("port", "Gbit/s", "GB/s", "over"), rows))

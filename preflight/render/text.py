@@ -1,16 +1,18 @@
-"""Text for a terminal: visible escapes for what comes from outside, wrapping by display width, colour."""
+"""Text from outside with visible escapes, cut and wrapped by the columns that a terminal gives it."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TypeVar
 
-RESET = "\x1b[0m"
-CODES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "yellow": "\x1b[1;33m", "green": "\x1b[1;32m"}
-# The characters of our own that a terminal without Unicode can't show; each keeps its width.
-ASCII = str.maketrans({"µ": "u", "…": "~", "·": "-", "─": "-", "│": "|", "┼": "+"})
+from preflight.model.gap import Gap
+
 INDENT = "  "
+UNKNOWN = "?"  # a fact that could not be read; its reason stands elsewhere
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,16 @@ class Style:
 def clean(text: str) -> str:
     """Return text from outside with what is invisible or harmful made visible: ESC, CR, bidi marks, lone surrogates."""
     return "".join(char if _is_harmless(char) else _escape(char) for char in text)
+
+
+def line(text: str) -> str:
+    """Return text from outside as one line in which nothing invisible is left."""
+    return clean(" ".join(text.split()))
+
+
+def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
+    """Return a fact as text, `?` where it could not be read."""
+    return gap if isinstance(value, Gap) else show(value)
 
 
 def width_of(text: str) -> int:
@@ -61,42 +73,6 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
     return [*lines, line]
 
 
-def paint(text: str, colour: str, style: Style) -> str:
-    """Return the text in a colour, or as it is where the terminal has none."""
-    return f"{CODES[colour]}{text}{RESET}" if style.colour else text
-
-
-def heading(title: str, style: Style) -> list[str]:
-    """Return a section's title below an empty line."""
-    return ["", paint(title, "bold", style)]
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[int] = ()) -> list[str]:
-    """Return an indented table of cleaned cells; the columns in `right` are aligned at their right."""
-    from tabulate import tabulate  # noqa: PLC0415  a quarter of what `--help` imports, and it draws no table
-
-    align = ["right" if column in right else "left" for column in range(len(headers))]
-    text = tabulate(rows, headers=headers, tablefmt="plain", colalign=align if rows else None, disable_numparse=True)
-    return [shorten((INDENT + line).rstrip(), width) for line in text.splitlines()]
-
-
-def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
-    """Return `name  value` lines with the values in one column, wrapped below themselves."""
-    column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
-    lines: list[str] = []
-    for name, value in items:
-        label = shorten(name, column)
-        start = indent + label + " " * (column - width_of(label)) + INDENT
-        lines.extend(line.rstrip() for line in wrap(value, width, start, " " * width_of(start)))
-    return lines
-
-
-def finish(lines: Sequence[str], style: Style) -> str:
-    """Return the page, in ASCII where the terminal knows nothing else."""
-    text = "\n".join(line.rstrip() for line in lines) + "\n"
-    return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
-
-
 def ranges(numbers: Sequence[int]) -> str:
     """Return `0-3,8` for 0 1 2 3 8."""
     runs: list[list[int]] = []
@@ -106,6 +82,15 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ",".join("-".join(map(str, run)) for run in runs) or "none"
+
+
+def rfc3339(created_at: str) -> str:
+    """Return `2026-10-05T12:00:00Z`, "" where the text is no date with a time zone."""
+    try:
+        at = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
+        return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if at.tzinfo and at.year >= 1000 else ""
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _is_harmless(char: str) -> bool:

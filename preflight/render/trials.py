@@ -1,37 +1,58 @@
-"""What was tried, as tables: the trials, what was left out, and the duels."""
+"""What was tried: the trials, the search for the fewest settings, what was left out, and the duels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, size_text, three_digits, time_text
-from preflight.plan.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
-from preflight.render.search import is_step
-from preflight.render.text import INDENT, Style, clean, heading, pairs, shorten, table, wrap
+from preflight.plan.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
+from preflight.plan.settings.minimise import CORNER
+from preflight.render.document import Block, Column, Heading, Items, Text, grouped, note, right, section, table
+from preflight.render.text import UNKNOWN
 
 SHOWN = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
-HEADERS = ("candidate", "outcome", "size", "GB/s", "time", "GB/s", "time", "data")
-RECOMMENDED = "with the .env"  # what a search ended with, as the job will have it
 FIXED_COLUMNS = 65  # what the other columns of the table take at most
+HEADERS: tuple[str | Column, ...] = (
+    Column("candidate", limit=lambda width: max(9, width - FIXED_COLUMNS)),
+    "outcome",
+    right("size"),
+    *(header for each in SHOWN for header in (right("GB/s"), right("time", over=each.value))),
+    "data",
+)
+RECOMMENDED = "with the .env"  # what a search ended with, as the job will have it
+GIVEN_UP = re.compile(r"is (.{1,200}?) needed\? ")  # the reason of a trial that does without one setting
+OTHER_STEPS = re.compile(rf"{CORNER}|only |hca .* for ")
 
 
-def trials_section(report: Report, style: Style) -> list[str]:
+def is_step(trial: TrialResult) -> bool:
+    """Tell whether a trial only led to another one; what is recommended is shown beside the default."""
+    return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
+
+
+def deciding_results(trial: TrialResult, report: Report) -> tuple[CollectiveResult, ...]:
+    """Return the results of the sizes that decide on this report's backend."""
+    return decision_results(trial.results, cpu_path=report.backend == "gloo")
+
+
+def trials_section(report: Report) -> list[Block]:
     """Return the table, and below it why each trial failed that did; nothing where no trial ran."""
     if not report.trials:
         return []
-    name_width = max(9, style.width - FIXED_COLUMNS)
     shown = _shown(report)
-    rows = [row for trial in shown for row in _rows(trial, report.backend, name_width)]
-    lines = table(HEADERS, rows, style.width, right=(2, 3, 4, 5, 6))
-    lines = [_over_the_headers(lines[0]), *lines, *_failures(shown, style)]
+    blocks: list[Block] = [table(HEADERS, [row for trial in shown for row in _rows(trial, report)])]
+    failed = [each for each in shown if each.problem and each.outcome is not Outcome.OK]
+    names = grouped((each.problem, each.candidate) for each in failed)
+    blocks += [Text(problem, 2, 4, names=tuple(candidates)) for problem, candidates in names.items()]
     if any(map(_has_small_sizes_only, shown)):
-        lines += wrap("GB/s is busbw; at these sizes it says little.", style.width, INDENT)
-    return [*heading("Trials", style), *lines]
+        blocks.append(note("GB/s is busbw; at these sizes it says little."))
+    return [Heading("Trials"), *blocks]
 
 
 def _shown(report: Report) -> tuple[TrialResult, ...]:
@@ -41,81 +62,81 @@ def _shown(report: Report) -> tuple[TrialResult, ...]:
     return (*(trial for trial in report.trials if not is_step(trial)), *chosen)
 
 
-def left_out_section(report: Report, style: Style) -> list[str]:
+def _rows(trial: TrialResult, report: Report) -> Iterator[list[str]]:
+    deciding = deciding_results(trial, report)
+    chosen = [[each for each in deciding if each.collective is collective] for collective in SHOWN]
+    start = [trial.candidate, trial.outcome.value]
+    for cells in zip_longest(*chosen):
+        there = [cell for cell in cells if cell is not None]
+        data = "verified" if all(cell.verified for cell in there) else "WRONG"
+        speeds = [word for cell in cells for word in _speed(cell)]
+        yield [*start, size_text(there[0].size_bytes), *speeds, data]
+        start = ["", ""]
+    if not any(chosen):
+        yield [*start, *[""] * (len(HEADERS) - 2)]
+
+
+def _speed(cell: CollectiveResult | None) -> tuple[str, str]:
+    if cell is None:
+        return "", ""
+    if isinstance(cell.busbw_gb_s, Gap) or isinstance(cell.median_us, Gap):
+        return UNKNOWN, UNKNOWN  # somebody else was on the GPUs: the finding gpu-busy says who
+    return three_digits(cell.busbw_gb_s), time_text(cell.median_us)
+
+
+def _has_small_sizes_only(trial: TrialResult) -> bool:
+    return bool(trial.results) and all(each.size_bytes < SMALLEST_THAT_DECIDES_BYTES for each in trial.results)
+
+
+def left_out_section(report: Report) -> list[Block]:
     """Return what was not worth a trial, and why."""
-    if not report.left_out:
-        return []
-    items = [(clean(each.candidate), clean(each.reason)) for each in report.left_out]
-    return [*heading("Left out", style), *pairs(items, style.width)]
+    return section("Left out", Items([(each.candidate, each.reason) for each in report.left_out]))
 
 
-def comparisons_section(report: Report, style: Style) -> list[str]:
+def comparisons_section(report: Report) -> list[Block]:
     """Return what the fresh, alternated measurements said."""
-    if not report.comparisons:
-        return []
     items = []
     for each in report.comparisons:
         bound = f"99 % bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
         verdict = "clearly faster" if each.wins else "not clearly faster"
         gain = f"{verdict}: {percent_text(each.mean_gain)} ({bound}, {each.rounds} rounds)"
-        unmeasured = "could not be measured to the end"
-        items.append((clean(each.candidate), gain if each.mean_gain or each.lower_bound else unmeasured))
-    return [*heading("Measured afresh against the default", style), *pairs(items, style.width)]
+        was_measured = each.mean_gain or each.lower_bound
+        items.append((each.candidate, gain if was_measured else "could not be measured to the end"))
+    return section("Measured afresh against the default", Items(items))
 
 
-def _over_the_headers(headers: str) -> str:
-    """Return the line that says which collective the columns below it are of."""
-    line = ""
-    end = 0
-    for collective in SHOWN:
-        found = headers.find("time", end)
-        if found < 0:  # cut off by a narrow terminal
-            break
-        end = found + len("time")
-        line = line.ljust(end - len(collective.value)) + collective.value
-    return line
+def search_section(report: Report) -> list[Block]:
+    """Return what was needed and what was not, with what happened without it; nothing where nothing was searched."""
+    steps = [trial for trial in report.trials if is_step(trial)]
+    return section("Which settings are needed", Items([*_corners(steps), *_given_up(steps), *_others(steps)]))
 
 
-def _failures(trials: Sequence[TrialResult], style: Style) -> list[str]:
-    """Return why trials failed, one entry for all that failed alike."""
-    failed: dict[str, list[str]] = {}
-    for trial in trials:
-        if trial.problem and trial.outcome is not Outcome.OK:
-            failed.setdefault(clean(trial.problem), []).append(shorten(clean(trial.candidate), style.width // 3))
-    lines = []
-    for problem, names in failed.items():
-        lines += wrap(f"{', '.join(names)}: {problem}", style.width, INDENT, INDENT * 2)
-    return lines
+def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    for trial in steps:
+        if trial.candidate.startswith(CORNER):
+            names = ", ".join(f"{name}={value}" for name, value in trial.env)
+            yield "all at once", f"{_ending(trial)}: {names}"
 
 
-def _rows(trial: TrialResult, backend: str, name_width: int) -> list[list[str]]:
-    name = shorten(clean(trial.candidate), name_width)
-    deciding = decision_results(trial.results, cpu_path=backend == "gloo")
-    chosen = [[each for each in deciding if each.collective is collective] for collective in SHOWN]
-    count = max(map(len, chosen))
-    if not count:
-        return [[name, trial.outcome.value, "", "", "", "", "", ""]]
-    rows = []
-    for i in range(count):
-        cells = [same[i] if i < len(same) else None for same in chosen]
-        first = [name, trial.outcome.value] if i == 0 else ["", ""]
-        rows.append([*first, *_measured(cells)])
-    return rows
+def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    tried = [(match[1], trial) for trial in steps if (match := GIVEN_UP.match(trial.reason))]
+    spared = [subject for subject, trial in tried if is_sound(trial)]
+    if spared:
+        each = "it" if len(spared) == 1 else "each of them"
+        yield "not needed", f"{', '.join(spared)}: the rest works without {each}"
+    for subject, trial in tried:
+        if not is_sound(trial):
+            word = "not tried" if trial.outcome is Outcome.SKIPPED else "needed"
+            yield word, f"{subject}: without it {_ending(trial)}"
 
 
-def _measured(cells: Sequence[CollectiveResult | None]) -> list[str]:
-    there = [cell for cell in cells if cell is not None]
-    row = [size_text(there[0].size_bytes)]
-    for cell in cells:
-        row += _speed(cell) if cell is not None else ["", ""]
-    return [*row, "verified" if all(cell.verified for cell in there) else "WRONG"]
+def _others(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    for trial in steps:
+        if not GIVEN_UP.match(trial.reason) and not trial.candidate.startswith(CORNER):
+            yield trial.candidate, _ending(trial)
 
 
-def _speed(cell: CollectiveResult) -> list[str]:
-    if isinstance(cell.busbw_gb_s, Gap) or isinstance(cell.median_us, Gap):
-        return ["?", "?"]  # somebody else was on the GPUs: the finding gpu-busy says who
-    return [three_digits(cell.busbw_gb_s), time_text(cell.median_us)]
-
-
-def _has_small_sizes_only(trial: TrialResult) -> bool:
-    return bool(trial.results) and all(each.size_bytes < SMALLEST_THAT_DECIDES_BYTES for each in trial.results)
+def _ending(trial: TrialResult) -> str:
+    if is_sound(trial):
+        return "works"
+    return trial.problem or trial.outcome.value.replace("_", " ")

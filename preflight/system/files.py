@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import sys
+from pathlib import Path
 
 from preflight.errors import OutputError, UsageError
 
@@ -27,7 +28,7 @@ def write_atomically(path: str, text: str) -> None:
     target = os.path.realpath(path)
     try:
         if os.path.exists(target) and not os.path.isfile(target):
-            _write_into(target, data)
+            Path(target).write_bytes(data)
         else:
             _replace(target, data)
     except OSError as error:
@@ -91,11 +92,6 @@ def _replace(target: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-
-
-def _write_into(target: str, data: bytes) -> None:
-    with open(target, "wb") as file:
-        file.write(data)
 
 
 def _temporary(target: str) -> str:

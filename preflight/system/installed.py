@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
@@ -38,11 +39,8 @@ def _torch(package: str) -> Json:
             text = file.read()
     except OSError as error:
         return {"unreadable": f"{path}: {error.strerror}"}
-    return {"location": location, "version_file": text, "nccl_wheels": {} if CPU_BUILD.search(text) else _nccl_wheels()}
-
-
-def _nccl_wheels() -> dict[str, str]:
-    return installed_versions(NCCL_WHEELS)
+    wheels = {} if CPU_BUILD.search(text) else installed_versions(NCCL_WHEELS)
+    return {"location": location, "version_file": text, "nccl_wheels": wheels}
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
@@ -51,8 +49,6 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
 
     found = {}
     for name in distributions:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found

@@ -26,7 +26,7 @@ def network_interfaces() -> Json:
     `{"unreadable": reason}`.
     """
     # Imported here because it loads a compiled module, which not every command needs.
-    import netifaces  # noqa: PLC0415
+    import netifaces  # noqa: PLC0415  a compiled module that only a live probe needs
 
     gateways = _gateways(netifaces)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -60,8 +60,13 @@ def _addresses(library: Any, name: str) -> Json:
         found = library.ifaddresses(name)
     except LIBRARY_ERRORS as error:
         return _unreadable(f"netifaces: {error}")
-    families = (found.get(int(socket.AF_INET), []), found.get(int(socket.AF_INET6), []))
-    return [entry["addr"].partition("%")[0] for family in families for entry in family if entry.get("addr")]
+    return [entry["addr"].partition("%")[0] for entry in _entries(found)]
+
+
+def _entries(families: Any) -> list[Any]:
+    """Return what netifaces tells of an interface's addresses, IPv4 first."""
+    found = [*families.get(int(socket.AF_INET), ()), *families.get(int(socket.AF_INET6), ())]
+    return [entry for entry in found if entry.get("addr")]
 
 
 def _gateways(library: Any) -> Json:
@@ -83,7 +88,7 @@ def _unreadable(reason: str) -> Json:
 
 def prefix_bits() -> dict[str, int]:
     """Return the length of the network's prefix of every address of this host that has one."""
-    import netifaces  # noqa: PLC0415
+    import netifaces  # noqa: PLC0415  a compiled module that only a live probe needs
 
     found: dict[str, int] = {}
     for _, name in socket.if_nameindex():
@@ -91,12 +96,10 @@ def prefix_bits() -> dict[str, int]:
             families: Any = netifaces.ifaddresses(name)
         except LIBRARY_ERRORS:
             continue
-        for family in (socket.AF_INET, socket.AF_INET6):
-            for entry in families.get(int(family)) or ():
-                mask = entry.get("mask") or entry.get("netmask") or ""
-                bits = parse_mask(str(mask))
-                if entry.get("addr") and bits is not None:
-                    found[entry["addr"].partition("%")[0]] = bits
+        for entry in _entries(families):
+            bits = parse_mask(str(entry.get("mask") or entry.get("netmask") or ""))
+            if bits is not None:
+                found[entry["addr"].partition("%")[0]] = bits
     return found
 
 
@@ -109,5 +112,5 @@ def parse_mask(mask: str) -> int | None:
         packed = socket.inet_pton(socket.AF_INET6 if ":" in mask else socket.AF_INET, mask)
     except (OSError, ValueError):
         return None
-    ones = bin(int.from_bytes(packed, "big"))[2:].zfill(8 * len(packed))
+    ones = "".join(f"{byte:08b}" for byte in packed)
     return ones.count("1") if "01" not in ones else None

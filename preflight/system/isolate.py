@@ -1,24 +1,23 @@
-"""Run functions side by side, each in a process of its own with a deadline.
-
-A thread that is stuck in the kernel (a driver's ioctl, a dead NFS mount, a name server that drops packets) can't be
-ended; a process can be left behind.
-"""
+"""Run in a process of its own what may hang or die: whole functions side by side, or a library's calls one by one."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from preflight.model.gap import NO_ANSWER
+from preflight.system.child import ChildProcess, Parent, fork_child
 from preflight.system.machine import Json
-from preflight.system.processes import die_with_parent
-from preflight.system.waiting import wait_for
+from preflight.system.wakeups import wait_for
 
-REAP_S = 0.2
+CALLS_S = 4.3  # leaves the probe's process time to answer within its own 5 s
+FIRST_STALL_S = 2.0
+LATER_STALL_S = 0.5  # a library that hung once gets less patience
+HUNG_CALLS_PER_NAME = 2  # then neither that function nor that device is asked again
+NEVER = "not asked: the time for it was up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,10 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Child:
-    pid: int
-    fd: int
+class _Isolated:
+    child: ChildProcess
     deadline_s: float
-    received: bytearray
+    answer: Answer | None = None
 
 
 def run_isolated(
@@ -47,34 +45,19 @@ def run_isolated(
     `meanwhile` is called once they run. Must be called from a process with a single thread, since it forks.
     """
     start = time.monotonic()
-    children = {name: _spawn(function, limits_s[name]) for name, function in functions.items()}
-    answers: dict[str, Answer] = {}
+    running: dict[str, _Isolated] = {}
     try:
+        for name, function in functions.items():
+            child = fork_child(lambda parent: parent.send(_outcome(function)))  # noqa: B023  called in the child
+            running[name] = _Isolated(child, time.monotonic() + limits_s[name])
         meanwhile()
-        while len(answers) < len(children):
-            _collect(children, answers, start)
+        while waiting := [each for each in running.values() if each.answer is None]:
+            _collect(waiting, start)
     finally:
-        for name, child in children.items():
-            if name not in answers:
-                _end(child)
-    return {name: answers[name] for name in functions}
-
-
-def _spawn(function: Callable[[], Json], limit_s: float) -> _Child:
-    reader, writer = os.pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            die_with_parent(parent)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
-            os.close(reader)
-            _write_all(writer, json.dumps(_outcome(function)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    os.set_blocking(reader, False)
-    return _Child(pid, reader, time.monotonic() + limit_s, bytearray())
+        for each in running.values():
+            if each.answer is None:
+                each.child.kill()
+    return {name: each.answer for name, each in running.items() if each.answer}
 
 
 def _outcome(function: Callable[[], Json]) -> dict[str, Json]:
@@ -84,42 +67,137 @@ def _outcome(function: Callable[[], Json]) -> dict[str, Json]:
         return {"failure": f"{type(error).__name__}: {error}"}
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def _collect(waiting: list[_Isolated], start: float) -> None:
+    left_s = min(each.deadline_s for each in waiting) - time.monotonic()
+    readable = wait_for([each.child.fd for each in waiting], (), max(0.0, left_s))
+    for each in waiting:
+        elapsed_s = time.monotonic() - start
+        outcomes = each.child.receive() if each.child.fd in readable else []
+        if outcomes:
+            each.answer = Answer(outcomes[0].get("value"), outcomes[0].get("failure", ""), elapsed_s)
+        elif each.child.fd < 0:
+            each.answer = Answer(None, "the process that read it died", elapsed_s)
+        elif time.monotonic() >= each.deadline_s:
+            each.answer = Answer(None, f"{NO_ANSWER} {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
+        if each.answer is not None:
+            each.child.kill()
 
 
-def _collect(children: Mapping[str, _Child], answers: dict[str, Answer], start: float) -> None:
-    waiting = {child.fd: name for name, child in children.items() if name not in answers}
-    timeout_s = max(0.0, min(children[name].deadline_s for name in waiting.values()) - time.monotonic())
-    readable = wait_for(waiting, (), timeout_s)
-    for fd in readable:
-        child = children[waiting[fd]]
-        data = os.read(fd, 1 << 16)
-        child.received.extend(data)
-        if not data:
-            answers[waiting[fd]] = _answer(child, time.monotonic() - start)
-            _end(child)
-    for name in waiting.values():
-        if name not in answers and time.monotonic() >= children[name].deadline_s:
-            elapsed_s = time.monotonic() - start
-            answers[name] = Answer(None, f"{NO_ANSWER} {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
-            _end(children[name])
+@dataclass(slots=True)
+class Asker:
+    """Makes each call once in all children together, and gives what is known where it makes none.
+
+    A key is a function and its arguments, such as `nvmlDeviceGetName/3`; its first argument is the device.
+    """
+
+    reason: Callable[[Exception], Json]  # what stands in the place of a value that could not be read
+    failures: tuple[type[Exception], ...]
+    answers: dict[str, Json] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)  # calls that hung or died, with the reason
+    parent: Parent | None = None  # None: make no call
+    unsent: tuple[Json, ...] = ()
+
+    def ask(self, key: str, call: Callable[[], Json]) -> Json:
+        """Return the call's answer or `{"unreadable": reason}`."""
+        return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
+
+    def again(self, key: str, call: Callable[[], Any]) -> Any:
+        """Return what the call gives in this process (a handle), None where none is made; see `ask` for its outcome."""
+        got: list[Any] = [None]
+
+        def keep(value: Any) -> Json:
+            got[0] = value
+            return True
+
+        self._made(key, call, keep)
+        return got[0]
+
+    def outcome(self, key: str) -> Json:
+        """Return the answer to a call that was made with `again`."""
+        return self.answers.get(key, {"unreadable": self._refusal(key) or NEVER})
+
+    def _made(self, key: str, call: Callable[[], Any], keep: Callable[[Any], Json]) -> Json:
+        refusal = self._refusal(key)
+        if refusal or self.parent is None:
+            return self.outcome(key) if key in self.answers else {"unreadable": refusal or NEVER}
+        self.parent.send(*self.unsent, {"asking": key})
+        try:
+            answer = keep(call())
+        except self.failures as error:
+            answer = self.reason(error)
+        self.unsent = ({"asked": key, "answer": answer},)
+        self.answers[key] = answer
+        return answer
+
+    def _refusal(self, key: str) -> str:
+        if not self.lost:
+            return ""
+        if key in self.lost:
+            return self.lost[key]
+        function, _, device = key.partition("/")
+        functions = Counter(each.partition("/")[0] for each in self.lost)
+        devices = Counter(each.split("/")[1] for each in self.lost if "/" in each)
+        if functions[function] >= HUNG_CALLS_PER_NAME:
+            return f"not asked: {function} hung {functions[function]} times before"
+        if device and devices[device.partition("/")[0]] >= HUNG_CALLS_PER_NAME:
+            return "not asked: other calls on this GPU hung before"
+        return ""
 
 
-def _answer(child: _Child, duration_s: float) -> Answer:
+def isolate_calls(
+    program: Callable[[Asker], Json],
+    failures: tuple[type[Exception], ...],
+    reason: Callable[[Exception], Json],
+    total_s: float = CALLS_S,
+) -> Json:
+    """Return what the program assembles from its calls; those that hang, die or come too late are unreadable.
+
+    The calls are made in a child, which writes a line before and after each. A call that stalls costs the child, not
+    what was read before it: the next child takes over with the answers so far and does not make that call again.
+    Must be called from a process with a single thread, since it forks.
+    """
+    asker = Asker(reason, failures)
+    end_at = time.monotonic() + total_s
+    while time.monotonic() < end_at and not _one_child(program, asker, end_at):
+        continue
+    return program(asker)
+
+
+def _one_child(program: Callable[[Asker], Json], asker: Asker, end_at: float) -> bool:
+    """Run one child and take in what it answers; tell whether nothing is left to ask."""
+
+    def answer(parent: Parent) -> None:
+        asker.parent = parent
+        program(asker)
+        parent.send(*asker.unsent, {"finished": True})
+
+    child = fork_child(answer)
     try:
-        outcome = json.loads(child.received)
-    except ValueError:
-        return Answer(None, "the process that read it died", duration_s)
-    return Answer(outcome.get("value"), outcome.get("failure", ""), duration_s)
+        return _listen(child, asker, end_at)
+    finally:
+        child.kill()
 
 
-def _end(child: _Child) -> None:
-    """Kill and reap; a process in uninterruptible sleep is left to the kernel."""
-    os.close(child.fd)
-    os.kill(child.pid, signal.SIGKILL)
-    until = time.monotonic() + REAP_S
-    while os.waitpid(child.pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
-        time.sleep(0.001)
+def _listen(child: ChildProcess, asker: Asker, end_at: float) -> bool:
+    """Take in answers until the child has finished, is stuck in a call, died in one, or time is up."""
+    asking, has_answered = "", False
+    while True:
+        left_s = end_at - time.monotonic()
+        # The driver may wake every GPU in its first call, which takes seconds.
+        patience_s = (LATER_STALL_S if asker.lost else FIRST_STALL_S) if has_answered else left_s
+        readable = wait_for([child.fd], (), max(0.0, min(patience_s, left_s)))
+        messages = child.receive() if readable else []
+        if not readable or child.fd < 0:
+            if not asking:
+                return bool(readable)  # an end without a call is a defect of the program: asking again would not help
+            is_stuck = patience_s < left_s or not has_answered
+            stuck = f"{NO_ANSWER} {patience_s:.1f} s: the call hangs" if is_stuck else NEVER
+            asker.lost[asking] = "the process died in this call" if readable else stuck
+            return False
+        for message in messages:
+            if "finished" in message:
+                return True
+            asking = message.get("asking", "")
+            if "asked" in message:
+                asker.answers[message["asked"]] = message["answer"]
+                has_answered = True

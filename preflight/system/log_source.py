@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 import zstandard
@@ -49,10 +50,9 @@ class LogSource:
             for text in _unpacked(head, source):
                 unpacked += len(text)
                 yield text
-                if unpacked > FREE_BYTES and unpacked > MAX_RATIO * source.taken_bytes:
-                    self.note = (
-                        f"{unpacked >> 20} MiB out of {source.taken_bytes} bytes is no log; the rest was not read"
-                    )
+                if unpacked > max(FREE_BYTES, MAX_RATIO * source.taken_bytes):
+                    packed = f"{source.taken_bytes} bytes"
+                    self.note = f"{unpacked >> 20} MiB out of {packed} is no log; the rest was not read"
                     return
         except (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError) as error:
             self.note = f"damaged or cut off after {unpacked} bytes: {str(error)[:80]}"
@@ -117,39 +117,34 @@ def _unpacked(head: bytes, source: _Rest) -> Iterator[bytes]:
         while text := reader.read(CHUNK_BYTES):
             yield text
         return
-    unpack = _Gzip() if head.startswith(GZIP) else _Xz() if head.startswith(XZ) else None
-    while piece := source.read(PACKED_BYTES if unpack else CHUNK_BYTES):
-        yield from unpack(piece) if unpack else (piece,)
+    if head.startswith(GZIP):
+        yield from _gunzipped(source)
+    elif head.startswith(XZ):
+        yield from _unxzed(source)
+    else:
+        yield from iter(partial(source.read, CHUNK_BYTES), b"")
 
 
-class _Gzip:
-    """Members one after the other, as rotation and `cat` leave them."""
-
-    def __init__(self) -> None:
-        self._object = zlib.decompressobj(GZIP_WINDOW)
-
-    def __call__(self, data: bytes) -> Iterator[bytes]:
+def _gunzipped(source: _Rest) -> Iterator[bytes]:
+    """Yield members one after the other, as rotation and `cat` leave them."""
+    member = zlib.decompressobj(GZIP_WINDOW)
+    while data := source.read(PACKED_BYTES):
         while data:
-            yield self._object.decompress(data, CHUNK_BYTES)
-            data = self._object.unconsumed_tail
-            if self._object.eof:
-                data = self._object.unused_data.lstrip(b"\0")
-                self._object = zlib.decompressobj(GZIP_WINDOW)
+            yield member.decompress(data, CHUNK_BYTES)
+            data = member.unconsumed_tail
+            if member.eof:
+                data = member.unused_data.lstrip(b"\0")
+                member = zlib.decompressobj(GZIP_WINDOW)
 
 
-class _Xz:
-    def __init__(self) -> None:
-        self._object = self._new()
-
-    def __call__(self, data: bytes) -> Iterator[bytes]:
-        while data or not self._object.needs_input:
-            yield self._object.decompress(data, CHUNK_BYTES)
+def _unxzed(source: _Rest) -> Iterator[bytes]:
+    stream = lzma.LZMADecompressor(memlimit=MEMORY_BYTES)
+    while data := source.read(PACKED_BYTES):
+        while data or not stream.needs_input:
+            yield stream.decompress(data, CHUNK_BYTES)
             data = b""
-            if self._object.eof:
-                data = self._object.unused_data.lstrip(b"\0")
-                self._object = self._new()
+            if stream.eof:
+                data = stream.unused_data.lstrip(b"\0")
+                stream = lzma.LZMADecompressor(memlimit=MEMORY_BYTES)
                 if not data:
-                    return
-
-    def _new(self) -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(memlimit=MEMORY_BYTES)
+                    break

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from preflight.errors import NotRecorded, UnreadableFact
 
@@ -20,30 +21,42 @@ PIECE_BYTES = 1 << 16
 Json = Any
 
 
-class Machine(Protocol):
+class Machine(ABC):
     """What a probe may ask. All reads raise UnreadableFact, whose message is the reason."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def read(self, kind: str, key: str) -> Json:
+        """Return a read of a kind (`text`, `data`, ...) of a path, or the answer to a question, as JSON has it."""
 
     def text(self, path: str) -> str:
         """Return the file's text without surrounding white space."""
+        return str(self.read("text", path))
 
     def data(self, path: str) -> bytes:
         """Return the file's bytes."""
+        return bytes.fromhex(self.read("data", path))
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory, sorted; empty where the directory does not exist."""
+        return tuple(self.read("names", path))
 
     def link(self, path: str) -> str:
         """Return where a symbolic link points, as written."""
+        return str(self.read("link", path))
 
     def exists(self, path: str) -> bool:
         """Tell whether the path exists."""
+        return bool(self.read("exists", path))
 
     def ask(self, question: str) -> Json:
-        """Return the kernel's or a library's answer to a question of `system/questions.py`, as JSON."""
+        """Return the kernel's or a library's answer to a question of `system/kernel_queries.py`, as JSON."""
+        return self.read("ask", question)
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Machine):
     """Files below a directory: `/` for the live machine, or a recorded tree.
 
     A recorded tree answers no questions: limits, names and addresses of another machine are not in its files.
@@ -52,43 +65,26 @@ class Tree:
     root: Path
     questions: Mapping[str, Callable[[], Json]] = field(default_factory=dict)
 
-    def text(self, path: str) -> str:
+    def read(self, kind: str, key: str) -> Json:
+        if kind == "ask" and key not in self.questions:
+            raise NotRecorded(f"{key}: not recorded, this is another machine's file tree")
+        if kind == "ask":
+            return self.questions[key]()
         try:
-            return _read(self._at(path)).decode("utf-8", "backslashreplace").strip("\0 \t\r\n")
+            return READS[kind](os.path.join(self.root, key.lstrip("/")))
         except OSError as error:
-            raise UnreadableFact(_reason(path, error)) from None
+            raise UnreadableFact(_reason(key, error)) from None
 
-    def data(self, path: str) -> bytes:
-        try:
-            return _read(self._at(path))
-        except OSError as error:
-            raise UnreadableFact(_reason(path, error)) from None
 
-    def names(self, path: str) -> tuple[str, ...]:
-        try:
-            found = os.listdir(self._at(path))
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise UnreadableFact(_reason(path, error)) from None
-        return tuple(sorted(os.fsencode(name).decode("utf-8", "backslashreplace") for name in found))
+def _printable(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
-    def link(self, path: str) -> str:
-        try:
-            return os.fsencode(os.readlink(self._at(path))).decode("utf-8", "backslashreplace")
-        except OSError as error:
-            raise UnreadableFact(_reason(path, error)) from None
 
-    def exists(self, path: str) -> bool:
-        return os.path.lexists(self._at(path))
-
-    def ask(self, question: str) -> Json:
-        if question not in self.questions:
-            raise NotRecorded(f"{question}: not recorded, this is another machine's file tree")
-        return self.questions[question]()
-
-    def _at(self, path: str) -> str:
-        return os.path.join(self.root, path.lstrip("/"))
+def _names(path: str) -> list[str]:
+    try:
+        return sorted(map(_printable, os.listdir(path)))
+    except FileNotFoundError:
+        return []
 
 
 def _read(path: str) -> bytes:
@@ -100,11 +96,17 @@ def _read(path: str) -> bytes:
     return data
 
 
+READS: Mapping[str, Callable[[str], Json]] = {
+    "text": lambda path: _read(path).decode("utf-8", "backslashreplace").strip("\0 \t\r\n"),
+    "data": lambda path: _read(path).hex(),
+    "names": _names,
+    "link": lambda path: _printable(os.readlink(path)),
+    "exists": os.path.lexists,
+}
+
+
 def _reason(path: str, error: OSError) -> str:
     """Return `/path: why`, always with the machine's own path, never with the tree's."""
     why = os.strerror(error.errno) if error.errno else str(error)
-    return (
-        f"/{path.lstrip('/')}: {why[0].lower()}{why[1:]}"
-        if error.errno != errno.ENOENT
-        else f"/{path.lstrip('/')}: not there"
-    )
+    why = "not there" if error.errno == errno.ENOENT else f"{why[0].lower()}{why[1:]}"
+    return f"/{path.lstrip('/')}: {why}"

@@ -1,14 +1,23 @@
-"""What the NVIDIA driver says through NVML; the one place that loads pynvml."""
+"""What the NVIDIA driver says through NVML: the one place that loads pynvml.
+
+Traps of pynvml and NVML: the P2P capabilities are passed as numbers, since `NVML_P2P_CAPS_INDEX_READ` is a tuple by a
+stray comma; links may be sparse up to 36; each field value carries its own return code, and so does the fabric's state.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations
 from typing import Any
 
 from preflight.errors import UnreadableFact
+from preflight.system.isolate import Asker, isolate_calls
 from preflight.system.machine import Json
-from preflight.system.nvml_calls import read_all
-from preflight.system.stepwise import ask_stepwise
+from preflight.system.nvml_fields import GPU_FIELDS, LINK_FIELDS, LOAD_FIELDS, NvmlField
+from preflight.system.nvml_values import as_text, cuda_version
 
 LIBRARY = "libnvidia-ml.so.1"
 MEANINGS = {
@@ -22,6 +31,11 @@ MEANINGS = {
     "NVMLError_FunctionNotFound": "this driver is too old to know it",
     "NVMLError_IrqIssue": "the GPU's interrupts do not arrive",
 }
+MOST_LINKS = 36
+MOST_GPUS = 1024
+P2P_CAPABILITIES = range(5)  # read, write, NVLink, atomics, PCI
+NO_SUCH_LINK = ("NVMLError_NotSupported", "NVMLError_InvalidArgument")
+NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_ResetRequired", "NVMLError_NoPermission")
 
 
 def ask_nvml(library_path: str | None = None) -> Json:
@@ -35,18 +49,43 @@ def ask_nvml(library_path: str | None = None) -> Json:
         name = "NVMLError_LibraryNotFound"
         return {"error": f"{name}: {MEANINGS[name]}"}
     try:
-        import pynvml  # noqa: PLC0415 - a large module that only this needs
-    except ImportError as error:
-        return {"error": f"nvidia-ml-py can't be imported: {error}"}
+        nvml = _bindings()
+    except UnreadableFact as error:
+        return {"error": str(error)}
+    start = partial(_start, nvml, library_path)
+    return isolate_calls(lambda asker: _read_all(nvml, start, asker), failures_of(nvml), unreadable)
 
-    nvml: Any = pynvml
 
-    def start() -> None:
-        if library_path is not None:
-            ctypes.CDLL(library_path)  # pynvml then finds it by its soname
-        nvml.nvmlInit()
+def open_nvml(library_path: str | None = None) -> Any:
+    """Return pynvml with NVML started; UnreadableFact where it does not start.
 
-    return ask_stepwise(lambda asker: read_all(nvml, start, asker), failures_of(nvml), unreadable)
+    Calls may hang in the driver: use it in a process that somebody else ends.
+    """
+    nvml = _bindings()
+    with _as_unreadable(nvml):
+        _start(nvml, library_path)
+    return nvml
+
+
+def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
+    """Return what reads all values of a GPU at work once, each by itself; UnreadableFact where it won't open.
+
+    Calls may hang in the driver: use it in a process that somebody else ends.
+    """
+    nvml = open_nvml(library_path)
+    with _as_unreadable(nvml):
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+    return lambda: {field.key: _read(nvml, handle, field) for field in LOAD_FIELDS}
+
+
+def _read(nvml: Any, handle: Any, field: NvmlField) -> Json:
+    answer: Json = None
+    for _, call in field.calls:
+        try:
+            return call(nvml, handle)
+        except failures_of(nvml) as error:
+            answer = unreadable(error)
+    return answer
 
 
 def _is_there() -> bool:
@@ -57,9 +96,31 @@ def _is_there() -> bool:
     return True
 
 
+def _bindings() -> Any:
+    try:
+        import pynvml  # noqa: PLC0415  large, and most commands need none of it
+    except ImportError as error:
+        raise UnreadableFact(f"nvidia-ml-py can't be imported: {error}") from None
+    return pynvml
+
+
+def _start(nvml: Any, library_path: str | None) -> None:
+    if library_path is not None:
+        ctypes.CDLL(library_path)  # pynvml then finds it by its soname
+    nvml.nvmlInit()
+
+
 def failures_of(library: Any) -> tuple[type[Exception], ...]:
     """Return NVML's own errors, and what pynvml lets through: undecodable text, an unknown name, ctypes' refusals."""
     return (library.NVMLError, UnreadableFact, ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
+
+
+@contextlib.contextmanager
+def _as_unreadable(library: Any) -> Iterator[None]:
+    try:
+        yield
+    except failures_of(library) as error:
+        raise UnreadableFact(unreadable(error)["unreadable"]) from None
 
 
 def unreadable(error: Exception) -> Json:
@@ -68,3 +129,77 @@ def unreadable(error: Exception) -> Json:
         return {"unreadable": str(error)}
     name = type(error).__name__
     return {"unreadable": f"{name}: {MEANINGS.get(name, str(error) or 'no reason given')}", "error": name}
+
+
+def _is_unreadable(answer: Json) -> bool:
+    return isinstance(answer, dict) and "unreadable" in answer
+
+
+def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
+    """Return the whole answer; where the asker makes no calls, from what is known."""
+    asker.again("nvmlInit", start)
+    started = asker.outcome("nvmlInit")
+    if _is_unreadable(started):
+        return {"error": started["unreadable"]}
+    count = asker.ask("nvmlDeviceGetCount", lambda: int(nvml.nvmlDeviceGetCount()))
+    if _is_unreadable(count):
+        return {"error": f"the GPUs can't be counted: {count['unreadable']}"}
+    handles = [
+        asker.again(f"nvmlDeviceGetHandleByIndex/{i}", partial(nvml.nvmlDeviceGetHandleByIndex, i))
+        for i in range(min(count, MOST_GPUS))
+    ]
+    opened = [asker.outcome(f"nvmlDeviceGetHandleByIndex/{i}") for i in range(len(handles))]
+    readable = [i for i, outcome in enumerate(opened) if not _is_unreadable(outcome)]
+    answer = {
+        "driver_version": asker.ask("nvmlSystemGetDriverVersion", lambda: as_text(nvml.nvmlSystemGetDriverVersion())),
+        "cuda_version": asker.ask(
+            "nvmlSystemGetCudaDriverVersion", lambda: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        ),
+        "gpus": [
+            _gpu(nvml, asker, i, handles[i]) if i in readable else {"nvml_index": i, **opened[i]}
+            for i in range(len(handles))
+        ],
+        "pairs": [_pair(nvml, asker, (a, handles[a]), (b, handles[b])) for a, b in combinations(readable, 2)],
+    }
+    asker.again("nvmlShutdown", nvml.nvmlShutdown)
+    return answer
+
+
+def _gpu(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
+    answer: dict[str, Json] = {"nvml_index": index}
+    for field in GPU_FIELDS:
+        for function, call in field.calls:
+            answer[field.key] = asker.ask(f"{function}/{index}", partial(call, nvml, handle))
+            if not _is_unreadable(answer[field.key]) or "error" not in answer[field.key]:
+                break  # a call that hung is not tried under another name
+    answer["nvlinks"] = _links(nvml, asker, index, handle)
+    return answer
+
+
+def _links(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
+    """Return one entry per link that is there; none where the GPU has no NVLink."""
+    links = []
+    for link in range(MOST_LINKS):
+        entry: dict[str, Json] = {"link": link}
+        for field in LINK_FIELDS:
+            call = partial(field.calls[0][1], nvml, handle, link)
+            entry[field.key] = asker.ask(f"nvlink_{field.key}/{index}/{link}", call)
+            error = entry[field.key].get("error") if _is_unreadable(entry[field.key]) else None
+            if field.key == "state" and error in NO_SUCH_LINK:
+                break
+            if field.key == "state" and error in NOT_AT_ALL:
+                return entry[field.key]
+        else:
+            links.append(entry)
+    return links
+
+
+def _pair(nvml: Any, asker: Asker, first: tuple[int, Any], second: tuple[int, Any]) -> Json:
+    (a, one), (b, other) = first, second
+
+    def asked(function: str, *capability: int) -> Json:
+        key = "/".join(map(str, (function, a, b, *capability)))
+        return asker.ask(key, lambda: int(getattr(nvml, function)(one, other, *capability)))
+
+    ancestor = asked("nvmlDeviceGetTopologyCommonAncestor")
+    return {"a": a, "b": b, "ancestor": ancestor, "p2p": [asked("nvmlDeviceGetP2PStatus", c) for c in P2P_CAPABILITIES]}

@@ -1,16 +1,62 @@
-"""NVML's records and enums as plain JSON values, before any of them gets a meaning."""
+"""NVML's records as plain JSON values, and what its numbers mean in words.
+
+Its enums are no versions and no bit is promised, so an unknown number is unreadable.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from preflight.errors import UnreadableFact
+from preflight.model import gpu
 from preflight.system.machine import Json
+
+T = TypeVar("T")
 
 BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII | re.IGNORECASE)
 WORD_BITS = 64
+OLD_MEMORY = "this driver counts reserved memory as used"
+
+MODES = {0: gpu.Mode.DISABLED, 1: gpu.Mode.ENABLED}
+COMPUTE_MODES = dict(enumerate(gpu.ComputeMode))
+VIRTUALIZATION_MODES = dict(enumerate(gpu.VirtualizationMode))
+RECOVERY_ACTIONS = dict(enumerate(gpu.RecoveryAction))
+FABRIC_STATES = dict(enumerate(gpu.FabricState))
+P2P_STATUSES = dict(enumerate(gpu.P2pStatus))
+PEERS = {0: gpu.LinkPeer.GPU, 1: gpu.LinkPeer.NPU, 2: gpu.LinkPeer.SWITCH, 255: gpu.LinkPeer.UNKNOWN}
+NVLINK_GENERATIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
+ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+THROTTLE_REASONS = {
+    0x1: "idle",
+    0x2: "applications_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clocks",
+}
+# Two bits each: 1 says that it is so, 2 that it is not, 0 that the driver can't tell.
+FABRIC_FAULTS = {0: "degraded_bandwidth", 2: "route_recovery", 4: "route_unhealthy", 6: "access_timeout_recovery"}
+CONFIGURATION_SHIFT = 8
+CONFIGURATION_FAULTS = {
+    2: "incorrect_sysguid",
+    3: "incorrect_chassis_sn",
+    4: "no_partition",
+    5: "insufficient_nvlinks",
+    6: "incompatible_gpu_firmware",
+    7: "invalid_location",
+    8: "gpu_state_invalid",
+}
+
+
+def as_text(value: str | bytes) -> str:
+    """Return text whether this pynvml decodes or not."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def normalise_bdf(bus_id: str) -> str:
@@ -22,22 +68,27 @@ def normalise_bdf(bus_id: str) -> str:
     return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
 
 
+def pci_address(info: Any) -> str:
+    """Return the PCI address in NVML's record."""
+    return normalise_bdf(as_text(info.busId))
+
+
+def whole_numbers(numbers: Any) -> Json:
+    """Return several numbers."""
+    return [int(number) for number in numbers]
+
+
 def memory_sizes(info: Any) -> Json:
     """Return the sizes; only the second version of the record has `reserved`, which the first counts as used."""
     names = [name for name in ("total", "reserved", "free", "used") if hasattr(info, name)]
     return {f"{name}_bytes": int(getattr(info, name)) for name in names}
 
 
-def process_record(entry: Any) -> Json:
-    """Return pid and memory of one process."""
-    used = entry.usedGpuMemory
+def process_records(entries: Any) -> Json:
+    """Return pid and memory of each process."""
     why = {"unreadable": "the driver does not tell how much memory it uses"}
-    return {"pid": int(entry.pid), "used_bytes": why if used is None else int(used)}
-
-
-def retired_count(nvml: Any, cause: int, handle: Any) -> Json:
-    """Return how many pages were retired for this cause."""
-    return len(nvml.nvmlDeviceGetRetiredPages(handle, cause))
+    used = [(int(entry.pid), entry.usedGpuMemory) for entry in entries]
+    return [{"pid": pid, "used_bytes": why if size is None else int(size)} for pid, size in used]
 
 
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
@@ -62,11 +113,56 @@ def bits_set(words: Any) -> Json:
     return [WORD_BITS * w + i for w, word in enumerate(words) for i in range(WORD_BITS) if int(word) >> i & 1]
 
 
-def as_text(value: str | bytes) -> str:
-    """Return text whether this pynvml decodes or not."""
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-
-
 def cuda_version(number: int) -> str:
     """Return 13.2 for 13020."""
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
+    """Return what a number stands for."""
+    value = int(number)
+    if value not in words:
+        raise UnreadableFact(f"NVML gave {value} for the {what}, which this version of preflight does not know")
+    return words[value]
+
+
+def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
+    """Return a set of numbers, which is never empty."""
+    if not numbers:
+        raise UnreadableFact(f"NVML gave an empty {what}")
+    return tuple(int(number) for number in numbers)
+
+
+def parse_memory(sizes: Json, name: str) -> int:
+    """Return one of the sizes."""
+    if name not in sizes:
+        raise UnreadableFact(OLD_MEMORY)
+    return int(sizes[name])
+
+
+def parse_row_remap(numbers: Json) -> gpu.RowRemap:
+    """Return the record of replaced rows."""
+    correctable, uncorrectable, pending, failed = (int(number) for number in numbers)
+    return gpu.RowRemap(correctable, uncorrectable, is_pending=bool(pending), has_failed=bool(failed))
+
+
+def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
+    """Return why the clocks are lower than asked for, lowest bit first; an unknown bit as it is."""
+    value = int(mask)
+    bits = [1 << i for i in range(max(0, value).bit_length()) if value >> i & 1]
+    return tuple(THROTTLE_REASONS.get(bit, f"{bit:#x}") for bit in bits)
+
+
+def parse_health(mask: int) -> tuple[str, ...]:
+    """Return what the fabric's health mask calls wrong."""
+    faults = [name for shift, name in FABRIC_FAULTS.items() if mask >> shift & 0x3 == 1]
+    configuration = mask >> CONFIGURATION_SHIFT & 0xF
+    if configuration in CONFIGURATION_FAULTS:
+        faults.append(CONFIGURATION_FAULTS[configuration])
+    return tuple(faults)
+
+
+def parse_fabric(record: Json) -> gpu.Fabric:
+    """Return the registration with the NVSwitch fabric."""
+    state = parse_number(FABRIC_STATES, record["state"], "fabric's state")
+    return gpu.Fabric(state, str(record["problem"]), parse_health(int(record["health_mask"])))

@@ -36,11 +36,17 @@ def adopt_orphans() -> None:
 
 def state(pid: int) -> str:
     """Return the one-letter state of /proc/PID/stat (R S D T Z ...), or "" where there is no such process."""
+    return _stat(pid)[0]
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """Return state and parent of a process, "" and 0 where there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
+            one_letter, parent = file.read().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):
+        return "", 0
+    return one_letter, int(parent)
 
 
 def thread_count() -> int:
@@ -50,17 +56,14 @@ def thread_count() -> int:
 
 def descendants_of(pid: int) -> frozenset[int]:
     """Return every living process below `pid`, without itself: one pass over /proc, by the parents that it names."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            children.setdefault(_parent(int(entry)), []).append(int(entry))
+    children: dict[int, set[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        children.setdefault(_stat(int(entry))[1], set()).add(int(entry))
     found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in found:
-                found.add(child)
-                waiting.append(child)
+    below = children.get(pid, set())
+    while below:
+        found |= below
+        below = set().union(*(children.get(each, ()) for each in below)) - found
     return frozenset(each for each in found if state(each) not in GONE)
 
 
@@ -100,11 +103,3 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0

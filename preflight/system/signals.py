@@ -5,8 +5,10 @@ So does a deadline, where nothing else watches the clock.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
+from collections.abc import Iterator
 from types import FrameType
 
 from preflight.errors import DeadlinePassed, Interrupted
@@ -19,6 +21,16 @@ def raise_on_signals() -> None:
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
             signal.signal(number, _raise)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Have these signals wait until the block is left."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def raise_at(ends_at: float, problem: str) -> None:

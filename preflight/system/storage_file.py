@@ -42,16 +42,16 @@ def look_at(directory: str) -> Json:
     if "\0" in directory:
         raise UsageError(f"{directory!r}: no path holds a NUL byte")
     path = os.path.realpath(directory)
-    seen = f"{directory}: a symbolic link to {path}, which is" if os.path.islink(directory) else f"{directory}:"
+    subject = f"{directory}: a symbolic link to {path}, which is" if os.path.islink(directory) else f"{directory}:"
     try:
         mode = os.stat(directory).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{seen} not there; make the directory first") from None
+        raise UsageError(f"{subject} not there; make the directory first") from None
     except OSError as error:
         raise UnreadableFact(f"{directory}: {reason(error)}") from None
     if not stat.S_ISDIR(mode):
         kind = next((name for is_kind, name in KINDS if is_kind(mode)), "something else")
-        raise UsageError(f"{seen} {kind}, not a directory")
+        raise UsageError(f"{subject} {kind}, not a directory")
     room = os.statvfs(directory)
     return {"path": path, "free_bytes": room.f_bavail * room.f_frsize}
 
@@ -104,11 +104,11 @@ class StorageFile:
             self.fd = -1
 
     def _each_block(self, size_bytes: int, stop_at: float, step: Callable[[int], int], report: Report) -> int:
-        done, told_at = 0, time.monotonic()
+        done, reported_at = 0, time.monotonic()
         while done < size_bytes and (done < BLOCK_BYTES or time.monotonic() < stop_at):
             done += step(done)
-            if time.monotonic() - told_at >= REPORT_S:
-                told_at = time.monotonic()
+            if time.monotonic() - reported_at >= REPORT_S:
+                reported_at = time.monotonic()
                 report(done)
         return done
 
@@ -137,15 +137,14 @@ class StorageFile:
 
     def _open(self) -> None:
         folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.is_direct = True
         try:
-            self.is_direct = True
-            try:
-                self.fd = self._nameless(folder, os.O_DIRECT)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                self.is_direct = False
-                self.fd = self._nameless(folder, 0)
+            self.fd = self._nameless(folder, os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self.is_direct = False
+            self.fd = self._nameless(folder, 0)
         finally:
             os.close(folder)
 

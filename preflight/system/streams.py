@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import shutil
 import sys
+from collections.abc import Callable
 
 from preflight.errors import OutputError
+
+WIPE = "\r\033[K"
 
 
 def open_missing_streams() -> None:
@@ -43,3 +48,25 @@ def to_stderr(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()
+
+
+class LiveLine:
+    """One line on stderr that is drawn anew where it has changed; none where that is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, line_of: Callable[[int], str]) -> None:
+        """Show the line that is made for a terminal of so many columns."""
+        if not sys.stderr.isatty():
+            return
+        line = line_of(shutil.get_terminal_size().columns)
+        # A terminal that was stopped (Ctrl-S) takes nothing: the run goes on without its line.
+        if line != self._shown and select.select([], [sys.stderr], [], 0)[1]:
+            self._shown = line
+            to_stderr(f"{WIPE}{line}")
+
+    def clear(self) -> None:
+        """Wipe the line before anything else is printed."""
+        if self._shown:
+            to_stderr(WIPE)

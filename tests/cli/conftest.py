@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from preflight.plan.path import has_nvidia_hardware
+from preflight.plan.backend_choice import has_nvidia_hardware
 from preflight.survey import survey_machine
-from preflight.system.questions import live_machine
+from preflight.system.kernel_queries import live_machine
 from tests.command import Command, Ran
 
 OLD_ENV = "export NCCL_IB_DISABLE='1'\n"

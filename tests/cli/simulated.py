@@ -11,7 +11,7 @@ from typing import Any
 
 from preflight.model.codec import decode
 from preflight.model.report import Report
-from preflight.render.console import render_check
+from preflight.render.check_page import render_check
 from preflight.render.text import Style
 from tests.command import Command, Ran
 
@@ -32,6 +32,9 @@ TOLD = (
     (re.compile(r"\bpid \d+"), "pid 4711"),
     (re.compile(r"\bthe sum is [\d,]+ s"), "the sum is 180 s"),
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
+    (re.compile(r"\b\d\d:\d\d:\d\d\]"), "12:00:00]"),
+    (re.compile(r"\b(host-\d+):\d+:\d+ "), r"\1:4711:4711 "),
+    (re.compile(r"\b(host-\d+)\.\d+\.log"), r"\1.4711.log"),
 )
 
 

@@ -20,18 +20,17 @@ from tests.command import Command, Ran
 from tests.conftest import PROJECT
 
 CRASHING_CHECK = """
-    from preflight.judge.check import NodeCheck
+    from preflight.judge.check import node_check
     from preflight.model.finding import Blame
 
-    def judge(node, case):
+    @node_check("on-purpose", blame=Blame.HOST, reads=())
+    def on_purpose(node, case):
         raise ZeroDivisionError("made on purpose")
         yield
-
-    CHECK = NodeCheck("on-purpose", "nothing", Blame.HOST, (), "everything", judge)
 """
 ADD_THE_CHECK = """
-    import os, preflight.judge
-    preflight.judge.__path__.append(os.path.join(os.path.dirname(__file__), "more_checks"))
+    import os, preflight.judge.node
+    preflight.judge.node.__path__.append(os.path.join(os.path.dirname(__file__), "more_checks"))
 """
 CRASHING_PROBE = """
     import preflight.probe.run as run
@@ -50,7 +49,7 @@ CRASHING_LAUNCHER = """
     launcher.processes.adopt_orphans = crash
 """
 CRASHING_JUDGE = """
-    import preflight.judge.run.verdict as verdict
+    import preflight.judge.verdict as verdict
     def crash(*_):
         raise ZeroDivisionError("made\\non purpose")
     verdict._for_the_job = crash
@@ -123,7 +122,7 @@ def test_a_check_runs_on_without_the_fact_of_a_crashed_probe(command: Command) -
 
 
 @pytest.mark.parametrize(
-    ("defect", "told"),
+    ("defect", "message"),
     [
         (NO_PYTHON, "/nonexistent/python could not be started"),
         (CRASHING_LAUNCHER, "ZeroDivisionError: made on purpose"),
@@ -132,12 +131,12 @@ def test_a_check_runs_on_without_the_fact_of_a_crashed_probe(command: Command) -
     ids=["no python", "launcher", "judge"],
 )
 def test_a_defect_on_the_way_is_3_names_itself_in_one_line_and_sets_the_old_env_aside(
-    command: Command, defect: str, told: str
+    command: Command, defect: str, message: str
 ) -> None:
     old = write_old_env(command)
     ran = drive(command, defect, *CHECK)
     assert ran.code == 3, ran.stdout + ran.stderr
-    assert told in " ".join((ran.stdout + ran.stderr).split())
+    assert message in " ".join((ran.stdout + ran.stderr).split())
     assert not old.exists()
     assert old.with_name("preflight.env.stale").read_text() == OLD_ENV
     assert "renamed to preflight.env.stale" in ran.stderr

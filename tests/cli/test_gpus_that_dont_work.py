@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.trees import BUS, CONTAINER, DEVICE, MODULE, NODES, Files, stand_in_torch
 from tests.command import Command
+from tests.nvmlsim.machine import NOT_SUPPORTED
+from tests.nvmlsim.machines import H100X8
+from tests.nvmlsim.simulate import simulate
 from tests.sysroot import Link, build
 
 FAST_S = 3.0  # importing torch in the ranks alone takes as long
@@ -95,6 +98,16 @@ def test_gloo_that_was_asked_for_turns_them_into_warnings(command: Command, tmp_
     assert ran.code == 3
     severities = {finding["check"]: finding["severity"] for finding in ran.document["findings"]}
     assert severities["gpu-driver"] == "warn"
+
+
+def test_a_driver_that_offers_no_events_leaves_the_answer_to_what_failed(command: Command, tmp_path: Path) -> None:
+    """The process that would listen for Xids ends at once, and is reaped with the ranks before it is asked."""
+    simulate(replace(H100X8, answers={"nvmlEventSetCreate": NOT_SUPPORTED}), tmp_path / "driver")
+    torch = stand_in_torch(tmp_path / "torch", "13.0", "raise ImportError('this stand-in can run nothing')")
+    env = {"PYTHONPATH": torch, "LD_LIBRARY_PATH": str(tmp_path / "driver")}
+    ran = command.run("check", "--gpus", "0,1", "--json", "-", env=env)
+    assert "this stand-in can run nothing" in ran.stdout
+    assert "ProcessLookupError" not in ran.stdout + ran.stderr
 
 
 def test_a_bus_that_cant_be_read_is_not_a_machine_without_gpus(command: Command) -> None:

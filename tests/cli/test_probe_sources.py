@@ -90,7 +90,7 @@ def test_a_set_across_the_sockets_is_told_on_the_page(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--topo", TEN, "--machine", TEN), "one machine at a time"),
         (("--topo", "/nowhere"), "no such file"),
@@ -105,10 +105,10 @@ def test_a_set_across_the_sockets_is_told_on_the_page(command: Command) -> None:
     ],
 )
 def test_a_wrong_source_or_gpu_is_a_usage_error_in_one_line(
-    arguments: tuple[str, ...], told: str, command: Command
+    arguments: tuple[str, ...], message: str, command: Command
 ) -> None:
     ran = command.run("probe", *arguments)
     assert ran.code == 2
-    assert told in ran.stderr
+    assert message in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
     assert ran.stdout == ""

@@ -79,10 +79,10 @@ def check_env(scenario: Scenario, ran: Ran) -> None:
 
 def sourced(path: Path, shell: str, environ: dict[str, str] | object) -> dict[str, str]:
     """Return the variables that change what NCCL does and that a shell has after sourcing the file."""
-    told = dict(environ) if isinstance(environ, dict) else {}
+    variables = dict(environ) if isinstance(environ, dict) else {}
     ran = subprocess.run(
-        [shell, "-c", f". {path} && env"], env={"PATH": os.environ["PATH"], **told}, capture_output=True, text=True,
-        check=True,
+        [shell, "-c", f". {path} && env"], env={"PATH": os.environ["PATH"], **variables}, capture_output=True,
+        text=True, check=True,
     )  # fmt: skip
     pairs = [line.partition("=") for line in ran.stdout.splitlines()]
     read = {name: value for name, _, value in pairs if name.startswith(("NCCL_", "GLOO_", "TORCH_"))}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,17 @@ def wait_for(command: Command, ready: Callable[[list[str]], bool]) -> dict[int, 
     return found
 
 
+def held_log(command: Command) -> Path:
+    """Return a FIFO in place of rank 1's log: its supervisor waits there, and the other ranks wait for it."""
+    until = time.monotonic() + WAIT_S
+    while not (found := [run / "torchrun" for run in command.run_dirs if (run / "torchrun").is_dir()]):
+        assert time.monotonic() < until, command.run_dirs
+        time.sleep(0.005)
+    log = found[0] / "rank1.log"
+    os.mkfifo(log)
+    return log
+
+
 def in_the_middle_of_a_trial(lines: list[str]) -> bool:
     return sum(map(is_supervisor, lines)) == 4  # two supervisors and a forked child of each
 
@@ -58,8 +70,11 @@ def test_sigkill_of_one_leaves_nothing(
     command: Command, who: Callable[[str], bool], moment: Callable[[list[str]], bool]
 ) -> None:
     process = start(command)
+    log = held_log(command) if moment is while_starting else None
     found = wait_for(command, moment)
-    if moment is in_the_middle_of_a_trial:
+    if log:
+        log.unlink()
+    else:
         time.sleep(0.3)
     victim = max(
         pid for pid, line in found.items() if who(line) and (who is not is_supervisor or not parent_is(pid, found))

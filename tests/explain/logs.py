@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from preflight.explain.run import Log, explain
+from preflight.explain.explain_logs import Log, explain
 from preflight.model.explanation import Explanation
 from tests.shared import LOGS
 

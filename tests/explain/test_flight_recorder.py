@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
+from preflight.explain.explain_files import explain_paths
 from preflight.explain.flight_recorder import find_clash, find_lag, read_recording
-from preflight.explain.read import explain_paths
 
 REAL = """
 import sys, torch, torch.distributed as dist

@@ -15,15 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
-from preflight.explain.cause import Sign
-from preflight.explain.context import PATTERNS
-from preflight.explain.read import explain_paths
-from preflight.explain.run import Log, explain, signs
+from preflight.explain.cause import Sign, all_causes
+from preflight.explain.context_lines import PATTERNS
+from preflight.explain.explain_files import explain_paths
+from preflight.explain.explain_logs import Log, explain
 from preflight.model.explanation import ExplainVerdict
 from preflight.system import log_source
 from tests.explain.logs import cause_of, corpus, explain_bytes, watchdog
 from tests.explain.messages import MESSAGES
 
+SIGNS = [sign for cause in all_causes() for sign in cause.signs]
 Need = Callable[[str, bool, str], None]
 ALL_MESSAGES = "\n".join(message for messages in MESSAGES.values() for message in messages)
 FRAGMENTS = st.sampled_from(ALL_MESSAGES.split()) | st.sampled_from(
@@ -116,7 +117,7 @@ def is_quick(text: bytes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.name)
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
 @pytest.mark.integration
 def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
     for text in _worst_cases(sign.pattern):

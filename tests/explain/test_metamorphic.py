@@ -78,7 +78,7 @@ def test_a_change_of_dress_changes_no_verdict_of_the_seeds(change: str) -> None:
     wrong = []
     for path in sorted(SEEDS.glob("*.log")):
         data = path.read_bytes()
-        wrong += [told] if (told := _told(path.stem, data, CHANGES[change])) else []
+        wrong += [difference] if (difference := _difference(path.stem, data, CHANGES[change])) else []
     assert wrong == []
 
 
@@ -96,11 +96,15 @@ def test_a_change_of_dress_changes_no_verdict_of_the_messages(change: str) -> No
 def test_a_change_of_dress_changes_no_verdict_of_the_corpus(change: str, need: Need) -> None:
     cases = [case for case in corpus() if len(case.data) < SMALL]
     need("corpus", bool(cases), "the corpus of labelled logs is not beside the project")
-    wrong = [told for case in cases if (told := _told(f"{case.name} {case.label}", case.data, CHANGES[change]))]
+    wrong = [
+        difference
+        for case in cases
+        if (difference := _difference(f"{case.name} {case.label}", case.data, CHANGES[change]))
+    ]
     assert wrong == []
 
 
-def _told(name: str, data: bytes, change: Callable[[bytes], bytes]) -> str:
+def _difference(name: str, data: bytes, change: Callable[[bytes], bytes]) -> str:
     before = explain_bytes(data)
     # A guess from what is missing (the log stops here, nobody else reported) can't survive another job's lines.
     if change is _interleaved and (not before.causes or before.causes[0].confidence is Confidence.LOW):

@@ -31,9 +31,9 @@ def test_a_launcher_that_was_told_to_stop_is_the_cause_only_where_nothing_failed
 
 def test_a_python_error_beside_the_cause_is_told_as_its_consequence() -> None:
     raised = ["Traceback (most recent call last):", '  File "train.py", line 10, in <module>', "KeyError: 5"]
-    told = explain_bytes("\n".join(["torch.OutOfMemoryError: CUDA out of memory.", *raised]).encode())
-    assert [cause.cause for cause in told.causes] == ["cuda_oom_masked"]
-    assert [(c.cause, "KeyError: 5" in c.what) for c in told.consequences] == [("not_nccl", True)]
+    explanation = explain_bytes("\n".join(["torch.OutOfMemoryError: CUDA out of memory.", *raised]).encode())
+    assert [cause.cause for cause in explanation.causes] == ["cuda_oom_masked"]
+    assert [(c.cause, "KeyError: 5" in c.what) for c in explanation.consequences] == [("not_nccl", True)]
 
 
 def test_joining_the_store_is_no_sign_of_a_wait_in_vain() -> None:

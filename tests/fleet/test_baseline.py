@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
-from preflight.fleet.baseline import Measured, learn, nodes_to_detect, robust_centre, robust_spread
-from preflight.model.baseline import Baseline, Point, judge_node, t_quantile
+from preflight.fleet.baseline import Measured, learn, nodes_to_detect
+from preflight.model.baseline import Baseline, Point, judge_node
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
 
 POINTS: list[Point] = [(Collective.ALL_REDUCE, 1 << shift) for shift in (10, 24, 28, 30)]
-VALUES = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=40)
 
 
 def node(chance: random.Random, times: int, between: float = 0.01, within: float = 0.03) -> list[dict[Point, float]]:
@@ -87,25 +86,6 @@ def test_a_size_that_the_baseline_does_not_know_is_not_judged() -> None:
 def test_a_baseline_round_trips() -> None:
     baseline = learn((("gpu", "H100"),), good_nodes(times=1))
     assert decode(Baseline, encode(baseline)) == baseline
-
-
-@given(VALUES, st.floats(0.1, 10), st.floats(-100, 100))
-def test_centre_and_spread_follow_scale_and_shift(values: list[float], scale: float, shift: float) -> None:
-    moved = [scale * value + shift for value in values]
-    assert robust_centre(moved) == pytest.approx(scale * robust_centre(values) + shift, abs=1e-6)
-    assert robust_spread(moved) == pytest.approx(scale * robust_spread(values), abs=1e-6)
-
-
-def test_the_spread_of_normal_values_is_their_standard_deviation() -> None:
-    chance = random.Random(5)
-    assert robust_spread([chance.gauss(0, 2) for _ in range(2000)]) == pytest.approx(2, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("probability", "freedom", "value"), [(0.99, 10, 2.764), (0.99, 30, 2.457), (0.999, 15, 3.733)]
-)
-def test_quantiles_agree_with_the_tables(probability: float, freedom: float, value: float) -> None:
-    assert t_quantile(probability, freedom) == pytest.approx(value, rel=0.01)
 
 
 @given(st.floats(0.3, 2), st.floats(0.3, 2))

@@ -12,7 +12,7 @@ from preflight.fleet.known_good import learn_from
 from preflight.model.codec import encode
 from preflight.model.facts import Gap
 from preflight.model.report import NodeVerdict, Report, Verdict
-from preflight.model.trial import Outcome, again_trial_name, without_speeds
+from preflight.model.trial import AGAIN, Outcome, without_speeds
 from preflight.render.baseline import render_baseline
 from preflight.render.text import Style
 from tests.reports import node_facts, report_of, trial_result
@@ -39,7 +39,7 @@ def test_reports_of_one_host_are_repetitions() -> None:
 
 
 def test_repetitions_within_a_report_count_too() -> None:
-    trials = (trial_result(), trial_result(again_trial_name(1)), trial_result(again_trial_name(2)))
+    trials = (trial_result(), trial_result(f"{AGAIN}{1}"), trial_result(f"{AGAIN}{2}"))
     learnt = learn_from(documents(report_of(nodes=(node_facts(host="n9"),), trials=trials), times=1))
     assert max(each.repetitions for each in learnt.baseline.references) == pytest.approx(11 / 9)
 

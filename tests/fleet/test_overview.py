@@ -110,7 +110,7 @@ def test_failing_and_unknown_nodes_are_told_apart() -> None:
 
 def test_too_few_nodes_accuse_nobody() -> None:
     seen = fleet_of(4)
-    assert "too few" in seen.groups[0].told and seen.groups[0].odd == ()
+    assert "too few" in seen.groups[0].problem and seen.groups[0].odd == ()
 
 
 def test_only_the_newest_report_of_a_host_counts() -> None:

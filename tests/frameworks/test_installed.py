@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from preflight.recommend.frameworks import deepspeed_default_s, framework_lines
 from preflight.system.installed import installed_versions
-from tests.recommend.test_timeout import NOTHING
+from preflight.timeout.frameworks import deepspeed_default_s, framework_lines
+from tests.timeout.test_safe_timeout import NOTHING
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from preflight.model.job import Job
-from preflight.recommend.frameworks import framework_lines
-from preflight.recommend.timeout import safe_timeout
-from tests.recommend.test_timeout import NOTHING
+from preflight.timeout.frameworks import framework_lines
+from preflight.timeout.safe_timeout import safe_timeout
+from tests.timeout.test_safe_timeout import NOTHING
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

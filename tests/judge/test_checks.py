@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import preflight.judge
 from preflight.judge.check import Case, Check, all_checks, run_checks
-from preflight.judge.memlock import CHECK as memlock  # noqa: N811
+from preflight.judge.node.memlock_nofile_pids_stack import memlock
 from preflight.model.facts import EnvVar, Gap, NodeFacts
 from preflight.model.finding import Finding, Severity
 from preflight.model.gpu_test import Hardware
@@ -69,9 +69,14 @@ def test_probe_judges_facts_alone(facts: NodeFacts) -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=name_of)
 def test_a_check_is_named_as_its_file_and_says_what_it_reads_and_cannot_see(check: Check) -> None:
     module = importlib.import_module(check.judge.__module__)
-    assert module.CHECK is check
-    assert module.__name__.endswith(f".{check.name.replace('-', '_')}")
-    assert module.__doc__
+    assert getattr(module, check.name.replace("-", "_")) is check
+    words, of_file = check.name.split("-"), module.__name__.rpartition(".")[2].split("_")
+    is_alone = [each.name for each in CHECKS if each.judge.__module__ == module.__name__] == [check.name]
+    assert words == of_file if is_alone else words[0] in of_file, "checks of one subject share a file named for each"
+    promise, *why, blind_to = inspect.cleandoc(check.judge.__doc__ or "").split("\n\n")
+    assert promise.lower().startswith(check.promise.split()[0].lower())
+    assert why
+    assert blind_to.startswith("Can't see: ")
     assert check.promise
     assert check.blind_to
     assert set(check.reads) <= REACHES

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from preflight.judge.nccl_settings import INTEGERS, remarks
 from preflight.model.finding import Severity
-from preflight.model.strtoll import parsed_integer
+from preflight.model.parsing import parsed_integer
 
 
 def severities(name: str, value: str) -> list[Severity]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,29 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import HarnessError, PreflightError
-from preflight.launch.launcher import Launched, agent_environment, note, parse_event
+from preflight.launch.launch_result import Launch, LaunchResult, parse_event
+from preflight.launch.launcher import agent_environment
 from preflight.model.codec import encode
-from preflight.model.run import Duel, RunSpec
+from preflight.model.run_spec import Backend, Duel, NodePlace, RankGpus, RunSpec, TrialPlan
 from preflight.plan.profiles import stage_limits
 from tests.facts import trial
 
 SPEC = RunSpec(
-    run_dir="/run/preflight-x", world_size=2, backend="gloo", backend_module="", dialect="gloo", gpu_uuids=(),
-    gpu_bdfs=(), inherited=(), candidates=(), screen_all=False, measures=(), duel_measures=(), duel_turns=2,
-    limits=stage_limits("gloo", None), deadline_monotonic_s=1e9,
+    run_dir="/run/preflight-x", backend=Backend("gloo", "", "gloo"), place=NodePlace(2),
+    trials=TrialPlan((), stage_limits("gloo", None), duel_turns=2), deadline_monotonic_s=1e9,
 )  # fmt: skip
 DUEL = Duel("netif eth0", (), "rank 1 hung")
 
 
-def after(*events: dict[str, Any]) -> Launched:
-    launched = Launched()
+def after(*events: dict[str, Any]) -> LaunchResult:
+    launched = Launch()
     for event in events:
-        note(launched, event)
-    return launched
+        launched.take(event)
+    return launched.result
 
 
 def test_ready_notes_how_long_the_start_took() -> None:
-    assert Launched().ready_after_s == 0.0
+    assert LaunchResult().ready_after_s == 0.0
     assert after({"event": "ready"}).ready_after_s > 0.0
 
 
@@ -51,8 +52,8 @@ def test_results_are_kept_in_the_order_in_which_they_came() -> None:
         {"event": "duel", "duel": encode(DUEL)},
         {"event": "simulated"},
     )
-    assert launched.trials == [trial(), trial("netif eth0")]
-    assert launched.duels == [DUEL]
+    assert launched.trials == (trial(), trial("netif eth0"))
+    assert launched.duels == (DUEL,)
     assert (launched.simulated, launched.done, launched.problem) == (True, False, "")
 
 
@@ -82,7 +83,7 @@ def test_half_a_line_of_a_conductor_that_was_killed_does_not_hide_who_died() -> 
     )
     launched = after(*(parse_event(line) for line in fifo.split(b"\n")))
     assert launched.problem == "the supervisor of rank 0 died by SIGKILL during start"
-    assert launched.trials == []
+    assert launched.trials == ()
 
 
 def test_a_run_that_lost_a_line_is_not_through() -> None:
@@ -95,11 +96,11 @@ LINES = st.binary(max_size=60) | st.text(alphabet='{}[]"event:,1 done', max_size
 
 @given(LINES | st.just(b"[" * 100_000))
 def test_any_line_is_an_event_that_is_taken_in_or_one_of_our_errors(line: bytes) -> None:
-    launched = Launched()
+    launched = Launch()
     event = parse_event(line)
     assert "event" in event
     try:
-        note(launched, event)
+        launched.take(event)
     except PreflightError as error:
         assert str(error)
 
@@ -120,6 +121,6 @@ def test_the_ranks_start_single_threaded_and_find_the_launcher_and_its_fifo() ->
 
 
 def test_the_ranks_see_exactly_the_chosen_gpus_in_their_order() -> None:
-    spec = RunSpec(**{name: getattr(SPEC, name) for name in SPEC.__slots__} | {"gpu_uuids": ("GPU-b", "GPU-a")})
+    spec = replace(SPEC, gpus=RankGpus(("GPU-b", "GPU-a")))
     environ = agent_environment(spec, 1)
     assert (environ["CUDA_VISIBLE_DEVICES"], environ["CUDA_DEVICE_ORDER"]) == ("GPU-b,GPU-a", "PCI_BUS_ID")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight.explain.trial import with_cause
-from preflight.judge.run.trial_failed import CHECK
+from preflight.explain.failed_trial import with_cause
+from preflight.judge.run.trial_as_is_failed import trial_failed
 from preflight.model.codec import decode
 from preflight.model.trial import Outcome, TrialResult
 from tests.facts import case
@@ -21,24 +21,25 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DRIVER = """
 import json, os, sys, time
-from preflight.launch.launcher import Launched, launch
+from preflight.launch.launch_result import Launch
+from preflight.launch.launcher import launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.codec import encode
-from preflight.model.run import RunSpec
-from preflight.plan.candidates import DEFAULT_CANDIDATE
+from preflight.model.run_spec import Backend, NodePlace, RunSpec, TrialPlan
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.plan.profiles import stage_limits
 run_dir = make_run_dir()
-launched = Launched()
+launched = Launch()
 ends = time.monotonic() + 60
 spec = RunSpec(
-    run_dir=run_dir, world_size=2, backend="wordy", backend_module="wordy", dialect="nccl", gpu_uuids=(), gpu_bdfs=(),
-    inherited=(), candidates=(DEFAULT_CANDIDATE,), screen_all=False, measures=(), duel_measures=(), duel_turns=1,
-    limits=stage_limits("gloo", None), deadline_monotonic_s=ends,
+    run_dir=run_dir, backend=Backend("wordy", "wordy", "nccl"), place=NodePlace(2),
+    trials=TrialPlan((DEFAULT_CANDIDATE,), stage_limits("gloo", None)), deadline_monotonic_s=ends,
 )
 try:
-    launch(spec, dict(os.environ), launched, lambda seen: None, kill_at=ends + 10)
+    launch(spec, dict(os.environ), launched, lambda result: None, kill_at=ends + 10)
 finally:
     remove_run_dir(run_dir)
+launched = launched.result
 print(json.dumps({"problem": launched.problem, "trials": [encode(trial) for trial in launched.trials]}))
 """
 
@@ -61,7 +62,7 @@ def test_the_cause_comes_from_nccls_own_log_and_reaches_the_finding(tmp_path: Pa
     assert cause.source.startswith("nccl/") and cause.source.endswith(".log:42")
     assert "[shm_too_small]" in told.problem
 
-    finding = only(found(CHECK, case(told)))
+    finding = only(found(trial_failed, case(told)))
     assert (f"cause {cause.cause}", cause.proof, cause.source) in [
         (e.what, e.value, e.source) for e in finding.evidence
     ]

@@ -12,81 +12,81 @@ from typing import Any
 import pytest
 
 from preflight.errors import MeetingError
-from preflight.launch.addresses import Listening
-from preflight.launch.guest import Guest
-from preflight.launch.host import Host
-from preflight.launch.launcher import Launched
-from preflight.launch.listening import listen
-from preflight.launch.others import Node, Others
-from preflight.launch.together import prepare
-from preflight.launch.wire import line_of, pack
-from preflight.model.between import Between
+from preflight.launch.launch_result import Launch
+from preflight.launch.launcher import Peers
+from preflight.launch.nodes.follower import Follower
+from preflight.launch.nodes.leader import Leader
+from preflight.launch.nodes.meeting_point import Listening, listen
+from preflight.launch.nodes.peers import Member
+from preflight.launch.nodes.wire import line_of, pack
+from preflight.launch.run_dir import make_joint_dir
+from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
+from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Placement
 from preflight.model.profile import Profile
-from preflight.model.together import PROTOCOL, Alone, Common, Hello
 from preflight.plan import profiles
-from preflight.plan.together import Effort, plan_together
+from preflight.plan.nodes.joint_plan import JointEffort, plan_jointly
 from tests.launch.test_launcher import SPEC
-from tests.plan.test_together import alone
+from tests.plan.nodes.test_joint_plan import solo
 
 HERE = Listening(("127.0.0.1",), "a test's")
-EFFORT = Effort(Profile.QUICK, profiles.COLLECTIVES, None, default_only=True)
+EFFORT = JointEffort(Profile.QUICK, profiles.COLLECTIVES, None, default_only=True)
 
 
 class Meeting:
-    """Node 0 and any number of others in one process, each with its own `Launched`."""
+    """Node 0 and any number of others in one process, each with its own `Launch`."""
 
     def __init__(self, tmp_path: Path, nodes: int, within_s: float = 20) -> None:
         self._tmp_path, self._nodes, self._within_s = tmp_path, nodes, within_s
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self.parts: dict[str, tuple[Others, Launched]] = {}
+        self.parts: dict[str, tuple[Peers, Launch]] = {}
         self._made = 0
-        self.host = Host(self.node(0), HERE, (), self._plan)
-        self.parts["host"] = (self.host, after_alone())
+        self.leader = Leader(self.node(0), HERE, (), self._plan)
+        self.parts["leader"] = (self.leader, after_solo())
 
     def _plan(
-        self, alones: Mapping[int, Alone], store_host: str, left_s: float, _: Between | None
-    ) -> Mapping[int, Common] | str:
-        return plan_together(alones, store_host, left_s, EFFORT)
+        self, solo_results: Mapping[int, SoloResult], store_host: str, left_s: float, _: NetworkSurvey | None
+    ) -> Mapping[int, JointPlan] | str:
+        return plan_jointly(solo_results, store_host, left_s, EFFORT)
 
-    def node(self, rank: int, **overrides: Any) -> Node:
+    def node(self, rank: int, **overrides: Any) -> Member:
         place = Placement(self._nodes, rank, "127.0.0.1", (self.port,), "run", (), ())
         now = time.monotonic()
         hello = replace(Hello(PROTOCOL, "1", "run", self._nodes, rank, f"n{rank}", 0.0), **overrides)
         self._made += 1
         run_dir = self._tmp_path / f"run{self._made}"
         run_dir.mkdir()
-        prepare(str(run_dir))
+        make_joint_dir(str(run_dir))
         spec = replace(SPEC, run_dir=str(run_dir))
-        return Node(place, hello, spec, now + self._within_s, now + 60, lambda _: alone(f"n{rank}"))
+        return Member(place, hello, spec, now + self._within_s, now + 60, lambda _: solo(f"n{rank}"))
 
-    def join(self, name: str, rank: int, **overrides: Any) -> Guest:
-        guest = Guest(self.node(rank, **overrides), ())
-        self.parts[name] = (guest, after_alone())
-        return guest
+    def join(self, name: str, rank: int, **overrides: Any) -> Follower:
+        follower = Follower(self.node(rank, **overrides), ())
+        self.parts[name] = (follower, after_solo())
+        return follower
 
     def problem(self, name: str) -> str:
-        return self.parts[name][1].problem
+        return self.parts[name][1].result.problem
 
     def until(self, what: Callable[[], object], within_s: float = 10) -> None:
         limit = time.monotonic() + within_s
         while not what():
             assert time.monotonic() < limit
-            for others, launched in self.parts.values():
-                others.turn(launched)
+            for peers, launched in self.parts.values():
+                peers.turn(launched)
             time.sleep(0.005)
 
     def end(self) -> None:
-        for others, _ in self.parts.values():
-            if isinstance(others, Guest):
-                others.finish("")
-        self.host.finish({"kind": "bye"})
+        for peers, _ in self.parts.values():
+            if isinstance(peers, Follower):
+                peers.finish("")
+        self.leader.finish({"kind": "bye"})
 
 
-def after_alone() -> Launched:
-    launched = Launched()
-    launched.end_alone("")
+def after_solo() -> Launch:
+    launched = Launch()
+    launched.end_solo("")
     return launched
 
 
@@ -105,24 +105,24 @@ def meet(tmp_path: Path) -> Any:
 
 def test_all_that_come_begin_together(meet: Callable[..., Meeting]) -> None:
     meeting = meet(3)
-    guests = [meeting.join(f"g{rank}", rank) for rank in (2, 1)]
-    meeting.until(lambda: meeting.host.has_begun and all(guest.node.mirror for guest in guests))
-    assert sorted(meeting.host.alones()) == [0, 1, 2]
+    followers = [meeting.join(f"g{rank}", rank) for rank in (2, 1)]
+    meeting.until(lambda: meeting.leader.has_begun and all(follower.node.relay for follower in followers))
+    assert sorted(meeting.leader.solo_results()) == [0, 1, 2]
 
 
 def test_who_is_missing_is_named_after_the_limit(meet: Callable[..., Meeting]) -> None:
     meeting = meet(3, within_s=0.5)
     meeting.join("g2", 2)
-    meeting.until(lambda: meeting.problem("host"))
-    assert "2 of 3 nodes came" in meeting.problem("host")
-    assert "missing: node 1" in meeting.problem("host")
+    meeting.until(lambda: meeting.problem("leader"))
+    assert "2 of 3 nodes came" in meeting.problem("leader")
+    assert "missing: node 1" in meeting.problem("leader")
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         ({"preflight": "2"}, "versions differ: preflight 2 there, 1 on n0"),
-        ({"protocol": 2}, "versions differ"),
+        ({"protocol": PROTOCOL + 1}, "versions differ"),
         ({"run_id": "other"}, "belongs to another run"),
         ({"nodes": 5}, "told of 5 nodes"),
         ({"node_rank": 0}, "calls itself node 0"),
@@ -136,43 +136,43 @@ def test_who_does_not_belong_is_refused_with_the_reason(
     meeting.join("odd", 1, **overrides)
     meeting.until(lambda: meeting.problem("odd"))
     assert words in meeting.problem("odd")
-    assert meeting.problem("host") == ""
+    assert meeting.problem("leader") == ""
     meeting.join("right", 1)
-    meeting.until(lambda: meeting.host.has_begun)
+    meeting.until(lambda: meeting.leader.has_begun)
 
 
 def test_a_second_node_of_the_same_number_is_refused_and_the_first_stays(meet: Callable[..., Meeting]) -> None:
     meeting = meet(3)
     meeting.join("first", 1)
-    meeting.until(lambda: meeting.host.guests)
+    meeting.until(lambda: meeting.leader.followers)
     meeting.join("second", 1)
     meeting.until(lambda: meeting.problem("second"))
     assert "node 1 is here already" in meeting.problem("second")
-    assert list(meeting.host.guests) == [1]
+    assert list(meeting.leader.followers) == [1]
 
 
 def test_a_node_that_goes_away_before_the_common_trials_may_come_again(meet: Callable[..., Meeting]) -> None:
     meeting = meet(3)
     first = meeting.join("first", 1)
-    meeting.until(lambda: meeting.host.guests)
+    meeting.until(lambda: meeting.leader.followers)
     del meeting.parts["first"]
     first.finish("stopped by SIGTERM")
-    meeting.until(lambda: not meeting.host.guests)
-    assert meeting.problem("host") == ""
+    meeting.until(lambda: not meeting.leader.followers)
+    assert meeting.problem("leader") == ""
     for rank in (1, 2):
         meeting.join(f"g{rank}", rank)
-    meeting.until(lambda: meeting.host.has_begun)
+    meeting.until(lambda: meeting.leader.has_begun)
 
 
 def test_a_node_that_goes_away_later_ends_the_run_and_is_named_with_its_reason(meet: Callable[..., Meeting]) -> None:
     meeting = meet(2)
-    guest = meeting.join("g", 1)
-    meeting.until(lambda: guest.node.mirror)
+    follower = meeting.join("g", 1)
+    meeting.until(lambda: follower.node.relay)
     del meeting.parts["g"]
-    guest.finish("stopped by SIGTERM")
-    meeting.until(lambda: meeting.problem("host"))
-    assert "n1 (node 1) went away" in meeting.problem("host")
-    assert "stopped by SIGTERM" in meeting.problem("host")
+    follower.finish("stopped by SIGTERM")
+    meeting.until(lambda: meeting.problem("leader"))
+    assert "n1 (node 1) went away" in meeting.problem("leader")
+    assert "stopped by SIGTERM" in meeting.problem("leader")
 
 
 STRANGERS = [
@@ -182,7 +182,7 @@ STRANGERS = [
     b'{"kind":"hello"}\n',
     b"[" * 4000,
     b"x" * 100_000,
-    b'{"kind":"alone"}\n',
+    b'{"kind":"solo"}\n',
 ]
 
 
@@ -198,8 +198,8 @@ def test_strangers_keep_nobody_from_meeting(meet: Callable[..., Meeting], words:
             except OSError:
                 continue
         meeting.join("g", 1)
-        meeting.until(lambda: meeting.host.has_begun)
-        assert list(meeting.host.alones()) == [0, 1]
+        meeting.until(lambda: meeting.leader.has_begun)
+        assert list(meeting.leader.solo_results()) == [0, 1]
     finally:
         for stranger in strangers:
             stranger.close()
@@ -207,8 +207,8 @@ def test_strangers_keep_nobody_from_meeting(meet: Callable[..., Meeting], words:
 
 def test_a_host_that_talks_nonsense_is_not_node_0(tmp_path: Path, meet: Callable[..., Meeting]) -> None:
     meeting = meet(2, within_s=1)
-    meeting.host.finish({"kind": "bye"})
-    del meeting.parts["host"]
+    meeting.leader.finish({"kind": "bye"})
+    del meeting.parts["leader"]
     with socket.create_server(("127.0.0.1", meeting.port)) as odd:
         odd.setblocking(False)
         held = []
@@ -230,13 +230,13 @@ def test_a_host_that_talks_nonsense_is_not_node_0(tmp_path: Path, meet: Callable
 
 def test_a_step_before_the_common_trials_have_begun_changes_nothing(meet: Callable[..., Meeting]) -> None:
     meeting = meet(3)
-    guest = meeting.join("g", 1)
-    meeting.until(lambda: meeting.host.guests)
-    (link,) = (each.link for each in meeting.host.guests.values())
+    follower = meeting.join("g", 1)
+    meeting.until(lambda: meeting.leader.followers)
+    (link,) = (each.link for each in meeting.leader.followers.values())
     link.queue_line(line_of({"kind": "key", "key": "step/0", "z": pack({"kind": "stop"})}))
     meeting.join("late", 2)
-    meeting.until(lambda: guest.node.mirror)
-    assert not Path(guest.node.spec.run_dir, "together", "control", "step.0").exists()
+    meeting.until(lambda: follower.node.relay)
+    assert not Path(follower.node.spec.run_dir, "joint", "control", "step.0").exists()
 
 
 def test_the_next_free_port_of_several_is_taken_and_a_single_one_that_is_not_free_is_named() -> None:

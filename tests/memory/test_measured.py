@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from preflight.model.fit import MemoryNeed, Phase, Place, Room
+from preflight.model.fit import Headroom, MemoryNeed, MemoryPhase, MemoryPlace
 from preflight.model.job import Dtype, Job, ParamCount, Strategy
-from preflight.plan.memory import will_it_fit
+from preflight.timeout.memory import will_it_fit
 
 TRAIN = Path(__file__).with_name("train.py")
 RANKS = 2
 MOST_BELOW = 0.25
-ROOM = Room(RANKS, 1 << 40, "free", 1 << 40, "MemAvailable")
+ROOM = Headroom(RANKS, 1 << 40, "free", 1 << 40, "MemAvailable")
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -40,7 +40,7 @@ def measured(strategy: str, tmp_path: Path) -> list[dict[str, int]]:
             rank.wait()
 
 
-def needs(strategy: Strategy, params: int) -> dict[tuple[Place, Phase], MemoryNeed]:
+def needs(strategy: Strategy, params: int) -> dict[tuple[MemoryPlace, MemoryPhase], MemoryNeed]:
     job = Job(ParamCount(params, params), dtype=Dtype.FP32, strategy=strategy, world_size=RANKS)
     return {(need.place, need.phase): need for need in will_it_fit(job, ROOM).needs}
 
@@ -52,7 +52,7 @@ def assert_holds(bound_bytes: int, seen_bytes: int) -> None:
 
 def test_weights_gradients_adam_states_and_buckets_of_ddp(tmp_path: Path) -> None:
     for rank in measured("ddp", tmp_path):
-        need = needs(Strategy.DDP, rank["params"])[Place.GPU, Phase.TRAINING]
+        need = needs(Strategy.DDP, rank["params"])[MemoryPlace.GPU, MemoryPhase.TRAINING]
         assert_holds(need.at_least_bytes, rank["training"])
         assert_holds(need.usual_bytes, rank["training"])
 
@@ -60,10 +60,10 @@ def test_weights_gradients_adam_states_and_buckets_of_ddp(tmp_path: Path) -> Non
 def test_the_parts_of_fsdp_and_the_gather_of_a_full_save_on_rank_0(tmp_path: Path) -> None:
     first, second = measured("fsdp", tmp_path)
     seen = needs(Strategy.FSDP, first["params"])
-    states = seen[Place.GPU, Phase.SAVE].at_least_bytes
+    states = seen[MemoryPlace.GPU, MemoryPhase.SAVE].at_least_bytes
     for rank in (first, second):
-        assert_holds(seen[Place.GPU, Phase.TRAINING].at_least_bytes, rank["training"])
+        assert_holds(seen[MemoryPlace.GPU, MemoryPhase.TRAINING].at_least_bytes, rank["training"])
     # On the CPU the GPU's memory and the host's are one.
-    assert_holds(states + seen[Place.HOST, Phase.SAVE].at_least_bytes, first["save"])
+    assert_holds(states + seen[MemoryPlace.HOST, MemoryPhase.SAVE].at_least_bytes, first["save"])
     assert_holds(states, second["save"])
     assert (first["saved_tensors"] > 0, second["saved_tensors"]) == (True, 0)

@@ -14,7 +14,7 @@ from preflight.fleet.baseline import learn
 from preflight.model.baseline import BASELINE_SCHEMA, Point, judge_node
 from preflight.model.codec import encode
 from preflight.model.collective import Collective
-from preflight.model.saved import load_baseline
+from preflight.model.saved_report import load_baseline
 from tests.model.test_codec import ANY_JSON
 
 POINT: Point = (Collective.ALL_REDUCE, 1 << 30)

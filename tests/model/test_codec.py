@@ -54,6 +54,8 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(_values(item), max_size=2).map(tuple)
     if typing.get_args(kind):
         return st.one_of([_values(each) for each in typing.get_args(kind)])
+    if hasattr(kind, "from_text"):
+        return st.text().map(kind.from_text)
     if dataclasses.is_dataclass(kind):
         return records(typing.cast(Any, kind))
     return SCALARS[kind] if kind in SCALARS else st.from_type(kind)

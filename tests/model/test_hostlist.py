@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.model.hostlist import compress
+from preflight.model.placement import compress
 
 NAMES = st.lists(st.from_regex(r"[a-z-]{0,3}[0-9]{0,4}[a-z]{0,2}", fullmatch=True).filter(bool), max_size=30)
 

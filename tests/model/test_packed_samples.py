@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
-from preflight.model.packed_samples import pack_samples, unpack_samples
-from preflight.model.run import RankSamples
+from preflight.model.run_spec import RankSamples
+from preflight.model.samples import pack_samples, unpack_samples
 
 TIMES = st.floats(0, 1e9, width=32)
 ANYTHING = st.recursive(

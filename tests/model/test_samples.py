@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from preflight.model.collective import Collective
 from preflight.model.facts import known
-from preflight.model.run import RankSamples
+from preflight.model.run_spec import RankSamples
 from preflight.model.samples import aggregate, percentile, rank_times, slowdowns, slowest_rank_us
 from preflight.model.trial import RankTime
 

@@ -51,7 +51,7 @@ class Cluster:
         """Return the process of the node's `preflight check`, once the ranks of both nodes are in a trial together."""
         until = time.monotonic() + within_s
         while time.monotonic() < until:
-            together = list(self.command.tmp_path.glob("tmp/preflight-*/together/control/step.0"))
+            together = list(self.command.tmp_path.glob("tmp/preflight-*/joint/control/step.0"))
             found = [
                 pid for pid, line in self.command.processes().items()
                 if f"--report {node}.json" in line and "-m preflight check" in line

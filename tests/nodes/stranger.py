@@ -23,11 +23,11 @@ WORDS = {
 
 def main() -> None:
     words, held = WORDS[sys.argv[1]], []
-    seen: set[str] = set()
+    observed: set[str] = set()
     while True:
         told = subprocess.run(["ss", "-H", "-ltn"], capture_output=True, text=True, check=True).stdout
-        for place in {line.split()[3] for line in told.splitlines()} - seen:
-            seen.add(place)
+        for place in {line.split()[3] for line in told.splitlines()} - observed:
+            observed.add(place)
             address, _, port = place.rpartition(":")
             for _ in range(3):
                 with contextlib.suppress(OSError):

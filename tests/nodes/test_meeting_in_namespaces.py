@@ -140,7 +140,7 @@ def test_a_node_that_dies_in_a_trial_is_named_and_the_other_ends_alike(two: Clus
     arguments = ("--backend", "simnccl@simnccl", "--stage-limit", "30", "--deadline", "90")
     for number in range(2):
         two.start(number, *arguments, env={"SIMNCCL": "hang:rank=3,stage=first", **two.own_tmp(number)})
-    two.wait_for(1, "together/control/step.0")
+    two.wait_for(1, "joint/control/step.0")
     time.sleep(0.5)
     victim = two.running.pop(killed)
     victim.send_signal(signal.SIGKILL)

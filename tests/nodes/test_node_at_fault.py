@@ -84,8 +84,8 @@ def at_fault(ended: Ended) -> str:
 
 
 def ways(ended: Ended) -> set[tuple[str, int, str]]:
-    by_way = ended.report["isolation"]["by_way"]
-    return {(way["own"], way["trial"]["local_rank"], way["trial"]["seen"]) for way in by_way}
+    by_route = ended.report["isolation"]["by_way"]
+    return {(way["own"], way["trial"]["local_rank"], way["trial"]["seen"]) for way in by_route}
 
 
 def test_the_one_interface_through_which_a_node_fails_is_named(three: Cluster) -> None:

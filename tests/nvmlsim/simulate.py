@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from preflight.system.kernel_queries import tree_machine
 from preflight.system.machine import Tree
-from preflight.system.questions import tree_machine
 from tests.nvmlsim.machine import SimMachine, bdf, render
 from tests.sysroot import Link, build
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from preflight.model.trial import Candidate, Setting, TrialResult
-from preflight.plan.candidates import DEFAULT_CANDIDATE
-from preflight.plan.duel import is_sound
-from preflight.plan.search import Known, Stop, Try, next_step
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
+from preflight.plan.settings.duel import is_sound
+from preflight.plan.settings.search import Known, Stop, Try, next_step
 from tests.simnccl.interpreter import interpret
 from tests.simnccl.simnccl import Rule
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from preflight.errors import UsageError
 from preflight.model.facts import DeviceNodes, DriverFacts, NodeFacts
 from preflight.model.gpu import Mode, UnreadableGpu
-from preflight.plan.gpu_set import choose_gpus, closed_gpus, visible_gpus
+from preflight.plan.gpus.gpu_set import choose_gpus, closed_gpus, visible_gpus
 from tests.facts import gpu_node
 from tests.gpus import gpu
 

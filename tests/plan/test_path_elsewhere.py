@@ -6,7 +6,7 @@ import pytest
 
 from preflight.errors import UsageError
 from preflight.model.facts import NodeFacts, SoftwareFacts
-from preflight.plan.path import Path, choose_path
+from preflight.plan.backend_choice import BackendChoice, choose_backend
 from tests.facts import NO_NVML, TORCH, gpu_node, node
 
 SIM = "simnccl@simnccl"
@@ -15,8 +15,8 @@ SIM = "simnccl@simnccl"
 def played(
     facts: NodeFacts, backend: str | None = SIM, gpus: str | None = None, nproc: int | None = None,
     visible: str | None = None,
-) -> Path:  # fmt: skip
-    return choose_path(backend, gpus, nproc, visible, facts, is_elsewhere=True)
+) -> BackendChoice:  # fmt: skip
+    return choose_backend(backend, gpus, nproc, visible, facts, is_elsewhere=True)
 
 
 def test_a_rank_stands_for_each_chosen_gpu_and_speaks_nccl_on_the_cpu() -> None:

@@ -59,7 +59,15 @@ def test_every_size_is_measured_with_both_collectives() -> None:
 def test_nccl_has_the_time_to_raise_its_own_error_before_it_is_killed() -> None:
     limits = stage_limits("nccl", None)
     assert limits.init_s > 60
-    assert limits.first_s > 60
+    assert stage_limits("nccl", None, nodes=2).first_s > 60
+
+
+def test_on_one_node_a_hang_in_the_first_collective_leaves_quick_time_for_the_cure() -> None:
+    limits = stage_limits("nccl", None)
+    assert limits.first_s <= 30 and limits.init_s > 45  # a healthy start of NCCL takes that long on large nodes
+
+
+def test_gloo_has_no_retries_to_wait_for() -> None:
     assert stage_limits("gloo", None).init_s == 10
 
 

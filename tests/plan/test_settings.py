@@ -13,9 +13,9 @@ from preflight.model.facts import Gap, NcclConfEntry, NetifKind, NodeFacts, know
 from preflight.model.gpu import P2pStatus
 from preflight.model.hca import PortState
 from preflight.model.trial import Scope, Setting
-from preflight.plan.cure import env_of
-from preflight.plan.ground import ground_of
-from preflight.plan.settings.all import conservative_settings
+from preflight.plan.settings.candidate_plan import conservative_settings
+from preflight.plan.settings.minimise import env_of
+from preflight.plan.settings.node_view import view_of
 from tests.facts import LO, env, gpu_node, netif, node
 from tests.gpus import gpu, gpu_p2p
 from tests.topology import pcie_node, port, roce_port
@@ -24,7 +24,7 @@ UNREADABLE = Gap("it could not be read")
 
 
 def planned(facts: NodeFacts, gpus: tuple[int, ...] = ()) -> tuple[dict[str, Setting], dict[str, str]]:
-    settings, left_out = conservative_settings(ground_of(facts, gpus, ()))
+    settings, left_out = conservative_settings(view_of(facts, gpus))
     return {each.name: each for each in settings}, {each.candidate: each.reason for each in left_out}
 
 
@@ -195,7 +195,7 @@ def test_an_unknown_fact_removes_no_setting_in_silence(unknown: set[str], facts:
                  "NCCL_SOCKET_FAMILY"):  # fmt: skip
         assert name in told
     assert all(left_out.values())
-    assert all(each.env and each.protects_from for each in settings.values())
+    assert all(each.env for each in settings.values())
 
 
 @given(st.sampled_from([gpu_node(8, hca_ports=(port(), roce_port("mlx5_1"))), old_gpus(), node()]))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from preflight.model.between import Between, NodeOffers, Offer, PathEnd, PathResult
 from preflight.model.facts import NetifKind
 from preflight.model.gap import Gap
-from preflight.plan.interface_choice import choose, judge_sets, results_of
-from preflight.plan.interface_pairs import plan_paths
+from preflight.model.network_survey import NetworkSurvey, NodeOffers, Offer, PathEnd, PathResult
+from preflight.plan.nodes.interface_choice import choose, judge_sets, plan_paths, results_of
 
 
 def offer(netif: str, address: str, **overrides: Any) -> Offer:
@@ -49,7 +48,7 @@ def ends(of: Callable[[PathResult], PathEnd], listed: list[NodeOffers], met: dic
     return results_of(planned, answers)
 
 
-def between(listed: list[NodeOffers], of: Callable[[PathResult], PathEnd], **overrides: Any) -> Between:
+def between(listed: list[NodeOffers], of: Callable[[PathResult], PathEnd], **overrides: Any) -> NetworkSurvey:
     """Return what these nodes learnt where the attempts ended as `of` says."""
     results = ends(of, listed)
     sets = judge_sets(listed, {}, results)
@@ -58,4 +57,4 @@ def between(listed: list[NodeOffers], of: Callable[[PathResult], PathEnd], **ove
         "nodes": tuple(listed), "results": results, "untold": 0, "sets": sets, "chosen": chosen.name if chosen else "",
         "clocks": (), "storage": Gap("no --checkpoint-dir was given"), "took_s": 1.0,
     }  # fmt: skip
-    return Between(**(made | overrides))
+    return NetworkSurvey(**(made | overrides))

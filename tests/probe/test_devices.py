@@ -6,9 +6,9 @@ import pytest
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import DeviceNodes, Gap, NumaNode, NvidiaPciDevice
-from preflight.probe.device_nodes import parse_module_version, probe_device_nodes
-from preflight.probe.numa import probe_numa_nodes
-from preflight.probe.nvidia_pci import probe_nvidia_pci
+from preflight.probe.nvidia_driver import parse_module_version, probe_device_nodes
+from preflight.probe.pci_bus import probe_nvidia_pci
+from preflight.probe.system import probe_numa_nodes
 from preflight.system.machine import Tree
 from tests.sysroot import Link, build
 

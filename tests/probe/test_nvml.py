@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from preflight.errors import UnreadableFact
 from preflight.model.facts import Gap
 from preflight.model.gpu import FabricState, LinkPeer, Mode, P2pStatus
-from preflight.probe import nvml_words as words
-from preflight.probe.nvml import NvmlFacts, probe_nvml
-from preflight.probe.processes import parse_uid
-from preflight.probe.xid import parse_kernel_log, probe_xid_lines
+from preflight.probe.nvidia_driver import parse_kernel_log, probe_xid_lines
+from preflight.probe.nvml import NvmlFacts, parse_uid, probe_nvml
+from preflight.system import nvml_values as words
 from preflight.system.machine import Tree
 from tests.nvmlsim.machine import MIB, SWITCH, SimMachine, bdf, cpu_list, uuid
 from tests.nvmlsim.machines import A100X4, H100X8, HEALTHY, L20X10, RTX4090X2, V100X4, with_gpu
@@ -107,8 +106,8 @@ def test_peer_access_is_told_by_pair_and_capability(tmp_path: Path) -> None:
 
 
 def test_the_kernel_is_asked_where_nvml_does_not_give_the_width_or_the_node(tmp_path: Path) -> None:
-    told = {f"nvmlDeviceGet{name}/0": "!3" for name in ("CurrPcieLinkWidth", "MaxPcieLinkWidth", "MemoryAffinity")}
-    tree = simulate(replace(RTX4090X2, answers=told), tmp_path)
+    scripted = {f"nvmlDeviceGet{name}/0": "!3" for name in ("CurrPcieLinkWidth", "MaxPcieLinkWidth", "MemoryAffinity")}
+    tree = simulate(replace(RTX4090X2, answers=scripted), tmp_path)
     device = tmp_path / "sys/bus/pci/devices" / bdf(RTX4090X2.gpus[0])
     (device / "current_link_width").write_text("8\n")
     (device / "max_link_width").write_text("16\n")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput, UnreadableFact
 from preflight.model.facts import Gap
-from preflight.probe import cgroup, device_nodes, nccl_conf, netif, numa, nvidia_pci, reading, software, system
+from preflight.probe import cgroup, network, nvidia_driver, pci_bus, process, reading, system
 
 PARSERS: dict[str, Callable[[str], object]] = {
     "whole": lambda text: reading.parse_whole(text, "x"),
@@ -28,21 +28,21 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "cgroup_path": lambda text: cgroup.parse_cgroup_path(text, "cpu"),
     "cgroup_levels": cgroup.levels,
     "cpu_max": cgroup.parse_cpu_max,
-    "memory_max": cgroup.parse_memory_max,
-    "pids_max": cgroup.parse_pids_max,
+    "memory_max": lambda text: cgroup.parse_max(text, "memory.max"),
+    "pids_max": lambda text: cgroup.parse_max(text, "pids.max"),
     "overcommit": system.parse_overcommit,
     "commit_left": system.parse_commit_left,
     "memory_limit_v1": cgroup.parse_memory_limit_v1,
-    "pci_class": nvidia_pci.is_display,
-    "pci_id": nvidia_pci.parse_id,
-    "module_version": device_nodes.parse_module_version,
-    "distances": numa.parse_distances,
-    "devtype": netif.parse_devtype,
-    "flags": netif.parse_flags,
-    "speed": netif.parse_speed,
-    "torch_version": lambda text: software.parse_version(text, "__version__"),
-    "nccl_wheel": lambda text: software.choose_nccl(text, {}),
-    "nccl_conf": lambda text: nccl_conf.parse_nccl_conf("/etc/nccl.conf", text),
+    "pci_class": pci_bus.is_display,
+    "pci_id": pci_bus.parse_id,
+    "module_version": nvidia_driver.parse_module_version,
+    "distances": system.parse_distances,
+    "devtype": network.parse_devtype,
+    "flags": network.parse_flags,
+    "speed": network.parse_speed,
+    "torch_version": lambda text: process.parse_version(text, "__version__"),
+    "nccl_wheel": lambda text: process.choose_nccl(text, {}),
+    "nccl_conf": lambda text: process.parse_nccl_conf("/etc/nccl.conf", text),
 }
 
 # Digits of other scripts are numbers to Python and not to the kernel.

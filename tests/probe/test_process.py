@@ -9,13 +9,10 @@ import pytest
 from preflight.errors import UnreadableFact
 from preflight.model.facts import EnvVar, Gap, Limit, NameResolution, NcclConfEntry, TorchFacts
 from preflight.model.gpu import UnreadableGpu
-from preflight.probe.environment import probe_environment
-from preflight.probe.limits import probe_limits
-from preflight.probe.name_resolution import probe_name_resolution
-from preflight.probe.nccl_conf import parse_nccl_conf, probe_nccl_conf
+from preflight.probe.network import probe_name_resolution
 from preflight.probe.nvml import probe_nvml
-from preflight.probe.shm import probe_shm
-from preflight.probe.software import probe_software
+from preflight.probe.process import parse_nccl_conf, probe_environment, probe_limits, probe_nccl_conf, probe_software
+from preflight.probe.system import probe_shm
 from preflight.system.machine import Json, Tree
 from tests.sysroot import answering, build
 

@@ -11,8 +11,8 @@ from preflight.errors import UnreadableFact
 from preflight.model.codec import decode, encode, encode_value
 from preflight.model.facts import DeviceNodes, Gap, NodeFacts, SystemFacts
 from preflight.probe.run import PROBES, Probe, probe_node
+from preflight.system.kernel_queries import live_machine
 from preflight.system.machine import Json, Tree
-from preflight.system.questions import live_machine
 from preflight.system.recording import Recorder, Replay
 from tests.sysroot import answering, build
 

@@ -62,8 +62,8 @@ def test_the_same_value_becomes_the_same_and_keeps_its_shape(secret: str) -> Non
 
 def test_different_values_stay_different() -> None:
     scrubber = _scrubber()
-    seen = {scrubber.text(f"10.0.{i}.{j}") for i in range(20) for j in range(20)}
-    assert len(seen) == 400
+    found = {scrubber.text(f"10.0.{i}.{j}") for i in range(20) for j in range(20)}
+    assert len(found) == 400
 
 
 def test_an_address_and_the_gid_that_holds_it_stay_together() -> None:

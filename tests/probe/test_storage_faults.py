@@ -48,45 +48,45 @@ def test_two_runs_at_the_same_time_do_not_meet(place: Path) -> None:
 )
 def test_a_directory_that_stalls_is_given_up_at_the_deadline(place: Path, fault: str, says: str) -> None:
     started = time.monotonic()
-    seen = measured(place, STORAGESIM=fault)
+    found = measured(place, STORAGESIM=fault)
     assert time.monotonic() - started < QUICK_S + 4
-    assert says in seen["write_one_bytes_per_s"]
-    assert all(says in seen[name] for name in SPEEDS)
-    assert seen["file_bytes"] == 0
+    assert says in found["write_one_bytes_per_s"]
+    assert all(says in found[name] for name in SPEEDS)
+    assert found["file_bytes"] == 0
 
 
 @pytest.mark.usefixtures("compiler")
 def test_a_directory_that_stalls_later_keeps_what_was_measured_before(place: Path) -> None:
-    seen = measured(place, STORAGESIM="stall-read")
-    assert seen["write_one_bytes_per_s"] > 0
-    assert "reading stood still" in seen["read_one_bytes_per_s"]
+    found = measured(place, STORAGESIM="stall-read")
+    assert found["write_one_bytes_per_s"] > 0
+    assert "reading stood still" in found["read_one_bytes_per_s"]
 
 
 @pytest.mark.usefixtures("compiler")
 def test_a_stall_after_some_blocks_says_how_far_it_came(place: Path) -> None:
-    seen = measured(place, 1, 6.0, STORAGESIM="stall-write", STORAGESIM_AFTER="1")
-    assert re.match(r"writing stood still( after at least 4 MiB)? and was given up", seen["write_one_bytes_per_s"])
+    found = measured(place, 1, 6.0, STORAGESIM="stall-write", STORAGESIM_AFTER="1")
+    assert re.match(r"writing stood still( after at least 4 MiB)? and was given up", found["write_one_bytes_per_s"])
 
 
 @pytest.mark.usefixtures("compiler")
 def test_data_that_comes_back_changed_gives_no_speed(place: Path) -> None:
-    seen = measured(place, STORAGESIM="wrong-read")
-    assert seen["read_one_bytes_per_s"] == "what was read at byte 0 is not what was written there"
+    found = measured(place, STORAGESIM="wrong-read")
+    assert found["read_one_bytes_per_s"] == "what was read at byte 0 is not what was written there"
 
 
 @pytest.mark.usefixtures("compiler")
 def test_a_quota_is_named(place: Path) -> None:
-    seen = measured(place, STORAGESIM="quota", STORAGESIM_AFTER="2")
-    assert seen["write_one_bytes_per_s"] == "writing: disk quota exceeded"
-    assert seen["write_all_bytes_per_s"] == "not tried: writing: disk quota exceeded"
+    found = measured(place, STORAGESIM="quota", STORAGESIM_AFTER="2")
+    assert found["write_one_bytes_per_s"] == "writing: disk quota exceeded"
+    assert found["write_all_bytes_per_s"] == "not tried: writing: disk quota exceeded"
 
 
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("fault", ["no-direct", "refuses-direct-writes"])
 def test_without_o_direct_the_cache_is_told_to_forget_and_the_record_says_so(place: Path, fault: str) -> None:
-    seen = measured(place, STORAGESIM=fault)
-    assert seen["is_direct"] is False
-    assert all(seen[name] > 0 for name in SPEEDS)
+    found = measured(place, STORAGESIM=fault)
+    assert found["is_direct"] is False
+    assert all(found[name] > 0 for name in SPEEDS)
 
 
 @pytest.mark.usefixtures("compiler")

@@ -70,8 +70,8 @@ def _assert_numa_and_interfaces(root: Path, node: NodeFacts) -> None:
     if (root / "sys/devices/system").is_dir():
         assert [numa.id for numa in node.numa_nodes] == ids if not isinstance(node.numa_nodes, Gap) else ids == []
     names = {path.parent.name for path in root.glob("sys/class/net/*/ifindex")}
-    seen = () if isinstance(node.netifs, Gap) else node.netifs
-    assert {netif.name for netif in seen} == names
+    found = () if isinstance(node.netifs, Gap) else node.netifs
+    assert {netif.name for netif in found} == names
 
 
 def _assert_gpus(root: Path, node: NodeFacts) -> None:

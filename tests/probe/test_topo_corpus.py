@@ -65,13 +65,13 @@ def test_the_connections_are_those_of_the_second_reading(text_file: Path) -> Non
     rows, names, facts = _second_reading(text), _names(text), topology_facts(text)
     columns = list(rows) + sorted(set(names) - set(rows), key=lambda name: int(name[3:]))
     place = {names.get(name, name): i for i, name in enumerate(columns)}
-    seen = list(_pairs(facts))
+    pairs = list(_pairs(facts))
     gpus = [name for name in columns if name.startswith("GPU")]
     assert {f"GPU{gpu.nvml_index}" for gpu in known(facts.gpus)} == set(gpus)
-    for a, b, level in seen:
+    for a, b, level in pairs:
         assert rows[a].cells[place[b] if b in place else _number(b, len(gpus))] == level, (a, b)
     whole = [name for name in gpus if rows[name].cells.count("X") == 1]
-    shown = {(a, b) for a, b, _ in seen} | {(b, a) for a, b, _ in seen}
+    shown = {(a, b) for a, b, _ in pairs} | {(b, a) for a, b, _ in pairs}
     for name in whole:
         assert len([pair for pair in shown if pair[0] == name]) == len(rows[name].cells) - 1
 
@@ -108,18 +108,18 @@ def _cpus(text: str) -> set[int]:
 
 def test_the_facts_agree_with_the_description_beside_the_text(text_file: Path) -> None:
     facts = topology_facts(text_file.read_text(encoding="utf-8", errors="replace"))
-    told = json.loads(text_file.with_suffix(".json").read_text())
-    if told["n_gpus"] is not None:
-        assert len(known(facts.gpus)) == told["n_gpus"]
+    shown_by_tool = json.loads(text_file.with_suffix(".json").read_text())
+    if shown_by_tool["n_gpus"] is not None:
+        assert len(known(facts.gpus)) == shown_by_tool["n_gpus"]
     nics = [nic.name for nic in known(facts.nics)]
-    assert [nic for nic in nics if nic in told["nics"]] == told["nics"]
-    assert len(nics) - len(told["nics"]) <= 3  # it leaves out the names that ran into each other
+    assert [nic for nic in nics if nic in shown_by_tool["nics"]] == shown_by_tool["nics"]
+    assert len(nics) - len(shown_by_tool["nics"]) <= 3  # it leaves out the names that ran into each other
     levels = {level for _, _, level in _pairs(facts)}
-    assert levels <= set(told["links"] or levels)
+    assert levels <= set(shown_by_tool["links"] or levels)
     nodes = {
         node for gpu in known(facts.gpus) if not isinstance(gpu.memory_affinity, Gap) for node in gpu.memory_affinity
     }
-    for node in told["numa_nodes"] or ():
+    for node in shown_by_tool["numa_nodes"] or ():
         named = re.fullmatch(r"(\d+)(?:-(\d+))?(?:N/A)?", node)
         assert named is None or {int(named[1]), int(named[2] or named[1])} <= nodes
 
@@ -145,13 +145,13 @@ def _run_together(text: str, column: int) -> str:
     return "\n".join(lines)
 
 
-def _told(facts: NodeFacts) -> dict[tuple[object, ...], object]:
-    told: dict[tuple[object, ...], object] = {}
-    told.update((("gpu", path.a, path.b), path.level) for path in known(facts.gpu_paths))
-    told.update((("nic", path.gpu, path.nic), path.level) for path in known(facts.nic_paths))
-    told.update((("cpus", gpu.nvml_index), gpu.cpu_affinity) for gpu in known(facts.gpus))
-    told.update((("node", gpu.nvml_index), gpu.numa_node) for gpu in known(facts.gpus))
-    return told
+def _facts_by_place(facts: NodeFacts) -> dict[tuple[object, ...], object]:
+    shown_by_tool: dict[tuple[object, ...], object] = {}
+    shown_by_tool.update((("gpu", path.a, path.b), path.level) for path in known(facts.gpu_paths))
+    shown_by_tool.update((("nic", path.gpu, path.nic), path.level) for path in known(facts.nic_paths))
+    shown_by_tool.update((("cpus", gpu.nvml_index), gpu.cpu_affinity) for gpu in known(facts.gpus))
+    shown_by_tool.update((("node", gpu.nvml_index), gpu.numa_node) for gpu in known(facts.gpus))
+    return shown_by_tool
 
 
 def test_columns_that_run_together_anywhere_make_gaps_and_never_other_facts(text_file: Path) -> None:
@@ -161,6 +161,6 @@ def test_columns_that_run_together_anywhere_make_gaps_and_never_other_facts(text
         pytest.skip("the text as pasted is damaged already")
     width = max(len(line.expandtabs(8)) for line in text.split("\n"))
     for column in range(12, width, max(1, width // 12)):
-        told = _told(topology_facts(_run_together(text, column)))
-        for what, value in _told(whole).items():
-            assert isinstance(told[what], Gap) or told[what] == value, (column, what)
+        shown_by_tool = _facts_by_place(topology_facts(_run_together(text, column)))
+        for what, value in _facts_by_place(whole).items():
+            assert isinstance(shown_by_tool[what], Gap) or shown_by_tool[what] == value, (column, what)

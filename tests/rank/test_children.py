@@ -16,7 +16,7 @@ import pytest
 
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
-from preflight.model.run import Assignment, Measure, StageLimits
+from preflight.model.run_spec import NO_GPUS, Assignment, Backend, GroupTimeouts, Measure, StageLimits, StorePlace
 from preflight.model.trial import RankEnd
 from preflight.rank.children import Child, is_overdue, kill, limit_s, listen
 from preflight.system import processes
@@ -29,10 +29,9 @@ SHORT = StageLimits(0.05, 0.05, 0.05, 0.05, stretches=False)
 
 def assignment(**overrides: object) -> Assignment:
     made = Assignment(
-        label="0", rank=0, local_rank=0, world_size=1, backend="gloo", backend_module="", dialect="gloo", set_env=(),
-        unset_env=(), gpu_uuids=(), gpu_bdfs=(), store_path="/nonexistent", init_timeout_s=7, timed_timeout_s=10,
-        timeout_stretches=True,
-        measures=(Measure(Collective.ALL_REDUCE, 1024, 0.01, 3, 5),), turns=1, side=0, sides=1,
+        label="0", rank=0, local_rank=0, world_size=1, backend=Backend("gloo", "", "gloo"), gpus=NO_GPUS,
+        store=StorePlace("/nonexistent"), timeouts=GroupTimeouts(7, 7, 10, stretches=True),
+        measures=(Measure(Collective.ALL_REDUCE, 1024, 0.01, 3, 5),),
     )  # fmt: skip
     return replace(made, **overrides)  # type: ignore[arg-type]
 
@@ -46,7 +45,7 @@ def running(script: str) -> Iterator[Child]:
         ["bash", "-c", script.replace(">&9", f">&{writer}")], pass_fds=(writer,), start_new_session=True
     ) as p:
         os.close(writer)
-        child = Child(assignment(), p.pid, reader, "fork")
+        child = Child(p.pid, reader, assignment=assignment(), started_by="fork")
         yield child
         with contextlib.suppress(ProcessLookupError):
             os.killpg(p.pid, signal.SIGKILL)
@@ -171,18 +170,18 @@ def test_how_a_child_ended_by_itself_outlives_the_killing() -> None:
     [("spawned", 30), ("device", 30), ("store", 30), ("init", 10), ("first", 11), ("timed 3/8", 15), ("verified", 15)],
 )
 def test_every_stage_has_its_limit(stage_name: str, limit: float) -> None:
-    assert limit_s(Child(assignment(), 1, -1, "fork", stage=stage_name), LIMITS) == limit
+    assert limit_s(Child(1, assignment=assignment(), started_by="fork", stage=stage_name), LIMITS) == limit
 
 
 def test_a_step_that_should_take_long_has_twenty_times_as_long_unless_the_limit_was_given() -> None:
-    child = Child(assignment(), 1, -1, "fork", stage="timed 1/8", expected_s=3.0)
+    child = Child(1, assignment=assignment(), started_by="fork", stage="timed 1/8", expected_s=3.0)
     assert limit_s(child, LIMITS) == 60
     assert limit_s(child, replace(LIMITS, stretches=False)) == 15
 
 
 def test_a_child_that_gave_up_waiting_is_overdue_at_the_limit_and_one_that_is_done_or_failed_never() -> None:
     for how, overdue in (("timeout", True), ("connection", True), ("done", False), ("error", False)):
-        child = Child(assignment(), 1, -1, "fork", moved_at=time.monotonic() - 1)
+        child = Child(1, assignment=assignment(), started_by="fork", moved_at=time.monotonic() - 1)
         child.ended(how, "")
         assert is_overdue(child, SHORT) is overdue
 
@@ -190,7 +189,7 @@ def test_a_child_that_gave_up_waiting_is_overdue_at_the_limit_and_one_that_is_do
 SUPERVISOR = """
 import json, os, sys, time
 from preflight.model.codec import decode, encode
-from preflight.model.run import Assignment
+from preflight.model.run_spec import Assignment
 from preflight.rank import children
 for line in sys.stdin:
     assignment, log_path, by_exec = json.loads(line)
@@ -209,9 +208,9 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """Return how real trials of one rank ended: forked, started by exec, and forked without a place for the log."""
     tmp = tmp_path_factory.mktemp("trials")
     asked = {
-        "fork": (assignment(store_path=str(tmp / "1")), str(tmp / "1.log"), False),
-        "no log": (assignment(store_path=str(tmp / "2")), str(tmp / "none" / "2.log"), False),
-        "exec": (assignment(store_path=str(tmp / "3")), str(tmp / "3.log"), True),
+        "fork": (assignment(store=StorePlace(str(tmp / "1"))), str(tmp / "1.log"), False),
+        "no log": (assignment(store=StorePlace(str(tmp / "2"))), str(tmp / "none" / "2.log"), False),
+        "exec": (assignment(store=StorePlace(str(tmp / "3"))), str(tmp / "3.log"), True),
     }
     lines = "".join(json.dumps([encode(made), log_path, by_exec]) + "\n" for made, log_path, by_exec in asked.values())
     environ = os.environ | {"OMP_NUM_THREADS": "1"}

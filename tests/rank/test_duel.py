@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from preflight.model.codec import encode
 from preflight.model.collective import Collective
-from preflight.model.packed_samples import pack_samples
-from preflight.model.run import RankSamples
+from preflight.model.run_spec import RankSamples
+from preflight.model.samples import pack_samples
 from preflight.model.trial import RankEnd
-from preflight.rank.duel import duel_turns
-from preflight.rank.outcome import RankAnswer
+from preflight.rank.outcome import RankAnswer, duel_turns
 
 POINTS = (("all_reduce", 1024), ("all_gather", 1024))
 

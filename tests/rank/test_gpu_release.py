@@ -29,7 +29,7 @@ def keeper(code: str, *uuids: str) -> GpuKeeper:
 def test_the_keeper_reads_the_memory_of_a_simulated_machine(tmp_path: Path) -> None:
     simulate(L20X10, tmp_path)
     library = str(tmp_path / LIBRARY)
-    kept = GpuKeeper((uuid(6), uuid(7)), [sys.executable, "-m", "preflight.system.gpu_keeper", library])
+    kept = GpuKeeper((uuid(6), uuid(7)), [sys.executable, "-m", "preflight.system.nvml_keeper", library])
     try:
         assert set(kept._before) == {uuid(6), uuid(7)}
         assert kept.wait_until_released(0) == ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from preflight.model.codec import decode, encode
-from preflight.model.run import OwnEnv, RunSpec
+from preflight.model.run_spec import Backend, NodePlace, OwnEnv, RunSpec, TrialPlan
 from preflight.model.trial import AS_IS, Candidate, Scope
 from preflight.plan.profiles import stage_limits
 from preflight.rank.channel import Channel
 from preflight.rank.group_step import GroupStep, RankGroup, Span
-from preflight.rank.supervisor import Rank, Step, assign
+from preflight.rank.step import Rank, Step, assign
 
 ETH1 = (("GLOO_SOCKET_IFNAME", "eth1"),)
 GROUP = RankGroup((Span(0, 2), Span(5, 1, ETH1)))
@@ -19,13 +19,12 @@ GROUP = RankGroup((Span(0, 2), Span(5, 1, ETH1)))
 def given(candidate: Candidate, tmp_path: Path, *own: OwnEnv) -> dict[str, str]:
     """Return what a rank's child sets that is held to eth1."""
     spec = RunSpec(
-        run_dir=str(tmp_path), world_size=2, backend="gloo", backend_module="", dialect="gloo", gpu_uuids=(),
-        gpu_bdfs=(), inherited=(("GLOO_SOCKET_IFNAME", "ib0"), ("NCCL_IB_TIMEOUT", "22")), candidates=(candidate,),
-        screen_all=False, measures=(), duel_measures=(), duel_turns=1, limits=stage_limits("gloo", None),
-        deadline_monotonic_s=1e9, own_env=own,
+        run_dir=str(tmp_path), backend=Backend("gloo", "", "gloo"), place=NodePlace(2), deadline_monotonic_s=1e9,
+        trials=TrialPlan((candidate,), stage_limits("gloo", None), own_env=own),
+        inherited=(("GLOO_SOCKET_IFNAME", "ib0"), ("NCCL_IB_TIMEOUT", "22")),
     )  # fmt: skip
     rank = Rank(0, 0, spec, Channel(str(tmp_path)))
-    return dict(assign(rank, Step(0, "x", (candidate,), by_exec=False), 0, ETH1).set_env)
+    return dict(assign(rank, 0, Step("x", (candidate,), by_exec=False), also=ETH1).set_env)
 
 
 def test_a_group_knows_its_ranks_and_what_each_sets() -> None:

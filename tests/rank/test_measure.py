@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch._C._distributed_c10d import FileStore
 
 from preflight.model.collective import Collective
-from preflight.model.run import Measure
+from preflight.model.run_spec import Measure
 from preflight.rank.measure import (
     Ranks,
     _expected,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from preflight.model.codec import encode
 from preflight.model.gap import Gap
-from preflight.model.packed_samples import pack_samples
-from preflight.model.run import RankSamples
+from preflight.model.run_spec import RankSamples
+from preflight.model.samples import pack_samples
 from preflight.model.trial import Outcome, RankEnd
 from preflight.rank.outcome import RankAnswer, classify, slowest_connect_us, steps_of
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from preflight.model.nccl_log import read_nccl_log, transport_summary
+from preflight.model.nccl_log import read_nccl_log
+from preflight.model.transport import texts_of
 from preflight.rank.transport import LAST, WARNINGS, last_words
 
 LOG = """\
@@ -20,11 +21,12 @@ gpu1:{pid}:{pid} [0] NCCL INFO Connected NVLS tree
 """
 CHILD = """
 import os, sys
+from preflight.model.transport import texts_of
 from preflight.rank.transport import transport
 with open(f"{sys.argv[1]}/1.gpu1.{os.getpid()}.log", "w") as file:
     file.write(sys.argv[2].replace("{pid}", str(os.getpid())))
 os.environ["NCCL_DEBUG_FILE"] = f"{sys.argv[1]}/1.%h.%p.log"
-print("|".join(transport("nccl")))
+print("|".join(texts_of(transport("nccl"))))
 os.environ["NCCL_DEBUG_FILE"] = ""
 print(transport("nccl"))
 """
@@ -32,8 +34,8 @@ SUMMARY = ["0>1 via P2P/CUMEM/read", "NVLS", "hca mlx5_0:1", "netif eth0", "netw
 
 
 def test_the_summary_names_each_pair_once_with_network_interfaces_and_cards() -> None:
-    assert list(transport_summary(read_nccl_log(LOG.format(pid=7).splitlines()))) == SUMMARY
-    assert transport_summary(read_nccl_log([])) == ()
+    assert list(texts_of(read_nccl_log(LOG.format(pid=7).splitlines()).carriers())) == SUMMARY
+    assert read_nccl_log([]).carriers() == ()
 
 
 def test_a_rank_reads_its_own_log_only_and_says_nothing_where_there_is_none(tmp_path: Path) -> None:
@@ -41,7 +43,7 @@ def test_a_rank_reads_its_own_log_only_and_says_nothing_where_there_is_none(tmp_
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, str(tmp_path), LOG], env=os.environ, capture_output=True, text=True, check=True
     )
-    assert ran.stdout.splitlines() == ["|".join(SUMMARY), "[]"]
+    assert ran.stdout.splitlines() == ["|".join(SUMMARY), "()"]
 
 
 def test_the_last_words_of_a_process_are_its_warnings_and_the_end_of_its_log_with_their_numbers(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.model.run import Duel, DuelTurn
-from preflight.plan.duel import MIN_GAIN, decision_sizes, finalist, heats
+from preflight.model.run_spec import Duel, DuelTurn
+from preflight.plan.settings.duel import MIN_GAIN, decision_sizes, finalist, heats
 from preflight.recommend.compare import compare, loses
 from scripts.bench_decisions import simulate_decisions
 from tests.reports import MIB, duel_of

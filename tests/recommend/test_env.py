@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.model.advice import Advice
 from preflight.model.facts import EnvVar, Gap
+from preflight.model.report import Advice
 from preflight.model.trial import Comparison, Outcome, Scope, TrialResult
 from preflight.recommend.env import recommend
 from tests.reports import failed_trial, netif_trial, timed, trial_result

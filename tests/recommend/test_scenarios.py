@@ -11,10 +11,10 @@ import pytest
 
 from preflight.model.facts import NetifKind, NodeFacts
 from preflight.model.trial import AS_IS, Candidate, Outcome, Scope, Setting, TrialResult
-from preflight.plan.candidates import DEFAULT_CANDIDATE
-from preflight.plan.nccl import plan_nccl
-from preflight.recommend.background import Background
+from preflight.plan.settings.candidate_plan import plan_nccl
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.recommend.env import recommend
+from preflight.recommend.machine_context import MachineContext
 from preflight.render.env_file import render_env
 from preflight.survey import survey_capture
 from preflight.system.links import load_links
@@ -43,8 +43,8 @@ def l20s() -> NodeFacts:
     return replace(node, netifs=NETIFS)
 
 
-def background(settings: tuple[Setting, ...], inherited: tuple[Setting, ...] = ()) -> Background:
-    return Background(settings, inherited, l20s(), GPUS, load_links(), "2026-11-21")
+def context(settings: tuple[Setting, ...], inherited: tuple[Setting, ...] = ()) -> MachineContext:
+    return MachineContext(settings, inherited, l20s(), GPUS, load_links(), "2026-11-21")
 
 
 def sourced(text: str, tmp_path: Path, **environ: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_the_fifth_seed_report_gets_the_settings_that_it_needs_and_no_more(
 ) -> None:
     plan = plan_nccl(l20s(), GPUS, (), for_speed=False)
     done = searched(parse(";".join(f"hang:stage=first,unless={each}" for each in needed)), plan.settings)
-    advice = recommend(done.results, (), (), cpu_path=False, background=background(plan.settings))
+    advice = recommend(done.results, (), (), cpu_path=False, context=context(plan.settings))
     wanted = dict(LINES[each] for each in needed)
     assert dict(advice.env) == wanted
     assert len(done.results) <= 2 + len(plan.settings)
@@ -83,7 +83,7 @@ def test_the_fifth_seed_report_gets_the_settings_that_it_needs_and_no_more(
 def test_for_each_variable_is_said_what_was_seen_what_it_costs_the_repair_and_when_it_may_go() -> None:
     plan = plan_nccl(l20s(), GPUS, (), for_speed=False)
     done = searched(parse(f"hang:stage=first,unless={P2P};crash:unless={IB}"), plan.settings)
-    advice = recommend(done.results, (), (), cpu_path=False, background=background(plan.settings))
+    advice = recommend(done.results, (), (), cpu_path=False, context=context(plan.settings))
     about = dict(advice.evidence)["NCCL_P2P_DISABLE"].splitlines()
     assert [text.partition(":")[0] for text in about[:4]] == ["Without it", "With it", "Costs", "Repair"]
     assert "trial 'without NCCL_P2P_DISABLE' hung" in about[0]
@@ -105,7 +105,7 @@ def stopped_after(trials: int, rules: str, settings: tuple[Setting, ...]) -> Sea
 def test_where_time_ran_out_the_settings_that_worked_are_recommended_and_said_to_be_too_many() -> None:
     plan = plan_nccl(l20s(), GPUS, (), for_speed=False)
     cut = stopped_after(5, f"hang:unless={P2P}", plan.settings)
-    advice = recommend(cut.results, (), (), cpu_path=False, background=background(plan.settings))
+    advice = recommend(cut.results, (), (), cpu_path=False, context=context(plan.settings))
     assert ("NCCL_P2P_DISABLE", "1") in advice.env
     assert len(advice.env) > 3
     assert "not yet the fewest: time ran out" in advice.reason
@@ -115,7 +115,7 @@ def test_where_time_ran_out_the_settings_that_worked_are_recommended_and_said_to
 def test_what_nothing_cures_is_not_recommended() -> None:
     plan = plan_nccl(l20s(), GPUS, (), for_speed=False)
     advice = recommend(
-        searched(parse("hang"), plan.settings).results, (), (), cpu_path=False, background=background(plan.settings)
+        searched(parse("hang"), plan.settings).results, (), (), cpu_path=False, context=context(plan.settings)
     )
     assert (advice.env, advice.unset) == ((), ())
     assert "no setting that was tried works" in advice.reason
@@ -133,7 +133,7 @@ def as_is_search(needed: set[str], inherited: tuple[Setting, ...]) -> Searched:
     return search((), run, (DEFAULT_CANDIDATE, as_is), inherited)
 
 
-INHERITED_SETTINGS = tuple(Setting(each.name, ((each.name, each.value),), "", (), Scope.ANYWHERE) for each in INHERITED)
+INHERITED_SETTINGS = tuple(Setting(each.name, ((each.name, each.value),), (), Scope.ANYWHERE) for each in INHERITED)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ INHERITED_SETTINGS = tuple(Setting(each.name, ((each.name, each.value),), "", ()
 )
 def test_where_only_the_inherited_settings_work_those_that_are_needed_are_kept(needed: set[str]) -> None:
     done = as_is_search(needed, INHERITED_SETTINGS)
-    advice = recommend(done.results, (), INHERITED, cpu_path=False, background=background((), INHERITED_SETTINGS))
+    advice = recommend(done.results, (), INHERITED, cpu_path=False, context=context((), INHERITED_SETTINGS))
     assert {name for name, _ in advice.env} == needed
     assert advice.unset == ()
     assert set(advice.one_node_only) == needed & {"NCCL_SOCKET_IFNAME"}
@@ -150,6 +150,6 @@ def test_where_only_the_inherited_settings_work_those_that_are_needed_are_kept(n
 
 def test_inherited_settings_of_which_not_all_were_tried_without_stay_as_they_are() -> None:
     done = Searched(as_is_search({"NCCL_P2P_DISABLE"}, INHERITED_SETTINGS).results[:2])
-    advice = recommend(done.results, (), INHERITED, cpu_path=False, background=background((), INHERITED_SETTINGS))
+    advice = recommend(done.results, (), INHERITED, cpu_path=False, context=context((), INHERITED_SETTINGS))
     assert (advice.env, advice.unset) == ((), ())
     assert "the inherited settings are needed" in advice.reason

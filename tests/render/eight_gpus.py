@@ -9,10 +9,10 @@ from preflight.errors import UnreadableFact
 from preflight.model.collective import Collective
 from preflight.model.facts import NodeFacts
 from preflight.model.report import Report
-from preflight.model.run import RankSamples
+from preflight.model.run_spec import RankSamples
 from preflight.model.samples import aggregate
 from preflight.model.trial import CollectiveResult, Comparison, LeftOut, Outcome, Scope, TrialResult
-from preflight.plan.expected import expected_busbw
+from preflight.plan.gpus.link_speeds import expected_busbw
 from preflight.survey import survey_capture
 from preflight.system.links import load_links
 from tests.facts import trial

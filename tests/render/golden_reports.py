@@ -9,9 +9,9 @@ from preflight.model.job import Job
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.trial import Comparison, LeftOut, Outcome
 from preflight.recommend.env import recommend
-from preflight.recommend.timeout import safe_timeout
-from preflight.recommend.timeout_env import with_timeouts
-from preflight.recommend.timings import timings
+from preflight.timeout.frameworks import with_timeouts
+from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.timings import timings
 from tests.reports import MIB, advice_of, failed_trial, netif_trial, node_facts, report_of, timed, trial_result
 
 BOTH = (Collective.ALL_REDUCE, Collective.ALL_GATHER)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from preflight.fleet.baseline import learn
 from preflight.judge.check import Case, all_checks, ran_checks, run_checks
-from preflight.judge.run.beside_baseline import beside_baseline
-from preflight.judge.run.judged_by import judged_by
-from preflight.judge.run.phases import Progress, phases_of
-from preflight.judge.run.policy import apply_policy
-from preflight.judge.run.verdict import decide
-from preflight.model.baseline import Baseline, hardware_of, repetitions_of
+from preflight.judge.phases import Progress, phases_of
+from preflight.judge.policy import apply_policy
+from preflight.judge.speed_judges import beside_baseline, judged_by
+from preflight.judge.verdict import decide
+from preflight.model.baseline import Baseline, hardware_class_of, repetitions_of
 from preflight.model.collective import Collective
 from preflight.model.facts import ContainerKind, Gap, NodeFacts
 from preflight.model.finding import Blame
@@ -21,8 +20,8 @@ from preflight.model.gpu import GpuProcess, RecoveryAction
 from preflight.model.hca import HcaPort, PhysState, PortState
 from preflight.model.policy import Floor, Policy, Waiver
 from preflight.model.report import Report
-from preflight.model.trial import Comparison, TrialResult, again_trial_name
-from preflight.plan.expected import expected_of_trials
+from preflight.model.trial import AGAIN, Comparison, TrialResult
+from preflight.plan.gpus.link_speeds import expected_of_trials
 from preflight.recommend.env import recommend
 from preflight.system.links import load_links
 from tests.facts import contained, failed_with, gpu_node, shm, trial
@@ -125,7 +124,7 @@ def accepted() -> Report:
 def below_baseline() -> Report:
     """Return a node that stays at 80 % of known-good ones over all repetitions."""
     facts = gpu_node(2)
-    again = tuple(trial(again_trial_name(turn)) for turn in (1, 2, 3))
+    again = tuple(trial(f"{AGAIN}{turn}") for turn in (1, 2, 3))
     return judged((facts,), (trial(), *again), gpus=(0, 1), baseline=_good_nodes(1.25))
 
 
@@ -156,4 +155,4 @@ def _good_nodes(factor: float) -> Baseline:
     good = {f"n{i}": [{point: speed * factor * (1 + 0.001 * i) for point, speed in speeds.items()}] * 2
             for i in range(-4, 5)}  # fmt: skip
     assert not isinstance(facts.gpus, Gap) and not isinstance(facts.system, Gap)
-    return learn(hardware_of("nccl", 2, facts.system.architecture, facts.gpus), good)
+    return learn(hardware_class_of("nccl", 2, facts.system.architecture, facts.gpus), good)

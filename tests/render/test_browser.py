@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from preflight.render.html import render_html
+from preflight.render.html_report import render_html
 from tests.render.outputs import every_report, hostile
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser]

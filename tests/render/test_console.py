@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import Comparison, LeftOut
-from preflight.render.console import render_check
-from preflight.render.node import render_probe
+from preflight.render.check_page import render_check
+from preflight.render.probe_page import render_probe_page
 from preflight.render.text import Style, width_of
 from tests.render.golden_reports import REPORTS, healthy
 from tests.reports import advice_of, failed_trial, netif_trial, node_facts, report_of
@@ -79,7 +79,7 @@ def test_any_text_from_outside_stays_inside_the_terminal(text: str, width: int) 
 def test_a_hostile_node_stays_inside_the_terminal_of_probe() -> None:
     names = node_facts().netifs
     assert isinstance(names, tuple)
-    page = render_probe(node_facts(host=HOSTILE, nccl_conf=(), netifs=names), Style())
+    page = render_probe_page(node_facts(host=HOSTILE, nccl_conf=(), netifs=names), (), (), Style())
     assert "\x1b" not in page
     assert _widest(page) <= 80
 

@@ -13,7 +13,7 @@ from preflight.model.finding import Blame, SkippedCheck
 from preflight.model.report import Report
 from preflight.model.trial import without_speeds
 from preflight.render.bench import render_bench
-from preflight.render.console import render_check
+from preflight.render.check_page import render_check
 from preflight.render.json_document import render_json, render_probe_json
 from preflight.render.text import Style
 from tests.render.golden_reports import MEMLOCK, REPORTS

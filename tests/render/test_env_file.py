@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from preflight.render.env_file import render_env, shell_quote
+from preflight.render.env_file import render_env
+from preflight.render.settings import shell_quote
 from tests.render.golden_reports import REPORTS, healthy
 from tests.reports import advice_of, report_of
 

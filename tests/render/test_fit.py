@@ -5,22 +5,23 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.model.fit import Batch, Fit, FitVerdict, ModelShape, Room
+from preflight.model.fit import Batch, Fit, FitVerdict, Headroom, ModelShape
 from preflight.model.gap import Gap
 from preflight.model.job import Job, ParamCount, Strategy
-from preflight.plan.memory import will_it_fit
-from preflight.render.fit import render_fit
+from preflight.render.console_writer import lines_of
+from preflight.render.fit import fit_section
 from preflight.render.text import Style, width_of
+from preflight.timeout.memory import will_it_fit
 
 GIB = 1 << 30
 SEVEN_B = ParamCount(7 * 10**9, 7 * 10**9)
-ROOM = Room(8, 24 * GIB, "free on GPU 6, the fullest", 200 * GIB, "MemAvailable")
+ROOM = Headroom(8, 24 * GIB, "free on GPU 6, the fullest", 200 * GIB, "MemAvailable")
 BATCH = Batch(ModelShape(4096, 32, 11008, 32000), 4096, 2)
 SHARDED = Job(SEVEN_B, strategy=Strategy.ZERO3, world_size=8)
 
 
 def page(fit: Fit, width: int = 80) -> str:
-    return render_fit(fit, Style(width=width))
+    return "\n".join(lines_of(fit_section(fit), Style(width=width))) + "\n"
 
 
 def test_a_refusal_says_how_much_is_certain_and_what_would_be_smaller() -> None:
@@ -65,5 +66,5 @@ def test_no_line_is_wider_than_the_terminal(
     count: int, strategy: Strategy, width: int, batch: Batch | None, reason: str
 ) -> None:
     job = Job(ParamCount(count, count), strategy=strategy, world_size=8)
-    for room in (ROOM, replace(ROOM, gpu_free_bytes=Gap(reason))):
-        assert all(width_of(line) <= width for line in page(will_it_fit(job, room, batch), width).splitlines())
+    for headroom in (ROOM, replace(ROOM, gpu_free_bytes=Gap(reason))):
+        assert all(width_of(line) <= width for line in page(will_it_fit(job, headroom, batch), width).splitlines())

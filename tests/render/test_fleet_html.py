@@ -66,11 +66,11 @@ def test_hostile_names_stay_text_and_nothing_is_fetched() -> None:
 
 def test_ten_thousand_nodes_fit_a_page_and_what_was_cut_is_said() -> None:
     hosts = [f"gpu{i:05d}" for i in range(10_000)]
-    seen = fleet_of(30, n003=slow("n003"))
-    (group,) = seen.groups
+    observed = fleet_of(30, n003=slow("n003"))
+    (group,) = observed.groups
     odd = tuple(type(each)(host, f"/reports/{host}.json", each.what, each.value, each.usual, 9.0)
                 for host in hosts[:1000] for each in group.odd)  # fmt: skip
-    large = type(seen)(10_000, 10_000, tuple(hosts[::2]), (), (), (
+    large = type(observed)(10_000, 10_000, tuple(hosts[::2]), (), (), (
         type(group)(group.kind, tuple(hosts), odd, group.metrics, group.drift, ""),
     ), (), (), False)  # fmt: skip
     page = render_fleet_html(large)

@@ -19,15 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame
-from preflight.model.report import Phase, PhaseEnd, Report, Verdict
+from preflight.model.report import Report, RunPhase, RunPhaseEnd, Verdict
 from preflight.model.schema import report_schema
-from preflight.render.drain import MOST_CHARACTERS, render_drain
+from preflight.render.drain_nagios_k8s import MOST_IN_DRAIN, render_drain, render_k8s, render_nagios
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
 from preflight.render.junit import render_junit
-from preflight.render.k8s import render_k8s
-from preflight.render.markdown import render_markdown
-from preflight.render.nagios import render_nagios
+from preflight.render.markdown_writer import render_markdown
 from preflight.render.prometheus import render_prometheus
 from tests.facts import finding
 from tests.render.golden_reports import REPORTS
@@ -160,7 +158,10 @@ def test_a_candidate_that_failed_is_no_failure_where_another_one_works() -> None
 
 
 def test_a_part_that_was_cut_short_is_an_error_and_one_that_was_not_reached_is_skipped() -> None:
-    phases = (Phase("probe", PhaseEnd.PARTIAL, "stopped by SIGINT"), Phase("trials", PhaseEnd.NOT_REACHED, "so"))
+    phases = (
+        RunPhase("probe", RunPhaseEnd.PARTIAL, "stopped by SIGINT"),
+        RunPhase("trials", RunPhaseEnd.NOT_REACHED, "so"),
+    )
     tree = ET.fromstring(render_junit(report_of(phases=phases)))
     ends = {case.get("name"): [child.tag for child in case] for case in tree.iter("testcase")}
     assert (ends["probe"], ends["trials"]) == (["error"], ["skipped"])
@@ -172,9 +173,9 @@ def test_metrics_are_read_by_prometheus_own_parser(name: str) -> None:
     families = list(text_string_to_metric_families(text))
     assert all(family.documentation and family.type == "gauge" for family in families)
     assert all(re.fullmatch(r"preflight_[a-z0-9_]+", family.name) for family in families)
-    seen = [(s.name, *sorted(s.labels.items())) for family in families for s in family.samples]
-    assert len(seen) == len(set(seen)), "a series that is there twice makes the whole file void"
-    assert len(seen) == sum(not line.startswith("#") for line in text.splitlines())
+    observed = [(s.name, *sorted(s.labels.items())) for family in families for s in family.samples]
+    assert len(observed) == len(set(observed)), "a series that is there twice makes the whole file void"
+    assert len(observed) == sum(not line.startswith("#") for line in text.splitlines())
 
 
 def test_metrics_carry_base_units() -> None:
@@ -206,14 +207,14 @@ def test_every_report_is_valid_by_the_published_schema(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_the_drain_reason_is_one_plain_short_line(name: str) -> None:
     text = render_drain(EVERY[name])
-    assert text.endswith("\n") and len(text) <= MOST_CHARACTERS + 1
+    assert text.endswith("\n") and len(text) <= MOST_IN_DRAIN + 1
     assert re.fullmatch(r"[A-Za-z0-9 ._:/+\-()\[\]%<>,;=@*]+", text[:-1])
 
 
 def test_a_drain_reason_that_is_too_long_keeps_its_beginning() -> None:
     many = tuple(finding(subject=f"GPU {i}", problem="x" * 90) for i in range(9))
     text = render_drain(report_of(verdict=Verdict.NOT_READY, exit_code=1, findings=many))
-    assert len(text) == MOST_CHARACTERS + 1
+    assert len(text) == MOST_IN_DRAIN + 1
     assert text.startswith("preflight not_ready: GPU 0: xxx") and text.endswith("...\n")
 
 

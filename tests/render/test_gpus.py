@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu import ComputeMode, GpuProcess, Mode, gpu_known_by
+from preflight.render.console_writer import lines_of
 from preflight.render.gpus import gpu_section, xid_section
 from preflight.render.text import Style, width_of
 from tests.facts import MIB, gpu_node, node
@@ -17,7 +18,7 @@ STYLE = Style(width=80)
 
 
 def page(facts: NodeFacts) -> str:
-    return "\n".join(gpu_section(facts, STYLE))
+    return "\n".join(lines_of(gpu_section(facts), STYLE))
 
 
 def test_what_is_common_to_a_model_stands_once_and_each_gpu_has_a_row() -> None:
@@ -40,7 +41,7 @@ def test_what_is_not_as_it_should_be_is_seen_in_the_row() -> None:
         processes=(GpuProcess(1, MIB, "x", 0, is_ours=False),), throttle_reasons=("idle", "hw_slowdown"),
         pcie=replace(PCIE, width=8), nvlinks=tuple(nvlink(i, is_active=i != 3) for i in range(18)),
     )  # fmt: skip
-    text = "\n".join(gpu_section(gpu_node(1, gpus=(busy,)), Style(width=120)))
+    text = "\n".join(lines_of(gpu_section(gpu_node(1, gpus=(busy,))), Style(width=120)))
     for words in (
         "GPU 0  MIG, exclusive process, hw slowdown, 1 process, 97 % busy",
         "below",
@@ -75,13 +76,13 @@ def test_a_machine_without_gpus_says_so_in_one_line_at_most(facts: NodeFacts) ->
 
 def test_the_newest_xid_lines_are_shown_and_the_others_counted() -> None:
     lines = tuple(f"NVRM: Xid (PCI:0000:1b:00): 79, number {i}" for i in range(7))
-    text = "\n".join(xid_section(gpu_node(1, xid_lines=lines), STYLE))
+    text = "\n".join(lines_of(xid_section(gpu_node(1, xid_lines=lines)), STYLE))
     assert "2 older ones" in text
     assert ["number 1" in text, "number 2" in text, "number 6" in text] == [False, True, True]
-    assert xid_section(gpu_node(1), STYLE) == []
+    assert xid_section(gpu_node(1)) == []
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(st.from_type(NodeFacts), st.integers(40, 120))
 def test_any_gpus_fit_the_terminal(facts: NodeFacts, width: int) -> None:
-    assert all(width_of(line) <= width for line in gpu_section(facts, Style(width=width)))
+    assert all(width_of(line) <= width for line in lines_of(gpu_section(facts), Style(width=width)))

@@ -14,11 +14,11 @@ import pytest
 
 from preflight.model.facts import Gap
 from preflight.model.gpu import P2pStatus
-from preflight.model.gpu_test import Arrived, CopyBy, CopySeen, Direction, Ending, PairSpeed, PairTruth
-from preflight.model.report import Phase, PhaseEnd
-from preflight.render.html import render_html
+from preflight.model.gpu_test import Arrived, CopyBy, CopyResult, Direction, Ending, PairSpeed, PairTruth
+from preflight.model.report import RunPhase, RunPhaseEnd
 from preflight.render.html_chart import charts
 from preflight.render.html_matrix import p2p_matrix, path_matrix
+from preflight.render.html_report import render_html
 from tests.render import eight_gpus
 from tests.render.outputs import every_report, hostile
 from tests.reports import report_of
@@ -110,7 +110,10 @@ def test_everything_that_the_issue_asks_for_is_on_the_page() -> None:
 
 
 def test_a_run_that_was_cut_short_says_at_the_top_which_part_is_missing() -> None:
-    phases = (Phase("probe", PhaseEnd.COMPLETED, ""), Phase("trials", PhaseEnd.PARTIAL, "1 tried: stopped by SIGINT"))
+    phases = (
+        RunPhase("probe", RunPhaseEnd.COMPLETED, ""),
+        RunPhase("trials", RunPhaseEnd.PARTIAL, "1 tried: stopped by SIGINT"),
+    )
     text = "".join(Reader(render_html(report_of(phases=phases))).words)
     assert text.index("Not finished") < text.index("stopped by SIGINT") < text.index("Settings for the job")
 
@@ -148,7 +151,7 @@ def test_the_matrix_has_a_block_per_numa_node_and_the_nics_beside_the_gpus() -> 
 def test_peer_access_that_was_tried_shows_driver_bytes_and_speed() -> None:
     report = eight_gpus.healthy()
     assert p2p_matrix(report, report.nodes[0]) is not None
-    copy = CopySeen(CopyBy.SM, Direction.A_TO_B, 4096, Arrived.NEVER_WRITTEN, 1024, 1024)
+    copy = CopyResult(CopyBy.SM, Direction.A_TO_B, 4096, Arrived.NEVER_WRITTEN, 1024, 1024)
     speeds = tuple(
         PairSpeed(CopyBy.COPY_ENGINE, direction, 1 << 26, gb_s, Gap("not timed"))
         for direction, gb_s in ((Direction.A_TO_B, 211.0), (Direction.B_TO_A, Gap("x")), (Direction.BOTH, 9.0))
@@ -160,7 +163,7 @@ def test_peer_access_that_was_tried_shows_driver_bytes_and_speed() -> None:
     matrix = p2p_matrix(dataclasses.replace(report, p2p=(wrong, right)), report.nodes[0])
     assert matrix is not None
     cell = matrix.rows[0].cells[1]
-    assert (cell.text, cell.heat, cell.told) == ("yes / no / 211", "bad", "never written")
+    assert (cell.text, cell.heat, cell.detail) == ("yes / no / 211", "bad", "never written")
     assert "bytes right" in matrix.caption
 
 

@@ -7,22 +7,22 @@ import json
 
 import pytest
 
-from preflight.model.fit import Room
+from preflight.model.fit import Headroom
 from preflight.model.gap import Gap
 from preflight.model.job import Job, ParamCount, Save, Strategy
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import SafeTimeout
-from preflight.plan.memory import will_it_fit
-from preflight.recommend.timeout import safe_timeout
-from preflight.recommend.timeout_words import NOT_TO_RAISE, unmeasured
-from preflight.recommend.timings import timings
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import Style, width_of
-from preflight.render.timeout import fit_lines, render_timeout
-from tests.recommend.test_timeout import FAST, NOTHING
+from preflight.render.timeout import render_timeout
+from preflight.timeout.memory import will_it_fit
+from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.timings import timings
+from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
+from tests.timeout.test_safe_timeout import FAST, NOTHING
 
 JOB = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=64, eval_s=600.0)
-FIT = will_it_fit(JOB, Room(8, 80 << 30, "free on GPU 0", 64 << 30, "MemAvailable"))
+FIT = will_it_fit(JOB, Headroom(8, 80 << 30, "free on GPU 0", 64 << 30, "MemAvailable"))
 SAFE = {
     "nothing": safe_timeout(Job(), NOTHING),
     "all": safe_timeout(JOB, FAST, 1800),
@@ -34,7 +34,7 @@ SAFE = {
 
 def page(safe: SafeTimeout, width: int = 80, unicode: bool = True) -> str:
     style = Style(width, unicode=unicode)
-    return render_timeout(safe, JOB, "7B", NOT_TO_RAISE, style, fit_lines(FIT, style), unmeasured(NOTHING))
+    return render_timeout(safe, JOB, "7B", NOT_TO_RAISE, style, FIT, unmeasured(NOTHING))
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from preflight.model.trial import TrialResult
-from preflight.plan.environment import ALGORITHMS
+from preflight.plan.settings.environment import ALGORITHMS
+from preflight.render.console_writer import lines_of
 from preflight.render.text import Style, width_of
 from preflight.render.transport import transport_section
 from tests.reports import failed_trial, report_of, trial_result
@@ -22,7 +23,7 @@ PLAIN = Style(width=80, colour=False)
 
 
 def page(*trials: TrialResult) -> str:
-    return "\n".join(transport_section(report_of(trials=trials), PLAIN))
+    return "\n".join(lines_of(transport_section(report_of(trials=trials)), PLAIN))
 
 
 def test_pairs_are_told_by_their_way_with_network_interfaces_and_hcas() -> None:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from preflight.model.finding import Blame
-from preflight.render.drain import render_drain
+from preflight.render.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
 from tests.render.judged import BLAMED, accepted
 

@@ -14,7 +14,7 @@ import pytest
 
 from preflight.model.finding import Blame
 from preflight.model.report import Report
-from preflight.render.drain import render_drain
+from preflight.render.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
 from tests.render.judged import BLAMED
 from tests.render.outputs import hostile

@@ -15,7 +15,7 @@ import pytest
 
 from preflight.model.finding import Blame
 from preflight.model.report import Report
-from preflight.render.drain import render_drain
+from preflight.render.drain_nagios_k8s import render_drain
 from preflight.render.json_document import render_json
 from tests.command import Command
 from tests.conftest import PROJECT

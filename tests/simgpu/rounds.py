@@ -10,15 +10,16 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from preflight.launch.launcher import Launched, launch
+from preflight.launch.launch_result import Launch, LaunchResult
+from preflight.launch.launcher import launch
 from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
-from preflight.model.device_job import DevicePlan, Round
+from preflight.model.device_job import DevicePlan, GpuTestRound
 from preflight.model.gpu_test import GpuTest, PairTruth
-from preflight.model.run import Measure, RunSpec, StageLimits
+from preflight.model.run_spec import Backend, Measure, NodePlace, RunSpec, StageLimits, TrialPlan
 from preflight.model.trial import TrialResult
-from preflight.plan.candidates import DEFAULT_CANDIDATE
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from tests.conftest import PROJECT
 
 MODULE = "tests.simgpu.simgpu"
@@ -26,7 +27,7 @@ DEADLINE_S = 60.0
 LIMITS = StageLimits(start_s=30, init_s=10, first_s=10, timed_s=15, stretches=True)
 
 
-def small(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+def small(rounds: tuple[GpuTestRound, ...]) -> tuple[GpuTestRound, ...]:
     """Return rounds that fit two cores of a CPU: copies of 4, 8 and 512 KiB, products of 64 rows."""
     return tuple(
         replace(
@@ -53,12 +54,13 @@ def small(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
 
 def run(
     plan: DevicePlan, ranks: int, rules: str, deadline_s: float = DEADLINE_S, limits: StageLimits = LIMITS
-) -> Launched:
+) -> LaunchResult:
     """Have a process of its own launch gloo ranks that first take the plan's rounds; return what they reported."""
     spec = RunSpec(
-        run_dir="", world_size=ranks, backend="gloo", backend_module=MODULE, dialect="gloo", gpu_uuids=(),
-        gpu_bdfs=(), inherited=(), candidates=(DEFAULT_CANDIDATE,), screen_all=False,
-        measures=(Measure(Collective.ALL_REDUCE, 1024, 0.01, 3, 5),), duel_measures=(), duel_turns=1, limits=limits,
+        run_dir="", backend=Backend("gloo", MODULE, "gloo"), place=NodePlace(ranks),
+        trials=TrialPlan(
+            (DEFAULT_CANDIDATE,), limits, measures=(Measure(Collective.ALL_REDUCE, 1024, 0.01, 3, 5),)
+        ),
         deadline_monotonic_s=deadline_s, devices=plan,
     )  # fmt: skip
     ran = subprocess.run(
@@ -69,24 +71,26 @@ def run(
     return _parsed(json.loads(ran.stdout))
 
 
-def _parsed(answer: dict[str, Any]) -> Launched:
-    launched = Launched(problem=answer["problem"], simulated=answer["simulated"])
-    launched.trials = [decode(TrialResult, each) for each in answer["trials"]]
-    launched.pairs = [decode(PairTruth, each) for each in answer["pairs"]]
-    launched.gpus = [decode(GpuTest, each) for each in answer["gpus"]]
-    return launched
+def _parsed(answer: dict[str, Any]) -> LaunchResult:
+    return LaunchResult(
+        problem=answer["problem"],
+        simulated=answer["simulated"],
+        trials=tuple(decode(TrialResult, each) for each in answer["trials"]),
+        pairs=tuple(decode(PairTruth, each) for each in answer["pairs"]),
+        gpus=tuple(decode(GpuTest, each) for each in answer["gpus"]),
+    )
 
 
 def main() -> None:
     """Launch the spec on stdin, whose deadline counts from now, and write what came of it to stdout."""
     spec = decode(RunSpec, json.load(sys.stdin))
     run_dir, until = make_run_dir(), time.monotonic() + spec.deadline_monotonic_s
-    launched = Launched()
+    launched = Launch()
     spec = replace(spec, run_dir=run_dir, deadline_monotonic_s=until)
     launch(spec, os.environ, launched, lambda _: None, kill_at=until + 2)
     remove_run_dir(run_dir)
-    lists = {name: [encode(each) for each in getattr(launched, name)] for name in ("trials", "pairs", "gpus")}
-    json.dump({"problem": launched.problem, "simulated": launched.simulated, **lists}, sys.stdout)
+    lists = {name: [encode(each) for each in getattr(launched.result, name)] for name in ("trials", "pairs", "gpus")}
+    json.dump({"problem": launched.result.problem, "simulated": launched.result.simulated, **lists}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 import torch
 
 from preflight.errors import OutOfGpuMemory
-from preflight.rank.devices import Buffer, LoadSample, Product
-from preflight.rank.gemm import TorchProduct
-from preflight.rank.pattern import SENTINEL, pattern
+from preflight.rank.gpu_test_cuda import SENTINEL, TorchProduct, pattern
+from preflight.rank.gpu_test_devices import Buffer, LoadSample, Product
 
 SIMULATED = True
 CPU = torch.device("cpu")

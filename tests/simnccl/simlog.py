@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.simnccl.rules import Rule
-from tests.simnccl.simmachine import CUDA_ERROR, INTERNAL_ERROR, SYSTEM_ERROR, Failure, Link, Version, Wiring
+from tests.simnccl.simmachine import INTERNAL_ERROR, SYSTEM_ERROR, Link, Wiring
+from tests.simnccl.simpaths import CUDA_ERROR, Failure, Version
 
 CHANNELS = 2
+STATE = "'the operation cannot be performed in the present state'"
+UNBOUND = f"Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 {STATE}"
 CUDA_OF = {(2, 18): "12.1", (2, 21): "12.4", (2, 26): "12.2", (2, 27): "12.9", (2, 28): "13.0", (2, 30): "13.2"}
 RESULTS = {
     1: ("unhandled cuda error", "ncclUnhandledCudaError: Call to CUDA function failed."),
@@ -104,6 +107,8 @@ def start(write: Writer, seat: Seat, wiring: Wiring) -> Iterator[str]:
         yield write.info(f"P2P is disabled between connected GPUs {a} and {b}. You can repress this message with "
                          "NCCL_IGNORE_DISABLED_P2P=1.")  # fmt: skip
     yield write.info(f"NVLS multicast support is {'' if wiring.nvls else 'not '}available on dev {seat.rank}")
+    if wiring.nvls and write.version < (2, 22):
+        yield nvls_made(write, seat)
 
 
 def complete(write: Writer, seat: Seat, wiring: Wiring) -> Iterator[str]:
@@ -127,33 +132,57 @@ def connections(write: Writer, seat: Seat, wiring: Wiring) -> Iterator[str]:
             elif seat.rank == b and link.transport == "NET":
                 yield write.info(_channel(write.version, channel, names, "receive", link, wiring.cumem))
     yield write.info("Connected all rings" + (", use ring PXN 0 GDR 1" if write.version >= (2, 25) else ""))
-    if wiring.nvls:
-        yield write.info("Connected NVLS tree")
+
+
+def nvls_made(write: Writer, seat: Seat) -> str:
+    """Return the line of NVLS's buffers; a tree is connected between nodes only."""
+    return write.info(f"NVLS comm 0x55d0c0de0000 headRank {seat.rank} nHeads {seat.ranks} nvlsRanks {seat.ranks} "
+                      "buffSize 1048576 nvlsPerRankSize 150994944 nvlsTotalSize 603979776")  # fmt: skip
+
+
+def survives(rule: Rule, version: Version) -> bool:
+    """Tell whether NCCL goes on without what a rule breaks: NVLS that can't bind, from 2.27.3 to 2.28."""
+    return rule.about("via") == "NVLS" and (2, 27, 3) <= version < (2, 29)
+
+
+def proceeding(write: Writer) -> str:
+    """Return what NCCL says then."""
+    return write.info(f"{UNBOUND}. Proceeding without NVLS support.")
 
 
 def _channel(version: Version, channel: int, names: str, end: str, link: Link, cumem: bool) -> str:
+    number = f"{channel:02d}" if link.transport == "SHM" else f"{channel:02d}/0"
+    side = f" [{end}]" if link.transport == "NET" else ""
+    return f"Channel {number} : {names}{side} via {detail(version, link, cumem)}"
+
+
+def detail(version: Version, link: Link, cumem: bool) -> str:
+    """Return a path as NCCL prints it."""
     match link.transport:
         case "P2P":
             how = "CUMEM" if cumem and version >= (2, 19) else "IPC"
-            read = "/read" if link.medium == "NVL" else ""
-            return f"Channel {channel:02d}/0 : {names} via P2P/{how}{read}"
+            return f"P2P/{how}{'/read' if link.reads else ''}"
         case "SHM":
-            return f"Channel {channel:02d} : {names} via SHM/direct" + ("" if version >= (2, 30) else "/direct")
+            return "SHM/direct" if version >= (2, 30) else "SHM/direct/direct"
         case _:
-            gdr = "/GDRDMA" if link.gpu_direct else ""
-            return f"Channel {channel:02d}/0 : {names} [{end}] via NET/{link.medium}/0{gdr}"
+            return f"NET/{link.medium}/0{'/GDRDMA' if link.gpu_direct else ''}"
+
+
+def takes_nvls(collective: str, size_bytes: int, wiring: Wiring) -> bool:
+    """Tell whether a call goes through the switch."""
+    return wiring.nvls and collective == "AllReduce" and size_bytes >= 1 << 20
 
 
 def algorithm(write: Writer, collective: str, size_bytes: int, wiring: Wiring) -> str:
     """Return the TUNING line of a call, "" where the version has none or a number in its place."""
-    name = "NVLS" if wiring.nvls and collective == "AllReduce" and size_bytes >= 1 << 20 else "RING"
+    name = "NVLS" if takes_nvls(collective, size_bytes, wiring) else "RING"
     if write.version >= (2, 24):
         return write.info(f"{collective}: {size_bytes} Bytes -> Algo {name} proto SIMPLE channel{{Lo..Hi}}={{0..1}}")
     number = {"RING": 1, "NVLS": 4}[name]
     return write.info(f"{size_bytes} Bytes -> Algo {number} proto 2 time 123.4") if write.version >= (2, 20) else ""
 
 
-def failure_of(rule: Rule, wiring: Wiring) -> Failure:
+def failure_of(rule: Rule, wiring: Wiring, version: Version) -> Failure:
     """Return how NCCL fails for a rule `error`: by what it is about."""
     card = wiring.cards[0] if wiring.cards else None
     on = f", on dev {card.name}:{card.port}, curr state INIT, next state RTR" if card else ""
@@ -162,8 +191,7 @@ def failure_of(rule: Rule, wiring: Wiring) -> Failure:
         "IB": ("misc/ibvwrap.cc:301", f"Call to ibv_modify_qp failed with 110 Connection timed out{on}", SYSTEM_ERROR),
         "Socket": ("misc/socket.cc:567", f"socketStartConnect: Connect to {peer}<45231> failed : No route to host",
                    SYSTEM_ERROR),
-        "NVLS": ("transport/nvls.cc:169", "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA "
-                 "error 401 'the operation cannot be performed in the present state'", CUDA_ERROR),
+        "NVLS": ("transport/nvls.cc:254", f"Cuda failure 401 {STATE}" if version < (2, 27, 3) else UNBOUND, CUDA_ERROR),
         "FILE": ("misc/shmutils.cc:87", "Error while creating shared memory segment /dev/shm/nccl-Sim123 (size "
                  "9637888), error: No space left on device (28)", SYSTEM_ERROR),
         "CUMEM": ("transport/shm.cc:590", "Cuda failure 800 'operation not permitted'", CUDA_ERROR),

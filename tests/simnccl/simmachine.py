@@ -4,7 +4,7 @@ The description is the JSON of a node's facts as reports have it, with the numbe
 `{"node": {...}, "gpus": [6, 7, 8, 9]}`. Rules: NCCL's env.rst, socket.cc, paths.cc, transport.cc (facts 1.0 to 2.4).
 
 Simplified, and so no proof of what NCCL does: rings in rank order and no trees, no external plugins, no MNNVL, no
-NCCL_ALGO or PROTO; a NIC never wins over P2P or SHM inside the node.
+NCCL_ALGO or PROTO. `make simcuda-matrix` holds it against the real NCCL.
 """
 
 from __future__ import annotations
@@ -12,24 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import permutations
 
-Environ = Mapping[str, str]
-Version = tuple[int, ...]
-Facts = Mapping[str, Any]
+from tests.simnccl.simpaths import LEVELS, Between, Environ, Facts, Failure, Version, integer, level
 
-LEVELS = {"LOC": 0, "NVL": 1, "NVB": 2, "C2C": 3, "PIX": 4, "PXB": 5, "P2C": 6, "PXN": 7, "PHB": 8, "SYS": 9}
-LEGACY_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 MOST_INTERFACES = 16
-SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE, CUDA_ERROR = 2, 3, 5, 1
-
-
-class Failure(Exception):
-    """NCCL gives up: the source line, the text of its WARN line, and the ncclResult_t."""
-
-    def __init__(self, source: str, text: str, result: int) -> None:
-        super().__init__(text)
-        self.source, self.text, self.result = source, text, result
+SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE = 2, 3, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +48,7 @@ class Link:
     transport: str  # P2P | SHM | NET
     medium: str  # of P2P: PCI | NVL; of SHM: FILE | CUMEM; of NET: IB | Socket
     gpu_direct: bool = False
+    reads: bool = False  # the receiver reads, where otherwise the sender writes: A100 over NVLink
 
     def __str__(self) -> str:
         return f"{self.transport}/{self.medium}"
@@ -73,6 +62,7 @@ class Wiring:
     network: str  # IB | Socket
     cards: tuple[Card, ...]
     links: Mapping[tuple[int, int], Link]  # from rank to rank, along the ring
+    pairs: Mapping[tuple[int, int], Link]  # the same of any two ranks: NCCL may order its ring otherwise
     nvls: bool
     cumem: bool
     denied: tuple[tuple[int, int], ...]  # GPUs between which the driver denies P2P that the level would allow
@@ -109,35 +99,28 @@ def wire(facts: Facts, environ: Environ, version: Version) -> Wiring:
         raise Failure(
             "bootstrap.cc:126",
             "Bootstrap : no socket interface found",
-            INVALID_USAGE if version >= (2, 28) else INTERNAL_ERROR,
+            INVALID_USAGE if version >= (2, 24) else INTERNAL_ERROR,
         )
     network, cards = _network(node, env)
     cumem = _cumem(node, env, version)
     between = Between(node, env, version, gpus)
-    ring = [(rank, (rank + 1) % len(gpus)) for rank in range(len(gpus))] if len(gpus) > 1 else []
+    fast = _near_cards(node, network, cards, sockets)
     net = Link("NET", network)
     shm = Link("SHM", "CUMEM" if _cumem_host(node, env, version, cumem) else "FILE")
     apart = "NCCL_HOSTID" in env  # another one for each rank, or there is no use in it: every rank a node of its own
-    links = {}
-    for a, b in ring:
-        kind = "" if apart else between.peer(gpus[a], gpus[b])
+    pairs = {}
+    for a, b in permutations(range(len(gpus)), 2):
+        alone = apart or between.card_is_faster(gpus[a], gpus[b], fast)
+        kind = "" if alone else between.peer(gpus[a], gpus[b])
         direct = Link("NET", network, _gpu_direct(node, env, gpus[a], cards)) if network == "IB" else net
-        without = direct if apart or integer(env, "NCCL_SHM_DISABLE", 0) else shm
-        links[a, b] = Link("P2P", kind) if kind else without
-    return Wiring(sockets, network, cards, links, _nvls(node, env, version, gpus, cumem), cumem, between.denied())
-
-
-def integer(env: Environ, name: str, default: int) -> int:
-    """Return what strtoll in base 0 makes of a variable; an empty one means the default, a word means 0."""
-    text = env.get(name, "")
-    if not text:
-        return default
-    found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", text, re.ASCII)
-    if found is None:
-        return 0
-    digits = found[2]
-    number = int(digits, 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10)
-    return -number if found[1] == "-" else number
+        without = direct if alone or integer(env, "NCCL_SHM_DISABLE", 0) else shm
+        reads = kind == "NVL" and all(_capability(node, gpus[each]) == (8, 0) for each in (a, b))
+        pairs[a, b] = Link("P2P", kind, reads=reads) if kind else without
+    ring = [(rank, (rank + 1) % len(gpus)) for rank in range(len(gpus))] if len(gpus) > 1 else []
+    links = {pair: pairs[pair] for pair in ring}
+    joined = all(link.transport != "NET" for link in pairs.values())  # else NCCL sees several nodes
+    nvls = joined and _nvls(node, env, version, gpus)
+    return Wiring(sockets, network, cards, links, pairs, nvls, cumem, between.denied())
 
 
 def interfaces(node: Facts, env: Environ, version: Version) -> tuple[Interface, ...]:
@@ -169,7 +152,7 @@ def matches(asked: str, name: str, port: int = 0) -> bool:
 
 def _running(node: Facts, family: str) -> Iterator[Interface]:
     for each in node["netifs"] or ():
-        if not each["is_up"] or each["has_carrier"] is False:
+        if not each["is_up"] or each.get("has_carrier") is False:
             continue
         for address in each["addresses"] or ():
             is_v6 = ":" in address
@@ -198,6 +181,17 @@ def _cards(node: Facts, env: Environ) -> Iterator[Card]:
             yield Card(port["hca"], port["port"], layer)
 
 
+def _near_cards(node: Facts, network: str, cards: tuple[Card, ...], sockets: tuple[Interface, ...]) -> dict[str, float]:
+    """Return the GB/s of the network's cards by PCI address, where the facts have it."""
+    if network == "Socket":
+        names = {each.name for each in sockets}
+        known = [each for each in node["netifs"] or () if each.get("bdf") and each["name"] in names]
+        return {each["bdf"]: each["speed_mbit_s"] / 8000 for each in known}
+    names = {card.name for card in cards}
+    ports = [each for each in node["hca_ports"] or () if each.get("bdf") and each["hca"] in names]
+    return {each["bdf"]: each["rate_gbit_s"] / 8 for each in ports}
+
+
 def _gpu_direct(node: Facts, env: Environ, gpu: int, cards: tuple[Card, ...]) -> bool:
     rdma = node.get("rdma") or {}
     if not (rdma.get("peermem") or rdma.get("dma_buf")):
@@ -205,63 +199,7 @@ def _gpu_direct(node: Facts, env: Environ, gpu: int, cards: tuple[Card, ...]) ->
     most = LEVELS.get(env.get("NCCL_NET_GDR_LEVEL", ""), LEVELS["PXB"])
     names = {card.name for card in cards}
     near = [each["level"] for each in node["nic_paths"] or () if each["gpu"] == gpu and each["nic"] in names]
-    return any(_level(word) <= most for word in near if word)
-
-
-def _level(word: str) -> int:
-    """Return NCCL's distance for a word of `nvidia-smi topo -m`; NCCL has no NODE, its CPUs are NUMA nodes."""
-    return LEVELS["NVL"] if word.startswith("NV") else LEVELS[{"NODE": "PHB"}.get(word, word)]
-
-
-class Between:
-    """How the GPUs of the ranks may reach each other directly."""
-
-    def __init__(self, node: Facts, env: Environ, version: Version, gpus: tuple[int, ...]) -> None:
-        self._gpus = gpus
-        self._paths = {(each["a"], each["b"]): each["level"] for each in node["gpu_paths"] or ()}
-        self._status = {(each["a"], each["b"]): each for each in node["gpu_p2p"] or ()}
-        self._trusts = integer(env, "NCCL_IGNORE_DISABLED_P2P", 0) == 2
-        self._most = _p2p_level(node, env, version, len(gpus))
-
-    def peer(self, a: int, b: int) -> str:
-        """Return NVL or PCI where NCCL uses P2P between two GPUs, else ""; Failure where the driver denies NVLink."""
-        pair = (min(a, b), max(a, b))
-        word = self._paths.get(pair) or "SYS"
-        if _level(word) > self._most:
-            return ""
-        if self._denied(pair):
-            if _level(word) == LEVELS["NVL"]:
-                told = f"P2P is disabled between NVLINK connected GPUs {pair[0]} and {pair[1]}. This should not be the "
-                raise Failure("graph/paths.cc:386", f"{told}case given their connectivity, and is probably due to a "
-                              "hardware issue. If you still want to proceed, you can set NCCL_IGNORE_DISABLED_P2P=1.",
-                              CUDA_ERROR)  # fmt: skip
-            return ""
-        return "NVL" if _level(word) <= LEVELS["C2C"] else "PCI"
-
-    def denied(self) -> tuple[tuple[int, int], ...]:
-        """Return the pairs within the level whose P2P the driver denies."""
-        pairs = [(a, b) for a in self._gpus for b in self._gpus if a < b]
-        near = [pair for pair in pairs if _level(self._paths.get(pair) or "SYS") <= self._most]
-        return tuple(pair for pair in near if self._denied(pair))
-
-    def _denied(self, pair: tuple[int, int]) -> bool:
-        said = self._status.get(pair, {})
-        return not self._trusts and not said.get("read") == said.get("write") == "ok"
-
-
-def _p2p_level(node: Facts, env: Environ, version: Version, gpus: int) -> int:
-    if integer(env, "NCCL_P2P_DISABLE", 0) == 1:
-        return LEVELS["LOC"]
-    asked = env.get("NCCL_P2P_LEVEL", "")
-    if asked in LEVELS:
-        return LEVELS[asked]
-    if asked in tuple("012345"):
-        return LEVELS[LEGACY_LEVELS[int(asked)]]
-    system = node["system"] or {}
-    is_amd = "AMD" in (system.get("cpu_model") or "")
-    if version >= (2, 23):
-        return LEVELS["SYS"] if is_amd and gpus <= 2 else LEVELS["PXB"]
-    return LEVELS["SYS"] if is_amd else LEVELS["PXB"]
+    return any(level(word) <= most for word in near if word)
 
 
 def _cuda(node: Facts) -> Version:
@@ -270,7 +208,9 @@ def _cuda(node: Facts) -> Version:
 
 
 def _cumem(node: Facts, env: Environ, version: Version) -> bool:
-    default = version >= (2, 19) and _cuda(node) >= (12, 0)
+    """Tell whether buffers come from cuMem; up to 2.23 NCCL wants cards that can do GPUDirect RDMA with it."""
+    consumer = any("GeForce" in (gpu["name"] or "") for gpu in node["gpus"] or ())
+    default = version >= (2, 19) and _cuda(node) >= (12, 0) and not (consumer and version < (2, 24))
     return version >= (2, 18) and bool(integer(env, "NCCL_CUMEM_ENABLE", int(default)))
 
 
@@ -279,16 +219,21 @@ def _cumem_host(node: Facts, env: Environ, version: Version, cumem: bool) -> boo
     return cumem and version >= (2, 23) and bool(integer(env, "NCCL_CUMEM_HOST_ENABLE", int(default)))
 
 
-def _nvls(node: Facts, env: Environ, version: Version, gpus: tuple[int, ...], cumem: bool) -> bool:
-    """Tell whether NVLink SHARP is set up: Hopper or later behind NVSwitch, more than two of them, with cuMem."""
-    if not integer(env, "NCCL_NVLS_ENABLE", 2) or not cumem or len(gpus) <= 2 or version < (2, 17):
+def _nvls(node: Facts, env: Environ, version: Version, gpus: tuple[int, ...]) -> bool:
+    """Tell whether NVLink SHARP is set up: Hopper or later behind NVSwitch, more than two of them."""
+    if not integer(env, "NCCL_NVLS_ENABLE", 2) or len(gpus) <= 2 or version < (2, 17):
         return False
     mine = [gpu for gpu in node["gpus"] or () if gpu["nvml_index"] in gpus]
     return _cuda(node) >= (12, 1) and all(
-        _numbers(gpu["compute_capability"] or "0") >= (9, 0)
+        _capability(node, gpu["nvml_index"]) >= (9, 0)
         and any(link["peer"] == "switch" and link["is_active"] for link in gpu["nvlinks"] or ())
         for gpu in mine
     )
+
+
+def _capability(node: Facts, number: int) -> Version:
+    gpu = next(each for each in node["gpus"] if each["nvml_index"] == number)
+    return _numbers(gpu["compute_capability"] or "0")
 
 
 def _numbers(text: str) -> Version:

@@ -8,12 +8,14 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn, TextIO
 
 from tests.simnccl import simlog
 from tests.simnccl.rules import Rule, parse
-from tests.simnccl.simmachine import Failure, Version, Wiring, settings, wire
+from tests.simnccl.simmachine import Wiring, settings, wire
+from tests.simnccl.simpaths import Failure, Version
 
 DEFAULT_VERSION = "2.27.5"
 LEVELS = ("VERSION", "WARN", "INFO", "TRACE")
@@ -40,7 +42,7 @@ class Simulation:
         self._level = LEVELS.index(self._env.get("NCCL_DEBUG", "").upper() or "VERSION")
         self._log = _open(self._env.get("NCCL_DEBUG_FILE", ""), node["host"])
         self._wiring: Wiring | None = None
-        self._connected = False
+        self._connected = self._has_nvls = False
 
     @property
     def wiring(self) -> Wiring:
@@ -76,6 +78,9 @@ class Simulation:
     def call(self, collective: str, size_bytes: int) -> None:
         """Note a data collective: the first one connects (since 2.22)."""
         self._connect()
+        if self.version >= (2, 22) and not self._has_nvls and simlog.takes_nvls(collective, size_bytes, self.wiring):
+            self._has_nvls = True
+            self._say(simlog.nvls_made(self._write, self._seat))
         if {"TUNING", "ALL"} & set(self._env.get("NCCL_DEBUG_SUBSYS", "").upper().split(",")):
             self._say(simlog.algorithm(self._write, collective, size_bytes, self.wiring))
 
@@ -95,9 +100,12 @@ class Simulation:
 
         raise dist.DistBackendError(simlog.torch_message(failure, self.version))
 
-    def fail_by(self, rule: Rule) -> NoReturn:
-        """Fail as the rule says."""
-        self.fail(simlog.failure_of(rule, self.wiring))
+    def fail_by(self, rule: Rule) -> None:
+        """Fail as the rule says, or go on without as NCCL does."""
+        if not simlog.survives(rule, self.version):
+            self.fail(simlog.failure_of(rule, self.wiring, self.version))
+        self._say(simlog.proceeding(self._write))
+        self._wiring = replace(self.wiring, nvls=False)
 
     def _connect(self) -> None:
         if not self._connected:

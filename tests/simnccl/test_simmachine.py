@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simcuda.machine import named
 from tests.simnccl.machines import facts, node
-from tests.simnccl.simmachine import Failure, integer, interfaces, matches, wire
+from tests.simnccl.simmachine import interfaces, matches, wire
+from tests.simnccl.simpaths import Failure, integer
 
 V = (2, 27, 5)
 Machine = tuple[Any, ...]  # a kept capture, and the GPUs of the ranks
-L20: Machine = ("l20x10_ens34", 6, 7, 8, 9)
+L20: Machine = ("l20x10_ens34", 3, 4, 5, 6)  # two below each of two switches
 
 
 def links(machine: Machine, version: tuple[int, ...] = V, **env: str) -> list[str]:
@@ -25,7 +27,8 @@ def names(version: tuple[int, ...] = V, **env: str) -> list[str]:
 
 
 def test_since_2_23_p2p_stops_at_a_host_bridge_and_shared_memory_joins_the_rest() -> None:
-    assert links(L20) == ["SHM/CUMEM", "P2P/PCI", "P2P/PCI", "SHM/CUMEM"]
+    assert links(L20) == ["P2P/PCI", "SHM/CUMEM", "P2P/PCI", "SHM/CUMEM"]
+    assert links(("l20x4_docker", 0, 1, 2, 3)) == ["SHM/FILE"] * 4, "each on a root port, whatever NVML's word"
 
 
 def test_before_2_23_an_amd_box_used_p2p_everywhere() -> None:
@@ -34,7 +37,7 @@ def test_before_2_23_an_amd_box_used_p2p_everywhere() -> None:
 
 def test_two_gpus_of_an_amd_box_use_p2p_at_any_distance_and_four_do_not() -> None:
     assert links(("l20x10_ens34", 0, 9)) == ["P2P/PCI", "P2P/PCI"]
-    assert links(("l20x10_ens34", 0, 4, 5, 9))[0] != "P2P/PCI"
+    assert links(("l20x10_ens34", 0, 4, 5, 9))[1] != "P2P/PCI"
 
 
 @pytest.mark.parametrize("value", ["true", "2", "yes", "", "0"])
@@ -44,8 +47,10 @@ def test_only_the_number_1_switches_p2p_off(value: str) -> None:
 
 
 def test_a_level_includes_what_is_nearer_and_an_unknown_one_is_ignored() -> None:
-    assert links(L20, NCCL_P2P_LEVEL="PHB") == ["P2P/PCI"] * 4
-    assert links(L20, NCCL_P2P_LEVEL="PIX") == ["SHM/CUMEM", "P2P/PCI", "SHM/CUMEM", "SHM/CUMEM"]
+    assert links(L20, NCCL_P2P_LEVEL="SYS") == ["P2P/PCI"] * 4
+    assert links(L20, NCCL_P2P_LEVEL="PHB") == links(L20, NCCL_P2P_LEVEL="PIX") == links(L20)
+    assert links(L20, NCCL_P2P_LEVEL="NVL") == ["SHM/CUMEM"] * 4
+    assert links(("l20x4_docker", 0, 1), NCCL_P2P_LEVEL="PHB") == ["P2P/PCI"] * 2
     assert links(L20, NCCL_P2P_LEVEL="phb") == links(L20)
     assert links(L20, NCCL_P2P_LEVEL="SYS", NCCL_P2P_DISABLE="1") == ["SHM/CUMEM"] * 4
 
@@ -65,7 +70,7 @@ def test_a_pair_that_the_driver_denies_goes_over_shared_memory() -> None:
 
 
 def test_without_shared_memory_the_network_carries_it() -> None:
-    assert links(L20, NCCL_SHM_DISABLE="1") == ["NET/IB", "P2P/PCI", "P2P/PCI", "NET/IB"]
+    assert links(L20, NCCL_SHM_DISABLE="1") == ["P2P/PCI", "NET/IB", "P2P/PCI", "NET/IB"]
     off = {"NCCL_SHM_DISABLE": "1", "NCCL_P2P_DISABLE": "1"}
     assert links(L20, V, **off, NCCL_IB_DISABLE="1") == ["NET/Socket"] * 4
     assert links(L20, V, **off, NCCL_NET="socket") == ["NET/Socket"] * 4
@@ -89,10 +94,10 @@ def test_the_interface_is_chosen_in_nccls_order() -> None:
 
 def test_an_interface_that_is_asked_for_is_found_or_init_fails() -> None:
     with pytest.raises(Failure, match="no socket interface found") as failed:
-        wire(facts(*L20), {"NCCL_SOCKET_IFNAME": "=ens35"}, V)
+        wire(facts(*L20), {"NCCL_SOCKET_IFNAME": "=ens35"}, (2, 21, 5))
     assert failed.value.result == 3
     with pytest.raises(Failure) as failed:
-        wire(facts(*L20), {"NCCL_SOCKET_IFNAME": "=ens35"}, (2, 28, 3))
+        wire(facts(*L20), {"NCCL_SOCKET_IFNAME": "=ens35"}, V)
     assert failed.value.result == 5
 
 
@@ -108,7 +113,7 @@ def test_the_infiniband_network_comes_first_and_can_be_switched_off_or_narrowed(
         wire(facts("rtx4090x2", 0, 1), {"NCCL_NET": "IB"}, V)
 
 
-def test_nvlink_sharp_needs_switches_cumem_and_more_than_two_gpus() -> None:
+def test_nvlink_sharp_needs_switches_and_more_than_two_gpus() -> None:
     def nvls(*gpus: int, machine: str = "h100x8", **env: str) -> bool:
         return wire(facts(machine, *gpus), env, V).nvls
 
@@ -116,9 +121,29 @@ def test_nvlink_sharp_needs_switches_cumem_and_more_than_two_gpus() -> None:
     assert not nvls(0, 1)
     assert not nvls(0, 1, 2, 3, NCCL_NVLS_ENABLE="0")
     assert not nvls(0, 1, 2, 3, NCCL_NVLS_ENABLE="true"), "a word is the number 0"
-    assert not nvls(0, 1, 2, 3, NCCL_CUMEM_ENABLE="0")
+    assert nvls(0, 1, 2, 3, NCCL_CUMEM_ENABLE="0"), "it is not tied to cuMem"
     assert nvls(0, 1, 2, 3, NCCL_P2P_DISABLE="1"), "it is not tied to P2P"
+    assert not nvls(0, 1, 2, 3, NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), "NCCL then sees four nodes"
     assert not nvls(0, 1, 2, 3, machine="a100x4")
+
+
+def test_a100s_read_over_nvlink_and_nobody_else_does() -> None:
+    assert wire(facts("a100x4", 0, 1), {}, V).links[0, 1].reads
+    assert not wire(facts("h100x8", 0, 1), {}, V).links[0, 1].reads
+
+
+def test_up_to_2_23_a_geforce_has_no_cumem() -> None:
+    assert not wire(facts("rtx4090x2", 0, 1), {}, (2, 21, 5)).cumem
+    assert wire(facts("rtx4090x2", 0, 1), {}, V).cumem and wire(facts("a100x4", 0, 1), {}, (2, 21, 5)).cumem
+
+
+def test_a_card_beside_each_gpu_wins_where_the_way_between_the_cpus_is_slower() -> None:
+    machine = named("pcie4-nics")
+    made = {"node": {**machine.node, "rdma": None, "hca_ports": [], "nic_paths": []}, "gpus": [0, 1, 2, 3]}
+    via = {pair: str(link) for pair, link in wire(made, {}, V).links.items()}
+    assert via == {(0, 1): "P2P/PCI", (1, 2): "NET/Socket", (2, 3): "P2P/PCI", (3, 0): "NET/Socket"}
+    far = {str(link) for link in wire(made, {"NCCL_SOCKET_IFNAME": "=eth0"}, V).links.values()}
+    assert far == {"P2P/PCI", "SHM/CUMEM"}, "eth0 is near neither"
 
 
 def test_ranks_with_host_ids_of_their_own_meet_over_the_network_only() -> None:
@@ -127,7 +152,7 @@ def test_ranks_with_host_ids_of_their_own_meet_over_the_network_only() -> None:
 
 def test_configuration_files_count_behind_the_environment() -> None:
     entry = {"file": "/etc/nccl.conf", "name": "NCCL_P2P_DISABLE", "value": "1"}
-    made = {"node": node("l20x10_ens34") | {"nccl_conf": [entry]}, "gpus": [6, 7, 8, 9]}
+    made = {"node": node("l20x10_ens34") | {"nccl_conf": [entry]}, "gpus": [3, 4, 5, 6]}
     assert {str(link) for link in wire(made, {}, V).links.values()} == {"SHM/CUMEM"}
     assert {str(link) for link in wire(made, {"NCCL_P2P_DISABLE": ""}, V).links.values()} == {"SHM/CUMEM", "P2P/PCI"}
 

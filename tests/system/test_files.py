@@ -90,8 +90,8 @@ def test_runs_at_once_in_one_directory_leave_one_whole_file(tmp_path: Path) -> N
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, path, letter]) for letter in "ab"]
     while any(writer.poll() is None for writer in writers):
-        seen = Path(path).read_text() if os.path.exists(path) else ""
-        assert seen in ("", "a" * 50_000, "b" * 50_000)
+        found = Path(path).read_text() if os.path.exists(path) else ""
+        assert found in ("", "a" * 50_000, "b" * 50_000)
     assert [writer.returncode for writer in writers] == [0, 0]
     assert os.listdir(tmp_path) == ["report.json"]
 

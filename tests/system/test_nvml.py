@@ -1,4 +1,4 @@
-"""The real pynvml through real ctypes, on a library that answers as told."""
+"""The real pynvml through real ctypes, on a library that answers as scripted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import NotRecorded, UnreadableFact
+from preflight.system.kernel_queries import tree_machine
 from preflight.system.machine import Json
 from preflight.system.nvml import unreadable
 from preflight.system.nvml_values import as_text, normalise_bdf
-from preflight.system.questions import tree_machine
 from tests.nvmlsim.machine import DIE, FUNCTION_NOT_FOUND, GPU_IS_LOST, HANG, NO_PERMISSION, NOT_SUPPORTED
 from tests.nvmlsim.machines import A100X4, H100X8, RTX4090X2, V100X4
 from tests.nvmlsim.simulate import LIBRARY, simulate
@@ -24,8 +24,8 @@ from tests.nvmlsim.simulate import LIBRARY, simulate
 
 def ask(tmp_path: Path, *defines: str, **answers: str) -> Json:
     """Return what the two-GPU machine answers; in a call's name `__` stands for `/`."""
-    told = {key.replace("__", "/"): value for key, value in answers.items()}
-    return simulate(replace(RTX4090X2, answers=told), tmp_path, *defines).ask("nvml")
+    scripted = {key.replace("__", "/"): value for key, value in answers.items()}
+    return simulate(replace(RTX4090X2, answers=scripted), tmp_path, *defines).ask("nvml")
 
 
 def unread(document: Json, path: str = "") -> Iterator[tuple[str, Json]]:
@@ -71,8 +71,8 @@ def test_an_error_in_one_call_costs_that_value_and_no_other(tmp_path: Path, valu
 )
 def test_a_call_that_hangs_or_kills_costs_one_value_and_is_not_made_again(tmp_path: Path, call: str, how: str) -> None:
     healthy = {path for path, _ in unread(ask(tmp_path / "healthy"))}
-    told = {f"nvmlDeviceGet{call}".replace("__", "/"): how}
-    tree = simulate(replace(RTX4090X2, answers=told), tmp_path)
+    scripted = {f"nvmlDeviceGet{call}".replace("__", "/"): how}
+    tree = simulate(replace(RTX4090X2, answers=scripted), tmp_path)
     calls = tmp_path / f"{LIBRARY}.calls"
     calls.touch()
     start = time.monotonic()
@@ -80,14 +80,14 @@ def test_a_call_that_hangs_or_kills_costs_one_value_and_is_not_made_again(tmp_pa
     assert time.monotonic() - start < 5
     assert len(entries) == 1, entries
     assert ("hangs" if how == HANG else "died") in entries[0][1]["unreadable"]
-    assert calls.read_text().split().count(next(iter(told))) == 1
+    assert calls.read_text().split().count(next(iter(scripted))) == 1
     assert calls.read_text().split().count("nvmlDeviceGetUUID/0") == 1
 
 
 def test_a_function_that_hangs_on_every_gpu_is_given_up_and_all_else_is_read(tmp_path: Path) -> None:
-    told = {f"nvmlDeviceGetName/{i}": HANG for i in range(8)}
+    scripted = {f"nvmlDeviceGetName/{i}": HANG for i in range(8)}
     start = time.monotonic()
-    answer = simulate(replace(H100X8, answers=told), tmp_path).ask("nvml")
+    answer = simulate(replace(H100X8, answers=scripted), tmp_path).ask("nvml")
     assert time.monotonic() - start < 5
     assert ["hung 2 times before" in gpu["name"]["unreadable"] for gpu in answer["gpus"]] == [False] * 2 + [True] * 6
     assert all(isinstance(gpu["minor"], int) for gpu in answer["gpus"])

@@ -24,9 +24,9 @@ READS: tuple[Callable[[Machine], object], ...] = (
 
 def test_a_replay_answers_every_recorded_read_alike_even_after_a_trip_through_json(tmp_path: Path) -> None:
     recorder = Recorder(build(tmp_path, {"a/text": "x", "a/link": Link("text")}, {"question": {"n": 1}}))
-    seen = [read(recorder) for read in READS]
+    found = [read(recorder) for read in READS]
     replay = Replay(json.loads(json.dumps(recorder.record)))
-    assert [read(replay) for read in READS] == seen
+    assert [read(replay) for read in READS] == found
 
 
 def test_a_read_that_failed_fails_again_for_the_same_reason(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Remedy
-from preflight.explain.event import Authority
-from preflight.explain.phases import Phase
-from preflight.explain.seen import Seen
-from preflight.explain.timeouts import duration, longer_timeout
-from preflight.explain.watchdog import behind_by_seq, find_mismatch
+from preflight.explain.collective_waits import behind_by_seq, find_mismatch
+from preflight.explain.event import Authority, Event
+from preflight.explain.job_progress import Phase
+from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.timeout_advice import duration, longer_timeout
 from preflight.model.explanation import Confidence
 
-ID = "checkpoint_save_timeout"
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
 SLOW = "Saving a checkpoint took longer than the collective timeout of {timeout}: the other ranks waited for the save."
 DEADLOCK = (
@@ -19,75 +18,56 @@ DEADLOCK = (
 )
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Claim a timeout whose last phase before it, or whose stack, is a save."""
-    timeouts = seen.timeouts()
+    timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
         return None
-    phase = seen.phase(Phase.SAVING)
+    phase = evidence.phase(Phase.SAVING)
     confidence = Confidence.MEDIUM
-    if phase is None and {wait.op for wait in seen.waits.all() if wait.op} & GATHERS:
-        phase, confidence = seen.phase(Phase.FINISHED), Confidence.LOW
-    frames = seen.of("context.save_frame")
+    if phase is None and {wait.op for wait in waits} & GATHERS:
+        phase, confidence = evidence.phase(Phase.FINISHED), Confidence.LOW
+    frames = evidence.of("context.save_frame")
     if phase is None and not frames:
         return None
-    waits = seen.waits.all()
-    timeout_ms = seen.timeout_ms()
     is_deadlock = find_mismatch(waits) is not None or bool(behind_by_seq(waits))
     if phase is not None:
         because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[-100:]}"
     else:
         because = f"a rank stands in a save when the timeout comes: {frames[0].text.strip()[:100]}"
-    verdict = (
-        DEADLOCK if is_deadlock else SLOW.replace("{timeout}", duration(timeout_ms) if timeout_ms else "the group")
-    )
-    return Claim(
-        Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict, ("deadlock",) if is_deadlock else ()
-    )
+    if is_deadlock:
+        return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, DEADLOCK, ("deadlock",))
+    timeout_ms = evidence.timeout_ms()
+    verdict = SLOW.replace("{timeout}", duration(timeout_ms) if timeout_ms else "the group")
+    return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict)
 
 
-def remedy(seen: Seen, claim: Claim) -> Remedy:
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Repair the call where ranks parted; otherwise make the save fast, then the timeout long."""
     all_ranks = (
         "Call the save on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
-        "save_pretrained, "
-        "state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."
+        "save_pretrained, state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."
     )
     if "deadlock" in claim.detail:
-        return Remedy(
-            (all_ranks, "Do the same with evaluation and logging next to the save. A longer timeout only waits longer.")
-        )
+        also = "Do the same with evaluation and logging next to the save. A longer timeout only waits longer."
+        return Remedy(all_ranks, also)
     return Remedy(
-        (
-            "Save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
-            "torch.distributed.checkpoint; DeepSpeed: "
-            "stage3_gather_16bit_weights_on_model_save=false), or asynchronously, and to a local disk first.",
-            all_ranks,
-            "Watch host and GPU memory during the save: gathering a whole model on rank 0 can end in -9 or "
-            "in swapping.",
-            *longer_timeout(seen),
-        )
+        "Save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or torch.distributed.checkpoint; "
+        "DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or asynchronously, and to a local disk first.",
+        all_ranks,
+        "Watch host and GPU memory during the save: gathering a whole model on rank 0 can end in -9 or in swapping.",
+        *longer_timeout(evidence),
     )
 
 
 CAUSE = Cause(
-    id=ID,
     promise="Writing the model to disk took so long, or so few of the processes took part, that the others "
     "gave up waiting.",
-    signs=(),
     judge=judge,
     remedy=remedy,
+    infers=True,
     needs="the time that the save takes alone, on one rank and on all",
     confirm_with="preflight timeout --params N --checkpoint-dir DIR   # what a save takes, and the timeout for it",
-    outranks=frozenset(
-        {
-            "collective_mismatch",
-            "device_mapping_unknown",
-            "heartbeat_monitor",
-            "p2p_broken",
-            "remote_peer_died",
-            "store_wait_timeout",
-            "watchdog_timeout_straggler",
-        }
-    ),
-)
+    outranks=("collective_mismatch", "device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died",
+              "store_wait_timeout", "watchdog_timeout_straggler"),
+)  # fmt: skip

@@ -4,58 +4,45 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Sign, fixed, said
-from preflight.explain.event import Authority
-from preflight.explain.seen import Seen
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "cuda_oom_masked"
 ABSURD = re.compile(r"more than 1EB|1EB memory")  # nccl#1284: what aborted buffers lead to
 VERDICT = "{who}{host} ran out of GPU memory; everything else in the log followed from that."
 THREAD = " It happened in a thread that swallowed it, so the rank lived on without taking part."
 SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Claim the first real request that the GPU refused."""
-    events = tuple(event for event in seen.best(ID) if not ABSURD.search(event.text))
+    events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None
-    verdict = said(VERDICT, events[:1] if events[0].rank else events)
+    verdict = fill_in(VERDICT, events[:1] if events[0].rank else events)
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
     return Claim(events[0].authority, events, Confidence.HIGH, "the log says so in so many words", verdict)
 
 
 CAUSE = Cause(
-    id=ID,
     promise="The memory of a graphics card was used up.",
     signs=(
-        Sign(
-            "gpu_oom.torch",
-            r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|HIP out of memory|CUDA error: out of memory|"
-            r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
-            r"CUDNN_STATUS_ALLOC_FAILED|"
-            r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
-            r"RESOURCE_EXHAUSTED: Out of memory|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
-            r"Not enough memory\. Please try to increase --mem|"
-            r"on startup is less than desired GPU memory utilization|OOM when allocating tensor|"
-            r"No available memory for the cache blocks",
-            Authority.OWN_ERROR,
-            "the GPU had no memory left for this request",
-        ),
-        Sign(
-            "gpu_oom.nccl",
-            r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:calloc|malloc)|CUDA failure 2\b",
-            Authority.OWN_ERROR,
-            "NCCL found no GPU memory for its buffers",
-        ),
+        Sign("gpu_oom.torch", Authority.OWN_ERROR, "the GPU had no memory left for this request",
+             r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|HIP out of memory|CUDA error: out of memory|"
+             r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|"
+             r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
+             r"RESOURCE_EXHAUSTED: Out of memory|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
+             r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
+             r"OOM when allocating tensor|No available memory for the cache blocks"),
+        Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",
+             r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:calloc|malloc)|CUDA failure 2\b"),
     ),
     judge=judge,
     remedy=fixed(
-        "Use less GPU memory; a longer timeout changes nothing: smaller per-device batch (and more "
-        "gradient accumulation), "
-        "gradient checkpointing, shorter sequences, ZeRO-3/FSDP or offload, 8-bit optimizer.",
+        "Use less GPU memory; a longer timeout changes nothing: smaller per-device batch (and more gradient "
+        "accumulation), gradient checkpointing, shorter sequences, ZeRO-3/FSDP or offload, 8-bit optimizer.",
         "At the first collective or on an idle machine: see who else holds the GPU (nvidia-smi), and kill leftovers.",
         "Fragmentation (much reserved, little allocated): export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         "Out of memory only when saving or evaluating: gather to the CPU (offload_to_cpu=True), "
@@ -63,5 +50,5 @@ CAUSE = Cause(
     ),
     needs="torch.cuda.max_memory_allocated() near the card's size on that rank",
     confirm_with="the same command with half the batch; preflight check clears the machine",
-    outranks=frozenset({"not_nccl", "nccl_plugin_problem"}),
-)
+    outranks=("not_nccl", "nccl_plugin_problem"),
+)  # fmt: skip

@@ -6,28 +6,17 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id="dataset_worker_died",
     promise="Training reads its data through helper processes. One of them died, mostly for want of memory.",
     signs=(
-        Sign(
-            "dataset.loader",
-            r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|"
-            r"Terminated|Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after|"
-            r"Pin memory thread exited unexpectedly",
-            Authority.OWN_ERROR,
-            "a data-loader worker died",
-        ),
-        Sign(
-            "dataset.map",
-            r"One of the subprocesses has abruptly died|"
-            r"A process in the process pool was terminated abruptly|BrokenProcessPool|"
-            r"[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)",
-            Authority.OWN_ERROR,
-            "a process that prepares the data set died",
-        ),
+        Sign("dataset.loader", Authority.OWN_ERROR, "a data-loader worker died",
+             r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|"
+             r"Aborted|Illegal|Unknown|Floating)|exited unexpectedly)|DataLoader timed out after|"
+             r"Pin memory thread exited unexpectedly"),
+        Sign("dataset.map", Authority.OWN_ERROR, "a process that prepares the data set died",
+             r"One of the subprocesses has abruptly died|A process in the process pool was terminated abruptly|"
+             r"BrokenProcessPool|[Ww]orker process [^\n]{0,40}died while (?:loading|mapping)"),
     ),
     judge=by_signs(
-        "dataset_worker_died",
         "A worker process that prepares data died ({who}{host}); its rank followed, and the others lost it.",
     ),
     remedy=fixed(
@@ -40,5 +29,5 @@ CAUSE = Cause(
     ),
     needs="it runs with one worker, or the kernel log names the worker's pid",
     confirm_with="the same command with num_workers=0 (num_proc=1); preflight check clears the machine",
-    outranks=frozenset({"not_nccl", "segfault_worker"}),
-)
+    outranks=("not_nccl", "segfault_worker"),
+)  # fmt: skip

@@ -4,94 +4,73 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign
+from preflight.explain.cause import Cause, Claim, Sign, fixed
 from preflight.explain.event import Authority, Event
-from preflight.explain.phases import Phase
-from preflight.explain.seen import Seen
+from preflight.explain.job_progress import Phase
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 ID = "device_mapping_unknown"
 VERDICT = (
-    "torch does not know which GPU each rank uses and guesses; after that warning nothing more "
-    "came: ranks may sit on the wrong "
-    "or on the same GPU, or the path between the GPUs hangs."
+    "torch does not know which GPU each rank uses and guesses; after that warning nothing more came: ranks may sit on "
+    "the wrong or on the same GPU, or the path between the GPUs hangs."
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
 NEAR_END = 10
-VARIABLES = (("NCCL_SOCKET_IFNAME", "NAME"), ("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1"))
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim the warning only where a hang follows it: it stands in healthy logs too."""
-    events = seen.of("mapping.guess")
-    if not events or seen.successes() or seen.exceptions:
+    if evidence.successes() or evidence.exceptions:
         return None
-    others = [event for event in seen.failures() if event.cause != ID]
+    others = [event for event in evidence.failures() if event.cause != ID]
     if others:
-        return _before_a_timeout(seen, events, others)
-    went_on = seen.phase(Phase.TRAINING, Phase.EVALUATING, Phase.SAVING)
+        return _before_a_timeout(evidence, events, others)
+    went_on = evidence.phase(Phase.TRAINING, Phase.EVALUATING, Phase.SAVING)
     if went_on is not None and went_on.line > events[-1].line:
         return None
-    source = seen.sources[events[-1].source]
     # Standard error holds little else: what counts is that the job said nothing after it.
-    if source.lines - events[-1].line > NEAR_END:
+    if evidence.sources[events[-1].source].lines - events[-1].line > NEAR_END:
         return None
     because = "the warning is the last thing that the log says, and it says itself that a hang can follow"
     return Claim(Authority.SILENCE, events, Confidence.LOW, because, VERDICT)
 
 
-def _before_a_timeout(seen: Seen, events: tuple[Event, ...], others: list[Event]) -> Claim | None:
+def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: list[Event]) -> Claim | None:
     """A first collective that times out after the guess, where ranks were seen on one GPU or GPUs are hidden."""
     if any(event.authority < Authority.REFINED_TIMEOUT for event in others):
         return None
-    if any(wait.seq > 1 or wait.last_completed > 0 for wait in seen.waits.all()):
+    if any(wait.seq > 1 or wait.last_completed > 0 for wait in evidence.waits.all()):
         return None
     chosen = [(event.rank, match[1]) for event in events if (match := GUESS.search(event.text))]
-    clash = len({gpu for _, gpu in set(chosen)}) < len({rank for rank, _ in set(chosen)})
-    if not clash and not seen.visible:
+    if len({gpu for _, gpu in chosen}) < len({rank for rank, _ in chosen}):
+        because = "ranks guessed the same GPU"
+    elif evidence.visible_gpus:
+        because = "GPUs are hidden by CUDA_VISIBLE_DEVICES, and the first collective never ended"
+    else:
         return None
-    because = (
-        "ranks guessed the same GPU"
-        if clash
-        else "GPUs are hidden by CUDA_VISIBLE_DEVICES, and the first collective never ended"
-    )
     return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, VERDICT)
 
 
-def remedy(_seen: Seen, _claim: Claim) -> Remedy:
-    """Bind the GPU, then find out which of the usual three variables is needed at all."""
-    return Remedy(
-        (
-            "Bind every rank to its GPU before anything else: "
-            "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and "
-            "init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
-            "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, "
-            "NCCL_IB_DISABLE=1, "
-            "NCCL_P2P_DISABLE=1. Seldom are all three needed, and each costs speed.",
-            "preflight check --gpus 6,7,8,9 (your GPUs) tries them one by one with real data and writes "
-            "only those that are needed.",
-        ),
-        VARIABLES[1:],
-    )
-
-
 CAUSE = Cause(
-    id=ID,
     promise="Each process should own one graphics card; here torch had to guess which.",
     signs=(
-        Sign(
-            "mapping.guess",
-            r"using (?:best-guess )?GPU \d{1,3} (?:to perform barrier )?as devices? used by this process (?:a"
-            r"re|is) currently unknown|"
-            r"devices? used by this process (?:are|is) currently unknown|Guessing device ID based on global rank|"
-            r"No device id is provided via `?init_process_group",
-            Authority.SILENCE,
-            "torch guesses the GPU of a rank",
-        ),
+        Sign("mapping.guess", Authority.SILENCE, "torch guesses the GPU of a rank",
+             r"using (?:best-guess )?GPU \d{1,3} (?:to perform barrier )?as devices? used by this process (?:are|"
+             r"is) currently unknown|devices? used by this process (?:are|is) currently unknown|"
+             r"Guessing device ID based on global rank|No device id is provided via `?init_process_group"),
     ),
     judge=judge,
-    remedy=remedy,
+    remedy=fixed(
+        "Bind every rank to its GPU before anything else: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), "
+        "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
+        "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, "
+        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Seldom are all three needed, and each costs speed.",
+        "preflight check --gpus 6,7,8,9 (your GPUs) tries them one by one with real data and writes "
+        "only those that are needed.",
+        env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
+    ),
     needs="the job runs with device_id set, or with one of the three variables alone",
     confirm_with="preflight check --gpus 6,7,8,9   # your GPUs; tells which of the three variables are needed",
-    outranks=frozenset({"watchdog_timeout_straggler", "hang_no_error"}),
-)
+    outranks=("watchdog_timeout_straggler", "hang_no_error"),
+)  # fmt: skip

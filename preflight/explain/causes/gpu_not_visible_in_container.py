@@ -6,47 +6,25 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id="gpu_not_visible_in_container",
     promise="Containers show a process some of the graphics cards of the machine; here one is hidden that "
     "has to be seen.",
     signs=(
-        Sign(
-            "visible.nvml",
-            r"nvmlDeviceGetHandleByPciBusId[^\n]{0,10} failed",
-            Authority.SETUP,
-            "a rank on the same host uses a GPU that this process can not see",
-        ),
-        Sign(
-            "visible.topology",
-            r"NCCL WARN Could not find real path of /sys/class/pci_bus",
-            Authority.SETUP,
-            "the container or virtual machine does not show where the GPU sits on the PCI bus",
-        ),
-        Sign(
-            "visible.none",
-            r"No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice|"
-            r"could not select device driver|CUDA-capable device\(s\) not found|"
-            r"Found no NVIDIA driver on your system|"
-            r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to",
-            Authority.SETUP,
-            "the process sees no GPU at all",
-        ),
-        Sign(
-            "visible.ordinal",
-            r"invalid device ordinal|cudaErrorInvalidDevice",
-            Authority.SETUP,
-            "the process asks for a GPU number that it does not have",
-        ),
-        Sign(
-            "visible.nvidia_container",
-            r"nvidia-container-cli: [^\n]{0,80}error|Failed to initialize NVML: (?:Unknown Error|"
-            r"Driver Not Loaded|Insufficient Permissions)",
-            Authority.SETUP,
-            "the container was given no GPU, or lost it",
-        ),
+        Sign("visible.nvml", Authority.SETUP, "a rank on the same host uses a GPU that this process can not see",
+             r"nvmlDeviceGetHandleByPciBusId[^\n]{0,10} failed"),
+        Sign("visible.topology", Authority.SETUP,
+             "the container or virtual machine does not show where the GPU sits on the PCI bus",
+             r"NCCL WARN Could not find real path of /sys/class/pci_bus"),
+        Sign("visible.none", Authority.SETUP, "the process sees no GPU at all",
+             r"No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice|"
+             r"could not select device driver|CUDA-capable device\(s\) not found|Found no NVIDIA driver on your system|"
+             r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to"),
+        Sign("visible.ordinal", Authority.SETUP, "the process asks for a GPU number that it does not have",
+             r"invalid device ordinal|cudaErrorInvalidDevice"),
+        Sign("visible.nvidia_container", Authority.SETUP, "the container was given no GPU, or lost it",
+             r"nvidia-container-cli: [^\n]{0,80}error|"
+             r"Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|Insufficient Permissions)"),
     ),
     judge=by_signs(
-        "gpu_not_visible_in_container",
         "A process{host} can not see a GPU that the job uses: the container or CUDA_VISIBLE_DEVICES hides it.",
     ),
     remedy=fixed(
@@ -58,4 +36,4 @@ CAUSE = Cause(
     ),
     needs="the same list of GPUs in all containers of the host",
     confirm_with="preflight probe   # in each container",
-)
+)  # fmt: skip

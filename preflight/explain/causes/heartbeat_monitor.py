@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
-from preflight.explain.event import Authority
-from preflight.explain.seen import Seen
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "heartbeat_monitor"
 STUCK = (
     "torch's watchdog thread was itself stuck (in a CUDA call, a graph capture, or behind Python's "
     "lock), so the monitor ended the process."
@@ -15,69 +14,47 @@ STUCK = (
 STORE = "torch's heartbeat monitor lost the store on rank 0: rank 0 ended first; the log of rank 0 has the cause."
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim a stuck watchdog; a store that is gone is a weaker word, and means nothing after success."""
-    if stuck := seen.of("heartbeat.stuck"):
-        return Claim(
-            Authority.TIMEOUT, stuck, Confidence.HIGH, "the monitor says that the watchdog made no progress", STUCK
-        )
-    if not (store := seen.of("heartbeat.store")):
-        return None
-    return Claim(
-        Authority.ECHO,
-        store,
-        Confidence.MEDIUM,
-        "the monitor could not read its flag at rank 0's store any more",
-        STORE,
-    )
+    if events[0].authority is Authority.TIMEOUT:
+        because = "the monitor says that the watchdog made no progress"
+        return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, STUCK)
+    because = "the monitor could not read its flag at rank 0's store any more"
+    return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, STORE)
 
 
-def remedy(seen: Seen, _claim: Claim) -> Remedy:
+def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     """See what the process does while it hangs, or ask rank 0."""
-    if not seen.has("heartbeat.stuck"):
+    if not evidence.has("heartbeat.stuck"):
         return Remedy(
-            (
-                "Look at the log of rank 0, before the time of these lines; they are what the others print when "
-                "it is gone.",
-                "If rank 0 ended in success, this is noise: call torch.distributed.destroy_process_group() on "
-                "all ranks at the end.",
-            )
+            "Look at the log of rank 0, before the time of these lines; they are what the others print when it is "
+            "gone.",
+            "If rank 0 ended in success, this is noise: call torch.distributed.destroy_process_group() on all ranks at "
+            "the end.",
         )
     return Remedy(
-        (
-            "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p "
-            "PID) shows which call is stuck.",
-            '"Could not acquire GIL" points to Python code that holds its lock: a C extension, a data '
-            "loader, a debugger.",
-            "During long compilation or CUDA graph capture that is legitimate: export "
-            "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=1800",
-            "nvidia-smi that hangs as well means that the driver or the GPU is stuck: dmesg | grep -i xid.",
-        ),
-        (("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "1800"),),
+        "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p PID) shows which "
+        "call is stuck.",
+        '"Could not acquire GIL" points to Python code that holds its lock: a C extension, a data loader, a debugger.',
+        "During long compilation or CUDA graph capture that is legitimate: export "
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=1800",
+        "nvidia-smi that hangs as well means that the driver or the GPU is stuck: dmesg | grep -i xid.",
+        env=(("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "1800"),),
     )
 
 
 CAUSE = Cause(
-    id=ID,
     promise="A guard inside torch noticed that another guard no longer moved, or that the first process was gone.",
     signs=(
-        Sign(
-            "heartbeat.stuck",
-            r"Heartbeat monitor timed out|watchdog got stuck for|watchdog thread got stuck|"
-            r"ProcessGroupNCCL watchdog hang|workMetaList_\.size|possible GIL induced hang",
-            Authority.TIMEOUT,
-            "torch's watchdog thread made no progress",
-        ),
-        Sign(
-            "heartbeat.store",
-            r"Failed to check the .should dump. flag|Failed to get exception dump flag",
-            Authority.ECHO,
-            "the store on rank 0 is gone",
-        ),
+        Sign("heartbeat.stuck", Authority.TIMEOUT, "torch's watchdog thread made no progress",
+             r"Heartbeat monitor timed out|watchdog got stuck for|watchdog thread got stuck|"
+             r"ProcessGroupNCCL watchdog hang|workMetaList_\.size|possible GIL induced hang"),
+        Sign("heartbeat.store", Authority.ECHO, "the store on rank 0 is gone",
+             r"Failed to check the .should dump. flag|Failed to get exception dump flag"),
     ),
     judge=judge,
     remedy=remedy,
     needs="a native stack of the stuck process, or the log of rank 0",
     confirm_with="preflight check   # clears GPUs and paths",
-    outranks=frozenset({"remote_peer_died"}),
-)
+    outranks=("remote_peer_died",),
+)  # fmt: skip

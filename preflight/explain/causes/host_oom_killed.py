@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
-from preflight.explain.event import Authority
-from preflight.explain.seen import Seen
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "host_oom_killed"
 EXPLICIT = "The host ran out of memory{host}, and {who} was killed for it (not GPU memory)."
 IMPLIED = (
     "{who}{host} was killed from outside (signal 9) without a word of its own: most often the kernel's out-of-memory "
@@ -16,91 +15,62 @@ IMPLIED = (
 ALLOCATION = "{who}{host} could not get host memory."
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim an explicit report before a refused allocation before a bare SIGKILL."""
-    events = seen.best(ID)
-    if not events:
-        return None
     match events[0].authority:
         case Authority.KILLED:
             because = "the scheduler or the kernel says that memory ran out"
-            return Claim(Authority.KILLED, events, Confidence.HIGH, because, said(EXPLICIT, events))
+            return Claim(Authority.KILLED, events, Confidence.HIGH, because, fill_in(EXPLICIT, events))
         case Authority.OWN_ERROR:
             because = "the process says that its request for host memory was refused"
-            return Claim(Authority.OWN_ERROR, events, Confidence.HIGH, because, said(ALLOCATION, events))
+            return Claim(Authority.OWN_ERROR, events, Confidence.HIGH, because, fill_in(ALLOCATION, events))
         case _:
             because = "the exit code is that of SIGKILL, and the process left no Python error; no line says who sent it"
-            return Claim(events[0].authority, events, Confidence.MEDIUM, because, said(IMPLIED, events))
+            return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(IMPLIED, events))
 
 
-def remedy(_seen: Seen, claim: Claim) -> Remedy:
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Ask the kernel first where the log does not say who killed it."""
     ask = (
-        'Ask who killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   '
-        "(Slurm: sacct -j JOBID --format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, "
-        "look for OOMKilled)"
+        'Ask who killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
+        "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"
     )
     steps = (
         "Use less host memory: fewer data-loader workers (num_workers, num_proc), no CPU offload, "
-        "low_cpu_mem_usage=True, "
-        "do not load the full model on every rank.",
+        "low_cpu_mem_usage=True, do not load the full model on every rank.",
         "Or ask for more: --mem (Slurm), resources.limits.memory (Kubernetes), docker run --memory.",
         "Watch it grow: while sleep 5; do free -m; done, beside the run.",
     )
-    return Remedy(steps if claim.authority is Authority.KILLED else (ask, *steps))
+    return Remedy(*steps) if claim.authority is Authority.KILLED else Remedy(ask, *steps)
 
 
 CAUSE = Cause(
-    id=ID,
     promise="The computer's own memory (not the graphics card's) was used up, and a process was ended for it.",
     signs=(
-        Sign(
-            "oom.slurm",
-            r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|[Ee]xceeded (?:job |step |"
-            r"virtual )?memory limit|TERM_MEMLIMIT|job killed: v?mem\b",
-            Authority.KILLED,
-            "the scheduler reports that the memory limit was hit",
-        ),
-        Sign(
-            "oom.kernel",
-            r"Out of memory: Kill|Memory cgroup out of memory|invoked oom-killer|OOMKilled|oom_reaper: reaped|"
-            r"low on resource: memory|systemd-oomd killed|(?:State ?[=:] ?|exited with status )OUT_OF_ME",
-            Authority.KILLED,
-            "the kernel ran out of memory and killed a process",
-        ),
-        Sign(
-            "oom.ray",
-            r"ray\.exceptions\.OutOfMemoryError|[Kk]illed due to (?:the node running low on memory|memory pressure)",
-            Authority.KILLED,
-            "Ray killed a worker because the node ran out of memory",
-        ),
-        Sign(
-            "oom.cpu",
-            r"DefaultCPUAllocator: (?:can't|not enough memory)|DefaultCPUAllocator[^\n]{0,40}allocate memory|"
-            r"\[Errno 12\] Cannot allocate memory|\bMemoryError(?:: |\r?$)|std::bad_alloc|"
-            r"Unable to allocate [\d.]{1,10} [KMGT]iB for an array",
-            Authority.OWN_ERROR,
-            "a process could not get host memory",
-        ),
-        Sign(
-            "oom.sigkill",
-            r"exitcode {0,4}: {0,2}-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
-            r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)? (?:137|-9)\b|exited on signal 9|"
-            r"terminated with signal SIGKILL|code: 137\b",
-            Authority.UNEXPLAINED_DEATH,
-            "a process was killed from outside (SIGKILL, -9) and could not say a word",
-        ),
-        Sign(
-            "oom.bare",
-            r"(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|"
-            r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed ",
-            Authority.UNEXPLAINED_DEATH,
-            "a process was killed from outside",
-        ),
+        Sign("oom.slurm", Authority.KILLED, "the scheduler reports that the memory limit was hit",
+             r"oom[-_]kill|task \d{1,6}: Out Of Memory|cgroup out-of-memory handler|"
+             r"[Ee]xceeded (?:job |step |virtual )?memory limit|TERM_MEMLIMIT|job killed: v?mem\b"),
+        Sign("oom.kernel", Authority.KILLED, "the kernel ran out of memory and killed a process",
+             r"Out of memory: Kill|Memory cgroup out of memory|invoked oom-killer|OOMKilled|oom_reaper: reaped|"
+             r"low on resource: memory|systemd-oomd killed|(?:State ?[=:] ?|exited with status )OUT_OF_ME"),
+        Sign("oom.ray", Authority.KILLED, "Ray killed a worker because the node ran out of memory",
+             r"ray\.exceptions\.OutOfMemoryError|[Kk]illed due to (?:the node running low on memory|memory pressure)"),
+        Sign("oom.cpu", Authority.OWN_ERROR, "a process could not get host memory",
+             r"DefaultCPUAllocator: (?:can't|not enough memory)|DefaultCPUAllocator[^\n]{0,40}allocate memory|"
+             r"\[Errno 12\] Cannot allocate memory|\bMemoryError(?:: |\r?$)|std::bad_alloc|"
+             r"Unable to allocate [\d.]{1,10} [KMGT]iB for an array"),
+        Sign("oom.sigkill", Authority.UNEXPLAINED_DEATH,
+             "a process was killed from outside (SIGKILL, -9) and could not say a word",
+             r"exitcode {0,4}: {0,2}-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
+             r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)? (?:137|-9)\b|exited on signal 9|"
+             r"terminated with signal SIGKILL|code: 137\b"),
+        Sign("oom.bare", Authority.UNEXPLAINED_DEATH, "a process was killed from outside",
+             r'(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|'
+             r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed "),
     ),
     judge=judge,
     remedy=remedy,
     needs="a line of the kernel or scheduler that names the process, or a memory curve that reaches the limit",
     confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom; preflight check clears the rest of the machine',
-    outranks=frozenset({"dataset_worker_died"}),
-)
+    outranks=("dataset_worker_died",),
+)  # fmt: skip

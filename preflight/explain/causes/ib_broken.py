@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
-from preflight.explain.event import Authority
-from preflight.explain.seen import Seen
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "ib_broken"
 PATH = (
     "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never "
     "acknowledged, or the port went down."
@@ -17,114 +16,72 @@ LOCAL = (
 )
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim whatever came first: a refused call is the machine's own, a lost packet the path's."""
-    events = seen.best(ID)
-    if not events or (events[0].authority is Authority.ECHO and seen.successes()):
+    if events[0].authority is Authority.ECHO and evidence.successes():
         return None  # NCCL passes over devices that it can't open
     if events[0].authority is Authority.ECHO:
         because = "the card reports requests that were dropped; it does so when the peer is gone too"
-        return Claim(Authority.ECHO, events, Confidence.LOW, because, said(PATH, events))
+        return Claim(Authority.ECHO, events, Confidence.LOW, because, fill_in(PATH, events))
     is_local = events[0].sign == "ib.verbs"
     because = "NCCL prints what the InfiniBand library returned"
-    return Claim(events[0].authority, events, Confidence.HIGH, because, said(LOCAL if is_local else PATH, events))
+    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(LOCAL if is_local else PATH, events))
 
 
-def remedy(_seen: Seen, claim: Claim) -> Remedy:
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Go by the code that the card gave."""
     text = " ".join(event.text for event in claim.events[:20])
     if "Cannot allocate memory" in text:
         return Remedy(
-            (
-                "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
-                "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd "
-                "(LimitMEMLOCK=infinity), and for "
-                "containers: docker run --ulimit memlock=-1.",
-            )
+            "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
+            "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd (LimitMEMLOCK=infinity), and "
+            "for containers: docker run --ulimit memlock=-1.",
         )
     if "ibv_" in text:
         return Remedy(
-            (
-                "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address).",
-                "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and "
-                "later find it: "
-                "leave the variable unset.",
-                "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers).",
-            )
+            "See ports and addresses: ibstat; show_gids (RoCE needs a RoCE v2 GID with an IPv4 address).",
+            "RoCE with NCCL before 2.21: export NCCL_IB_GID_INDEX=3 (the index of that GID). NCCL 2.21 and later "
+            "find it: leave the variable unset.",
+            "Take a bad port out: export NCCL_IB_HCA=mlx5_0,mlx5_1 (those that are Active and reach the peers).",
         )
     return Remedy(
-        (
-            "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x "
-            "for error counters, "
-            "dmesg | grep mlx5.",
-            "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other.",
-            "status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless "
-            "settings. status 4 "
-            "means memory registration: try NCCL_NET_GDR_LEVEL=LOC, and load nvidia-peermem.",
-            "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves "
-            "the point, at a "
-            "fraction of the speed.",
-        )
+        "Look at the ports of both hosts: ibstat (State: Active, Physical state: LinkUp), perfquery -x for error "
+        "counters, dmesg | grep mlx5.",
+        "Test the path alone: ib_write_bw -d mlx5_0 on one host, ib_write_bw -d mlx5_0 OTHERHOST on the other.",
+        "status 12 means no answer: cable, switch, routing, MTU, or on RoCE the GID index and lossless settings. "
+        "status 4 means memory registration: try NCCL_NET_GDR_LEVEL=LOC, and load nvidia-peermem.",
+        "Very large fabrics: NCCL_IB_TIMEOUT=22 gives a slow path two minutes. NCCL_IB_DISABLE=1 proves the point, "
+        "at a fraction of the speed.",
     )
 
 
 CAUSE = Cause(
-    id=ID,
     promise="The fast network between the machines (InfiniBand or RoCE) lost data, or is not set up.",
     signs=(
-        Sign(
-            "ib.completion",
-            r"Got completion (?:from peer|with)[^\n]{0,120}(?:error (?:1[0-4]|[1-46-9])\b|"
-            r"status[= ][\w ]{0,30}\(?(?:1[0-4]|[1-46-9])\b|vendor[ _]err[= ](?:129|81|136|135|137)\b)",
-            Authority.TRANSPORT,
-            "data for a peer was not acknowledged over InfiniBand/RoCE",
-        ),
-        Sign(
-            "ib.flushed",
-            r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)",
-            Authority.ECHO,
-            "a queue was emptied after another error",
-        ),
-        Sign(
-            "ib.verbs",
-            r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
-            r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\(\))? failed|[Ff]ailed to modify QP",
-            Authority.SETUP,
-            "a call into the InfiniBand library failed",
-        ),
-        Sign(
-            "ib.open",
-            r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device",
-            Authority.ECHO,
-            "an InfiniBand device could not be opened; NCCL goes on without it",
-        ),
-        Sign(
-            "ib.async",
-            r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
-            r"device fatal|local )|"
-            r"Got async event[^\n]{0,40}(?:error|fatal|catastrophic)",
-            Authority.TRANSPORT,
-            "the InfiniBand port reports an error",
-        ),
-        Sign(
-            "ib.mlx5",
-            r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome)",
-            Authority.SETUP,
-            "the network card or its driver reports an error",
-        ),
-        Sign(
-            "ib.ucx",
-            r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
-            r"The InfiniBand retry count between|"
-            r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
-            r"Input/output error)",
-            Authority.TRANSPORT,
-            "data for a peer was not acknowledged over InfiniBand/RoCE",
-        ),
+        Sign("ib.completion", Authority.TRANSPORT, "data for a peer was not acknowledged over InfiniBand/RoCE",
+             r"Got completion (?:from peer|with)[^\n]{0,120}(?:error (?:1[0-4]|[1-46-9])\b|"
+             r"status[= ][\w ]{0,30}\(?(?:1[0-4]|[1-46-9])\b|vendor[ _]err[= ](?:129|81|136|135|137)\b)"),
+        Sign("ib.flushed", Authority.ECHO, "a queue was emptied after another error",
+             r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)"),
+        Sign("ib.verbs", Authority.SETUP, "a call into the InfiniBand library failed",
+             r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
+             r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\(\))? failed|[Ff]ailed to modify QP"),
+        Sign("ib.open", Authority.ECHO, "an InfiniBand device could not be opened; NCCL goes on without it",
+             r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device"),
+        Sign("ib.async", Authority.TRANSPORT, "the InfiniBand port reports an error",
+             r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
+             r"device fatal|local )|Got async event[^\n]{0,40}(?:error|fatal|catastrophic)"),
+        Sign("ib.mlx5", Authority.SETUP, "the network card or its driver reports an error",
+             r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome)"),
+        Sign("ib.ucx", Authority.TRANSPORT, "data for a peer was not acknowledged over InfiniBand/RoCE",
+             r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
+             r"The InfiniBand retry count between|"
+             r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
+             r"Input/output error)"),
     ),
     judge=judge,
     remedy=remedy,
     needs="ib_write_bw between the two hosts fails, or the job runs with NCCL_IB_DISABLE=1",
     confirm_with="preflight check on both hosts; it tries the job's collectives with and without InfiniBand",
-    outranks=frozenset({"remote_peer_died", "wrong_socket_interface"}),
-)
+    outranks=("remote_peer_died", "wrong_socket_interface"),
+)  # fmt: skip

@@ -6,28 +6,17 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id="illegal_instruction",
     promise="A library uses instructions (mostly AVX, AVX2 or AVX-512) that this processor, or this virtual "
     "machine, does not offer.",
     signs=(
-        Sign(
-            "sigill.gpu",
-            r"an illegal instruction was encountered|cudaErrorIllegalInstruction",
-            Authority.OWN_ERROR,
-            "a GPU kernel holds an instruction that the GPU does not know",
-        ),
-        Sign(
-            "sigill",
-            r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|\bSIGILL\b|exitcode {0,4}: {0,2}-4\b|"
-            r"exited on signal 4\b|return code = -4\b|"
-            r"[Ee]xit(?:ed with)?(?: exit)? code 132|"
-            r"trap invalid opcode|Signal: Illegal instruction|Fatal Python error: Illegal instruction",
-            Authority.UNEXPLAINED_DEATH,
-            "a process died of an instruction that the processor does not have",
-        ),
+        Sign("sigill.gpu", Authority.OWN_ERROR, "a GPU kernel holds an instruction that the GPU does not know",
+             r"an illegal instruction was encountered|cudaErrorIllegalInstruction"),
+        Sign("sigill", Authority.UNEXPLAINED_DEATH, "a process died of an instruction that the processor does not have",
+             r"Illegal instruction(?: +\(core dumped\)|: +\d|$)|\bSIGILL\b|exitcode {0,4}: {0,2}-4\b|"
+             r"exited on signal 4\b|return code = -4\b|[Ee]xit(?:ed with)?(?: exit)? code 132|trap invalid opcode|"
+             r"Signal: Illegal instruction|Fatal Python error: Illegal instruction"),
     ),
     judge=by_signs(
-        "illegal_instruction",
         "{who}{host} died of an illegal instruction: code that was built for another processor (or "
         "another GPU), or damaged code.",
     ),
@@ -41,4 +30,4 @@ CAUSE = Cause(
     ),
     needs="the same import dies alone",
     confirm_with='python -X faulthandler -c "import torch"',
-)
+)  # fmt: skip

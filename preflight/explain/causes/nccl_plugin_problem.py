@@ -2,75 +2,50 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, fixed, said
-from preflight.explain.event import Authority
-from preflight.explain.seen import Seen
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "nccl_plugin_problem"
 VERDICT = "NCCL's network plugin failed ({who}{host})."
 UNEQUAL = (
     "Some hosts loaded a network plugin of NCCL and others did not: they can't talk to each other, and wait for ever."
 )
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim what a plugin reports; else a plugin that only some of the hosts found, in a log that ends in nothing."""
-    events = seen.best(ID)
-    if not events:
-        return None
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports it itself"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
-    loaded, internal = seen.of("plugin.loaded"), seen.of("plugin.internal")
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+    loaded, internal = evidence.of("plugin.loaded"), evidence.of("plugin.internal")
     with_it, without = ({event.host for event in some if event.host} for some in (loaded, internal))
-    if not with_it or not without or with_it & without or seen.successes():
+    if not with_it or not without or with_it & without or evidence.successes():
         return None
     because = f"{len(with_it)} hosts loaded it, {len(without)} use NCCL's own network code"
     return Claim(Authority.SILENCE, (loaded[0], internal[0]), Confidence.LOW, because, UNEQUAL)
 
 
 CAUSE = Cause(
-    id="nccl_plugin_problem",
     promise="NCCL can use an add-on for special networks (such as Amazon's EFA). That add-on, or the driver "
     "below it, does not work here.",
     signs=(
-        Sign(
-            "plugin.ofi",
-            r"NCCL WARN NET/OFI|NET/OFI (?:Request|Couldn|Unable|Error|Failed|Invalid)|"
-            r"fi_getinfo[^\n]{0,60}(?:empty|fail|error)|provider efa output empty|"
-            r"Creating new endpoint[^\n]{0,60}failed",
-            Authority.SETUP,
-            "the OFI network plugin (AWS EFA and others) reports an error",
-        ),
-        Sign(
-            "plugin.other",
-            r"NCCL WARN NET/(?:FasTrak|GPUDirectTCPX|gIB|UCX|Plugin|MSCCLPP)|NCCL WARN Failed: UCX error|"
-            r"NET/Plugin[^\n]{0,60}(?:incompatible|version mismatch)|"
-            r"[Ff]ailed to initialize any NET plugin|ncclNet\w{0,20}init[^\n]{0,20}fail|"
-            r"NCCL_NET_PLUGIN[^\n]{0,60}(?:fail|not found)|NET/UCX[^\n]{0,60}(?:fail|error|ERROR)",
-            Authority.SETUP,
-            "a network plugin of NCCL reports an error",
-        ),
-        Sign(
-            "plugin.mismatch",
-            r"NET(?:/Plugin)? mismatch|[Nn]etwork plugin mismatch|"
-            r"ranks? (?:are )?using different net(?:work)? plugins?",
-            Authority.SETUP,
-            "ranks use different network plugins",
-        ),
-        Sign(
-            "plugin.loaded",
-            r"Plugin Path : \S{1,200}|NET/Plugin ?: Loaded net plugin",
-            Authority.SILENCE,
-            "this host loaded a network plugin",
-        ),
-        Sign(
-            "plugin.internal",
-            r"Using internal net(?:work)? plugin|No plugin found",
-            Authority.SILENCE,
-            "this host found no network plugin",
-        ),
+        Sign("plugin.ofi", Authority.SETUP, "the OFI network plugin (AWS EFA and others) reports an error",
+             r"NCCL WARN NET/OFI|NET/OFI (?:Request|Couldn|Unable|Error|Failed|Invalid)|"
+             r"fi_getinfo[^\n]{0,60}(?:empty|fail|error)|provider efa output empty|"
+             r"Creating new endpoint[^\n]{0,60}failed"),
+        Sign("plugin.other", Authority.SETUP, "a network plugin of NCCL reports an error",
+             r"NCCL WARN NET/(?:FasTrak|GPUDirectTCPX|gIB|UCX|Plugin|MSCCLPP)|NCCL WARN Failed: UCX error|"
+             r"NET/Plugin[^\n]{0,60}(?:incompatible|version mismatch)|[Ff]ailed to initialize any NET plugin|"
+             r"ncclNet\w{0,20}init[^\n]{0,20}fail|NCCL_NET_PLUGIN[^\n]{0,60}(?:fail|not found)|"
+             r"NET/UCX[^\n]{0,60}(?:fail|error|ERROR)"),
+        Sign("plugin.mismatch", Authority.SETUP, "ranks use different network plugins",
+             r"NET(?:/Plugin)? mismatch|[Nn]etwork plugin mismatch|"
+             r"ranks? (?:are )?using different net(?:work)? plugins?"),
+        Sign("plugin.loaded", Authority.SILENCE, "this host loaded a network plugin",
+             r"Plugin Path : \S{1,200}|NET/Plugin ?: Loaded net plugin"),
+        Sign("plugin.internal", Authority.SILENCE, "this host found no network plugin",
+             r"Using internal net(?:work)? plugin|No plugin found"),
     ),
     judge=judge,
     remedy=fixed(
@@ -83,5 +58,5 @@ CAUSE = Cause(
     ),
     needs="it runs with NCCL_NET_PLUGIN=none",
     confirm_with="preflight check",
-    outranks=frozenset({"ib_broken"}),
-)
+    outranks=("ib_broken",),
+)  # fmt: skip

@@ -6,56 +6,30 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id="nvlink_or_fabric_manager",
     promise="The GPUs of this machine talk through a switch, and that switch is not set up.",
     signs=(
-        Sign(
-            "nvlink.802",
-            r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|"
-            r"[Ee]rror:? \(?802\b|Cuda failure 802",
-            Authority.HARDWARE,
-            "CUDA waits for the NVSwitch fabric, which is not set up",
-        ),
-        Sign(
-            "nvlink.nvls",
-            r"nvls\.cc:\d{1,5}[^\n]{0,40} NCCL WARN Cuda failure|Failed to bind NVLink SHARP|"
-            r"NVLS[^\n]{0,40}Multicast (?:bind|memory)[^\n]{0,40}(?:fail|error)|cuMulticast(?:Create|BindMem|"
-            r"BindAddr|AddDevice)[^\n]{0,40}(?:fail|error)",
-            Authority.SETUP,
-            "the NVSwitch refused memory for in-switch reductions (NVLS)",
-        ),
-        Sign(
-            "nvlink.disabled",
-            r"P2P is disabled between NVLINK connected GPUs",
-            Authority.HARDWARE,
-            "two GPUs are joined by NVLink, and the driver does not let them use it",
-        ),
-        Sign(
-            "nvlink.error",
-            r"uncorrectable NVLink error|NVLink error detected|nvidia-nvswitch\d{0,3}: SXid|"
-            r"NVRM: Xid \([^)\n]{1,60}\): (?:74|137|14[4-9]|150)\b",
-            Authority.HARDWARE,
-            "an NVLink or NVSwitch fault",
-        ),
-        Sign(
-            "nvlink.fm",
-            r"[Ff]abric ?[Mm]anager[^\n]{0,60}(?:not running|never|failed|fail to|dead|inactive|mismatch|"
-            r"not initialized)|nvidia-fabricmanager[^\n]{0,80}(?:[Ff]ailed|dead|not running|mismatch)|"
-            r"driver interface version [\d.]{1,20} don't match",
-            Authority.HARDWARE,
-            "the Fabric Manager is not doing its work",
-        ),
-        Sign(
-            "nvlink.fabric_state",
-            r"[Ff]abric [Ss]tate[^\n]{0,20}(?:[Ii]n [Pp]rogress|not [Cc]omplete)|MNNVL [^\n]{0,60}not working|"
-            r"IMEX[^\n]{0,60}(?:failed|"
-            r"not (?:ready|initialized|running))",
-            Authority.SETUP,
-            "the NVLink fabric has not come up",
-        ),
+        Sign("nvlink.802", Authority.HARDWARE, "CUDA waits for the NVSwitch fabric, which is not set up",
+             r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|[Ee]rror:? \(?802\b|"
+             r"Cuda failure 802"),
+        Sign("nvlink.nvls", Authority.SETUP, "the NVSwitch refused memory for in-switch reductions (NVLS)",
+             r"nvls\.cc:\d{1,5}[^\n]{0,40} NCCL WARN Cuda failure|Failed to bind NVLink SHARP|"
+             r"NVLS[^\n]{0,40}Multicast (?:bind|memory)[^\n]{0,40}(?:fail|error)|"
+             r"cuMulticast(?:Create|BindMem|BindAddr|AddDevice)[^\n]{0,40}(?:fail|error)"),
+        Sign("nvlink.disabled", Authority.HARDWARE,
+             "two GPUs are joined by NVLink, and the driver does not let them use it",
+             r"P2P is disabled between NVLINK connected GPUs"),
+        Sign("nvlink.error", Authority.HARDWARE, "an NVLink or NVSwitch fault",
+             r"uncorrectable NVLink error|NVLink error detected|nvidia-nvswitch\d{0,3}: SXid|"
+             r"NVRM: Xid \([^)\n]{1,60}\): (?:74|137|14[4-9]|150)\b"),
+        Sign("nvlink.fm", Authority.HARDWARE, "the Fabric Manager is not doing its work",
+             r"[Ff]abric ?[Mm]anager[^\n]{0,60}(?:not running|never|failed|fail to|dead|inactive|mismatch|"
+             r"not initialized)|nvidia-fabricmanager[^\n]{0,80}(?:[Ff]ailed|dead|not running|mismatch)|"
+             r"driver interface version [\d.]{1,20} don't match"),
+        Sign("nvlink.fabric_state", Authority.SETUP, "the NVLink fabric has not come up",
+             r"[Ff]abric [Ss]tate[^\n]{0,20}(?:[Ii]n [Pp]rogress|not [Cc]omplete)|MNNVL [^\n]{0,60}not working|"
+             r"IMEX[^\n]{0,60}(?:failed|not (?:ready|initialized|running))"),
     ),
     judge=by_signs(
-        "nvlink_or_fabric_manager",
         "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) "
         "is missing, stale or of another version.",
     ),
@@ -70,5 +44,5 @@ CAUSE = Cause(
     ),
     needs='fabric state "Completed" and Fabric Manager version equal to the driver version',
     confirm_with="preflight check --gpus LIST",
-    outranks=frozenset({"version_mismatch"}),
-)
+    outranks=("version_mismatch",),
+)  # fmt: skip

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.causes import hang_no_error
+from preflight.explain.collective_waits import Wait, behind, find_mismatch
 from preflight.explain.event import Authority, Event
-from preflight.explain.phases import Phase
-from preflight.explain.seen import Seen
-from preflight.explain.watchdog import Wait, behind, find_mismatch
+from preflight.explain.job_progress import Phase
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
-from preflight.model.nccl_lines import Step
+from preflight.model.nccl_log import StartStep
 
-ID = "p2p_broken"
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
-    "All ranks arrived at the very first collective and no data came through: the path between the "
-    "GPUs is broken, most often "
-    "direct copies (P2P) on one machine."
+    "All ranks arrived at the very first collective and no data came through: the path between the GPUs is broken, "
+    "most often direct copies (P2P) on one machine."
 )
 STOPPED = (
     "The log stops at the first copies between the GPUs of one machine; most often direct copies (P2P) hang there."
@@ -24,49 +22,48 @@ STOPPED = (
 FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim NCCL's and CUDA's own complaints, else a first collective that everybody entered and nobody finished."""
-    events = seen.best(ID)
     if events and events[0].authority is Authority.SILENCE:
-        return _refused(seen, events)
+        return _refused(evidence, events)
     if events:
         because = "the log names peer-to-peer access as what failed"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, said(VERDICT, events))
-    if (stopped := _stopped_on_direct_paths(seen)) is not None:
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+    if (stopped := _stopped_on_direct_paths(evidence)) is not None:
         return stopped
-    waits = [wait for wait in seen.waits.all() if wait.op]
-    if not _all_arrived_at_the_first(seen, waits):
+    waits = [wait for wait in evidence.waits.all() if wait.op]
+    if not _all_arrived_at_the_first(evidence, waits):
         return None
     because = f"all ranks wait in collective {waits[0].seq}, and none has come any further"
-    caught = seen.of("watchdog.caught")
+    caught = evidence.of("watchdog.caught")
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
 
 
-def _stopped_on_direct_paths(seen: Seen) -> Claim | None:
+def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
     """Claim a log that stops without an error once its GPUs are joined by direct copies and by no network."""
-    if "P2P" not in seen.starts.paths or "NET" in seen.starts.paths:
+    if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None
-    stopped = hang_no_error.judge(seen)
-    if stopped is None or int(stopped.detail[0]) < Step.CHANNELS:
+    stopped = hang_no_error.judge(evidence, ())
+    if stopped is None or int(stopped.detail[0]) < StartStep.CHANNELS:
         return None
     because = "the log stops where data first goes from GPU to GPU, all on one machine, and names no error"
     return Claim(Authority.SILENCE, stopped.events, Confidence.LOW, because, STOPPED)
 
 
-def _refused(seen: Seen, events: tuple[Event, ...]) -> Claim | None:
+def _refused(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim what healthy runs without P2P say as well, only where the job never got past its first collective."""
-    went_on = seen.phase(Phase.TRAINING, Phase.SAVING)
-    is_moving = seen.successes() or seen.has("context.progress") or (went_on and went_on.line > events[0].line)
-    is_later = any(wait.seq > FIRST_NUMBERS or wait.last_completed > FIRST_NUMBERS for wait in seen.waits.all())
-    if is_moving or is_later or seen.exceptions:
+    went_on = evidence.phase(Phase.TRAINING, Phase.SAVING)
+    is_moving = evidence.successes() or evidence.has("context.progress") or (went_on and went_on.line > events[0].line)
+    is_later = any(wait.seq > FIRST_NUMBERS or wait.last_completed > FIRST_NUMBERS for wait in evidence.waits.all())
+    if is_moving or is_later or evidence.exceptions:
         return None
     because = "the log tells of no progress, and names direct copies between GPUs as not possible or not safe"
-    return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, said(VERDICT, events))
+    return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, fill_in(VERDICT, events))
 
 
-def _all_arrived_at_the_first(seen: Seen, waits: list[Wait]) -> bool:
+def _all_arrived_at_the_first(evidence: LogEvidence, waits: list[Wait]) -> bool:
     # A rank that aborted itself (-6) was ended by its own watchdog: it had arrived and waited as well.
-    aborted = {event.rank for event in seen.of("context.aborted")}
+    aborted = {event.rank for event in evidence.of("context.aborted")}
     ranks = {rank for rank in {wait.rank for wait in waits} | aborted if rank.isdigit()}
     first = [w for w in waits if 0 <= w.seq <= FIRST_NUMBERS and w.last_completed in (-2, -1, 0, w.seq - 1)]
     if len(ranks) < 2 or len(first) != len(waits) or len({w.seq for w in waits}) != 1:
@@ -75,58 +72,39 @@ def _all_arrived_at_the_first(seen: Seen, waits: list[Wait]) -> bool:
         return False
     numbers = [int(rank) for rank in ranks]
     # Without a word on the size of the job, the ranks that are there must at least leave no gap.
-    return len(ranks) == (seen.world_size or max(numbers) - min(numbers) + 1)
-
-
-def remedy(_seen: Seen, _claim: Claim) -> Remedy:
-    """Prove it, repair the host, work round it until then."""
-    return Remedy(
-        (
-            "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it "
-            "only until the repair.",
-            "Repair: kernel command line iommu=pt (or IOMMU off in the BIOS), and ACS off on the PCIe bridges: "
-            "sudo lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. "
-            "In a virtual machine "
-            "the host has to do it.",
-            "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
-            "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: "
-            "update the driver.",
-            "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; "
-            "an image whose CUDA "
-            "or NCCL does not fit the host's driver hangs in the same way.",
-            "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which "
-            "path was taken.",
-        ),
-        (("NCCL_P2P_DISABLE", "1"),),
-    )
+    return len(ranks) == (evidence.world_size or max(numbers) - min(numbers) + 1)
 
 
 CAUSE = Cause(
-    id=ID,
     promise="Graphics cards of one machine copy to each other directly; here those copies do not arrive.",
     signs=(
-        Sign(
-            "p2p.failed",
-            r"peer access is not supported|cudaErrorPeerAccess|"
-            r"cudaErrorTooManyPeers|transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|"
-            r"transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
-            r"IO_PAGE_FAULT|DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
-            r"doesn't support faster communication broadband via P2P|"
-            r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|"
-            r"mapping of buffer object failed|invalid resource handle)'",
-            Authority.SETUP,
-            "direct copies between GPUs failed",
-        ),
-        Sign(
-            "p2p.refused",
-            r"Could not enable P2P between|Missing \"iommu=pt\"",
-            Authority.SILENCE,
-            "direct copies between two GPUs are not possible, or not safe, on this machine",
-        ),
+        Sign("p2p.failed", Authority.SETUP, "direct copies between GPUs failed",
+             r"peer access is not supported|cudaErrorPeerAccess|cudaErrorTooManyPeers|"
+             r"transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
+             r"IO_PAGE_FAULT|DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
+             r"doesn't support faster communication broadband via P2P|"
+             r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|"
+             r"invalid resource handle)'"),
+        Sign("p2p.refused", Authority.SILENCE,
+             "direct copies between two GPUs are not possible, or not safe, on this machine",
+             r'Could not enable P2P between|Missing \"iommu=pt\"'),
     ),
     judge=judge,
-    remedy=remedy,
+    remedy=fixed(
+        "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the "
+        "repair.",
+        "Repair: kernel command line iommu=pt (or IOMMU off in the BIOS), and ACS off on the PCIe bridges: sudo "
+        "lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. In a virtual "
+        "machine the host has to do it.",
+        "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
+        "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
+        "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image "
+        "whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
+        "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which path was taken.",
+        env=(("NCCL_P2P_DISABLE", "1"),),
+    ),
+    infers=True,
     needs="the job runs with NCCL_P2P_DISABLE=1 and not without",
     confirm_with="preflight check   # tries the default and P2P off, with verified data",
-    outranks=frozenset({"watchdog_timeout_straggler", "heartbeat_monitor", "hang_no_error"}),
-)
+    outranks=("watchdog_timeout_straggler", "heartbeat_monitor", "hang_no_error"),
+)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Sign, fixed
 from preflight.explain.event import Authority, Event
-from preflight.explain.seen import Seen
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 ID = "scheduler_cancelled"
@@ -12,13 +12,10 @@ NEAR = 200  # lines between a rank's own error and the cancellation that it led 
 VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed before that."
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a cancellation before which nothing failed; else it is how the scheduler stopped the rest."""
-    events = seen.best(ID)
-    if not events:
-        return None
-    other = [event for event in seen.failures() if event.order < events[0].order and _is_error(event)]
-    other += _own_errors(seen, events[0])
+    other = [event for event in evidence.failures() if event.order < events[0].order and _is_error(event)]
+    other += _own_errors(evidence, events[0])
     if events[0].authority is Authority.ECHO:
         because = "the launcher says which signal it got, and no error precedes it"
         return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", _signal(events)))
@@ -30,12 +27,12 @@ def judge(seen: Seen) -> Claim | None:
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
 
 
-def _own_errors(seen: Seen, cancelled: Event) -> list[Event]:
+def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
     """Return a rank's own errors just before the cancellation; srun stops the other tasks after one has failed."""
-    failed = seen.has("context.task_exit")
+    failed = evidence.has("context.task_exit")
     return [
         event
-        for event, _ in seen.exceptions
+        for event, _ in evidence.exceptions
         if event.source == cancelled.source
         and event.order < cancelled.order
         and (failed or cancelled.line - event.line < NEAR)
@@ -62,25 +59,16 @@ REASONS = (
 )
 
 CAUSE = Cause(
-    id=ID,
     promise="Somebody or something ended the job on purpose.",
     signs=(
-        Sign(
-            "cancelled.slurm",
-            r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|to SIGNAL)|ON )|"
-            r"CANCELLED AT \S{10,24} \*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)|job has been cancel|"
-            r"srun: error: Node failure on|requested job terminate|TaintManagerEviction|"
-            r"State ?[=:] ?(?:CANCELLED|PREEMPTED)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
-            r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)",
-            Authority.KILLED,
-            "the scheduler cancelled the job",
-        ),
-        Sign(
-            "cancelled.signal",
-            r"Received (?:1|15|Signals\.SIG(?:HUP|TERM)) death signal|got signal: (?:1|15)\b",
-            Authority.ECHO,
-            "the launcher was told from outside to stop",
-        ),
+        Sign("cancelled.slurm", Authority.KILLED, "the scheduler cancelled the job",
+             r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|to SIGNAL)|ON )|"
+             r"CANCELLED AT \S{10,24} \*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)|job has been cancel|"
+             r"srun: error: Node failure on|requested job terminate|TaintManagerEviction|"
+             r"State ?[=:] ?(?:CANCELLED|PREEMPTED)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
+             r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)"),
+        Sign("cancelled.signal", Authority.ECHO, "the launcher was told from outside to stop",
+             r"Received (?:1|15|Signals\.SIG(?:HUP|TERM)) death signal|got signal: (?:1|15)\b"),
     ),
     judge=judge,
     remedy=fixed(
@@ -91,4 +79,4 @@ CAUSE = Cause(
     ),
     needs="the scheduler's accounting",
     confirm_with="sacct -j JOBID --format=JobID,State,ExitCode,Reason",
-)
+)  # fmt: skip

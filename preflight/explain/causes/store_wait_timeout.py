@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.event import Authority, Event
-from preflight.explain.phases import Phase
-from preflight.explain.seen import Seen
-from preflight.explain.timeouts import longer_timeout
+from preflight.explain.job_progress import Phase
+from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.timeout_advice import longer_timeout
 from preflight.model.explanation import Confidence
 
-ID = "store_wait_timeout"
 SOME_WAITS = 3  # a line every ten seconds: less is an ordinary start
 NEAR_END = 10
 VERDICT = (
@@ -18,69 +17,49 @@ VERDICT = (
 )
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim what the store says, above the timeouts that follow from it."""
-    events = seen.best(ID)
-    if not events:
-        return None
     if events[0].authority is Authority.SILENCE:
-        return _still_waiting(seen, events)
+        return _still_waiting(evidence, events)
     because = "the store names the key that nobody wrote, or counts who came"
-    return Claim(events[0].authority, events, Confidence.MEDIUM, because, said(VERDICT, events))
+    return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(VERDICT, events))
 
 
-def _still_waiting(seen: Seen, events: tuple[Event, ...]) -> Claim | None:
+def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Every start waits a moment; it is the cause where nobody got past it and the log ends there."""
-    source = seen.sources[events[-1].source]
-    if seen.has("context.past_store") or seen.failures() or seen.exceptions or seen.successes():
+    source = evidence.sources[events[-1].source]
+    if evidence.has("context.past_store") or evidence.failures() or evidence.exceptions or evidence.successes():
         return None
-    went_on = seen.phase(Phase.TRAINING, Phase.EVALUATING, Phase.SAVING)
+    went_on = evidence.phase(Phase.TRAINING, Phase.EVALUATING, Phase.SAVING)
     if went_on is not None and went_on.line > events[0].line:
         return None
     if len(events) < SOME_WAITS or source.lines - events[-1].line > NEAR_END:
         return None
     because = "the log ends in ranks that wait for others to start"
-    return Claim(Authority.SILENCE, events, Confidence.LOW, because, said(VERDICT, events))
-
-
-def remedy(seen: Seen, _claim: Claim) -> Remedy:
-    """Count the ranks, then look at the missing one."""
-    return Remedy(
-        (
-            "Count who came: the log says n of m. Fewer: a node was not started, or died: look at its log. "
-            "More: the script was "
-            "started twice.",
-            "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, "
-            "it is only late; see its log.",
-            "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your "
-            "interface), on every node.",
-            *longer_timeout(seen),
-        )
-    )
+    return Claim(Authority.SILENCE, events, Confidence.LOW, because, fill_in(VERDICT, events))
 
 
 CAUSE = Cause(
-    id=ID,
     promise="Processes leave each other notes at one place; a note that was waited for never came.",
     signs=(
-        Sign(
-            "store.wait",
-            r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
-            r"Timed out initializing process group|store based barrier on rank|DistStoreError|"
-            r"waitForInput: (?:poll|socket)|Socket Timeout|retrie?(?:iev|ev|ei)\w{1,4} ncclUniqueId",
-            Authority.TIMEOUT,
-            "a rank waited at the store in vain",
-        ),
-        Sign(
-            "store.waiting",
-            r"Waiting in store based barrier",
-            Authority.SILENCE,
-            "a rank waits at the store for the others to start",
-        ),
+        Sign("store.wait", Authority.TIMEOUT, "a rank waited at the store in vain",
+             r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
+             r"Timed out initializing process group|store based barrier on rank|DistStoreError|"
+             r"waitForInput: (?:poll|socket)|Socket Timeout|retrie?(?:iev|ev|ei)\w{1,4} ncclUniqueId"),
+        Sign("store.waiting", Authority.SILENCE, "a rank waits at the store for the others to start",
+             r"Waiting in store based barrier"),
     ),
     judge=judge,
-    remedy=remedy,
+    remedy=fixed(
+        "Count who came: the log says n of m. Fewer: a node was not started, or died: look at its log. More: the "
+        "script was started twice.",
+        "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, "
+        "it is only late; see its log.",
+        "If NCCL's own groups work and only a Gloo group waits: export GLOO_SOCKET_IFNAME=eth0 (your "
+        "interface), on every node.",
+        then=longer_timeout,
+    ),
     needs="the log of the rank that did not write",
     confirm_with="preflight check on every node",
-    outranks=frozenset({"watchdog_timeout_straggler", "remote_peer_died"}),
-)
+    outranks=("watchdog_timeout_straggler", "remote_peer_died"),
+)  # fmt: skip

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, fixed
-from preflight.explain.event import Authority
-from preflight.explain.seen import Seen
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "teardown_after_success"
 NATIVE = ("segv.signal", "segv.text", "heartbeat.stuck")
 VERDICT = "The job had reached its end; the errors came afterwards, while its processes stopped at different moments."
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Claim processes that abort after success, where nothing else but echoes and the scheduler's end is in the log.
 
     An error with words of its own is no noise, even after success: another run's success may stand in the same log.
     """
-    successes = seen.successes()
-    crashes = seen.of("context.aborted", *NATIVE)
+    successes = evidence.successes()
+    crashes = evidence.of("context.aborted", *NATIVE)
     if not successes or not crashes:
         return None
     done = successes[0].order
-    failures = seen.failures()
+    failures = evidence.failures()
     if any(event.order < done for event in (*failures, *crashes) if event.authority < Authority.SILENCE):
         return None
     own = (event for event in failures if event.authority < Authority.TIMEOUT and event.sign not in NATIVE)
@@ -33,9 +32,7 @@ def judge(seen: Seen) -> Claim | None:
 
 
 CAUSE = Cause(
-    id=ID,
     promise="The work was done; only the ending was untidy.",
-    signs=(),
     judge=judge,
     remedy=fixed(
         "The results are complete: check that the last checkpoint is there, and use it.",
@@ -44,22 +41,10 @@ CAUSE = Cause(
         "If the exit code matters to a script: leave with os._exit(0) after that, or look at the "
         "success marker instead.",
     ),
+    infers=True,
     needs="the last checkpoint and result files are complete",
     confirm_with="look at the results; nothing has to be measured",
-    outranks=frozenset(
-        {
-            "heartbeat_monitor",
-            "host_oom_killed",
-            "ib_broken",
-            "nccl_plugin_problem",
-            "remote_peer_died",
-            "rendezvous_failed",
-            "scheduler_cancelled",
-            "scheduler_time_limit",
-            "segfault_worker",
-            "store_wait_timeout",
-            "watchdog_timeout_straggler",
-            "wrong_socket_interface",
-        }
-    ),
-)
+    outranks=("heartbeat_monitor", "host_oom_killed", "ib_broken", "nccl_plugin_problem", "remote_peer_died",
+              "rendezvous_failed", "scheduler_cancelled", "scheduler_time_limit", "segfault_worker",
+              "store_wait_timeout", "watchdog_timeout_straggler", "wrong_socket_interface"),
+)  # fmt: skip

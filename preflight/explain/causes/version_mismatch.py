@@ -6,60 +6,33 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    id="version_mismatch",
     promise="Parts of the software come from different releases, and the first one that meets the other gives up.",
     signs=(
-        Sign(
-            "version.driver",
-            r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|"
-            r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
-            r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
-            r"NCCL cannot be captured in a graph if|were compiled with different CUDA|"
-            r"mismatches the version that was used to compile",
-            Authority.SETUP,
-            "the driver does not fit the CUDA that the program was built with",
-        ),
-        Sign(
-            "version.arch",
-            r"named symbol not found|CUDA error: invalid device function|no kernel image is available|"
-            r"CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|"
-            r"PTX was compiled with an unsupported toolchain|ptxas fatal",
-            Authority.SETUP,
-            "the program was not built for this GPU or this driver",
-        ),
-        Sign(
-            "version.symbol",
-            r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
-            r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
-            r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|"
-            r"NVJITLINK)\S{0,30} not found",
-            Authority.SETUP,
-            "a library of another version is found first",
-        ),
-        Sign(
-            "version.nccl",
-            r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|NCCL_VERSION mismatch|"
-            r"ncclLibrary version mismatch|Message truncated : received \d{1,9} bytes instead",
-            Authority.SETUP,
-            "ranks run different versions of NCCL",
-        ),
-        Sign(
-            "version.init",
-            r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error",
-            Authority.UNEXPLAINED_DEATH,
-            "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",
-        ),
-        Sign(
-            "version.lib",
-            r"(?:[A-Za-z]Error|libraries): lib(?:nccl|cud\w{0,8}|cublas\w{0,4}|"
-            r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|"
-            r"libnccl\.so\.\d{1,3} => not found",
-            Authority.SETUP,
-            "a library that the program needs is not there",
-        ),
+        Sign("version.driver", Authority.SETUP, "the driver does not fit the CUDA that the program was built with",
+             r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|"
+             r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
+             r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
+             r"NCCL cannot be captured in a graph if|were compiled with different CUDA|"
+             r"mismatches the version that was used to compile"),
+        Sign("version.arch", Authority.SETUP, "the program was not built for this GPU or this driver",
+             r"named symbol not found|CUDA error: invalid device function|no kernel image is available|"
+             r"CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|"
+             r"PTX was compiled with an unsupported toolchain|ptxas fatal"),
+        Sign("version.symbol", Authority.SETUP, "a library of another version is found first",
+             r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
+             r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
+             r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found"),
+        Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
+             r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|NCCL_VERSION mismatch|"
+             r"ncclLibrary version mismatch|Message truncated : received \d{1,9} bytes instead"),
+        Sign("version.init", Authority.UNEXPLAINED_DEATH,
+             "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",
+             r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error"),
+        Sign("version.lib", Authority.SETUP, "a library that the program needs is not there",
+             r"(?:[A-Za-z]Error|libraries): lib(?:nccl|cud\w{0,8}|cublas\w{0,4}|"
+             r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|libnccl\.so\.\d{1,3} => not found"),
     ),
     judge=by_signs(
-        "version_mismatch",
         "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation.",
     ),
     remedy=fixed(
@@ -73,5 +46,5 @@ CAUSE = Cause(
     ),
     needs="the same NCCL, CUDA and driver versions on every rank",
     confirm_with="preflight probe",
-    outranks=frozenset({"illegal_instruction", "not_nccl", "segfault_worker"}),
-)
+    outranks=("illegal_instruction", "not_nccl", "segfault_worker"),
+)  # fmt: skip

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign
+from preflight.explain.cause import Cause, Claim, Sign, fixed
+from preflight.explain.collective_waits import Wait, behind, behind_by_seq
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import find_lag
-from preflight.explain.seen import Seen
-from preflight.explain.timeouts import duration, longer_timeout
-from preflight.explain.watchdog import Wait, behind, behind_by_seq
+from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.timeout_advice import duration, longer_timeout
 from preflight.model.explanation import Confidence
 
-ID = "watchdog_timeout_straggler"
-ENV = (("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"))
 
-
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim any timeout of a collective, and name the rank that stayed behind where the numbers show it."""
-    events = seen.best(ID)
-    lag = find_lag(seen.recordings)
-    if lag is not None:
+    if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
             f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"
         )
-        missing = (f"missing on it: {lag.missing}",)
-        return _claim(events, lag.ranks, f"the flight recorder: {behind_it}", Confidence.HIGH, missing)
+        because, missing = f"the flight recorder: {behind_it}", f"missing on it: {lag.missing}"
+        return _claim(events, lag.ranks, because, Confidence.HIGH, missing)
     # torch takes a process down with the same words after an error that is no timeout.
-    if not events or (events[0].authority is Authority.ECHO and len(seen.by_cause) > 1):
+    if not events or (events[0].authority is Authority.ECHO and len(evidence.by_cause) > 1):
         return None
-    return _from_log(seen, events)
+    return _from_log(evidence, events)
 
 
-def _from_log(seen: Seen, events: tuple[Event, ...]) -> Claim:
-    waits = [wait for wait in seen.waits.all() if wait.op or wait.last_enqueued != -2]
+def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+    waits = [wait for wait in evidence.waits.all() if wait.op or wait.last_enqueued != -2]
     if ranks := _named(events):
         return _claim(events, ranks, "the library names the rank that did not come", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
         return _claim(events, ranks, "its sequence number stays below that of the others", Confidence.MEDIUM)
-    if ranks := _silent(seen, waits):
-        because = f"{len({w.rank for w in waits})} of {seen.world_size} ranks report the timeout; it does not"
+    if ranks := _silent(evidence, waits):
+        because = f"{len({w.rank for w in waits})} of {evidence.world_size} ranks report the timeout; it does not"
         return _claim(events, ranks, because, Confidence.MEDIUM)
     because = "only timeouts are in the log; they say that somebody is missing, never why"
-    return _claim(events, (), because, Confidence.LOW, _at(waits))
+    return _claim(events, (), because, Confidence.LOW, *_at(waits))
 
 
 def _claim(
-    events: tuple[Event, ...],
-    ranks: tuple[str, ...],
-    because: str,
-    confidence: Confidence,
-    detail: tuple[str, ...] = (),
+    events: tuple[Event, ...], ranks: tuple[str, ...], because: str, confidence: Confidence, *detail: str
 ) -> Claim:
     if ranks:
         plural = "s" if len(ranks) > 1 else ""
@@ -66,96 +57,56 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text[text.index("[") + 1 : text.index("]")] for text in named if "didn't join" in text))
 
 
-def _silent(seen: Seen, waits: list[Wait]) -> tuple[str, ...]:
-    told = {wait.rank for wait in waits if wait.rank.isdigit()}
-    missing = [str(rank) for rank in range(min(seen.world_size, 4096)) if str(rank) not in told]
-    return tuple(missing) if told and 0 < len(missing) < len(told) else ()
+def _silent(evidence: LogEvidence, waits: list[Wait]) -> tuple[str, ...]:
+    reported = {wait.rank for wait in waits if wait.rank.isdigit()}
+    missing = [str(rank) for rank in range(min(evidence.world_size, 4096)) if str(rank) not in reported]
+    return tuple(missing) if reported and 0 < len(missing) < len(reported) else ()
 
 
 def _at(waits: list[Wait]) -> tuple[str, ...]:
     first = next((wait for wait in waits if wait.op), None)
     if first is None:
         return ()
-    what = f"{first.op}" + (f" number {first.seq}" if first.seq >= 0 else "")
+    what = f"{first.op} number {first.seq}" if first.seq >= 0 else first.op
     return (f"waited in {what}; they parted {duration(first.timeout_ms)} before the first line below: look there",)
 
 
-def remedy(seen: Seen, _claim_: Claim) -> Remedy:
-    """Find the late rank first; a longer timeout is the last resort."""
-    return Remedy(
-        (
-            "Look at what the late rank did when the waiting began (the time of the first timeout less the "
-            "timeout): py-spy dump "
-            "--pid PID on it shows the line, if it still runs.",
-            "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not "
-            "the same number on all "
-            "ranks at the end of an epoch, a slow disk, one rank still loading.",
-            "Record it next time: the two variables of --env-out make torch write which collective every rank stood in "
-            "(/tmp/nccl_trace_rank_*, readable by preflight explain).",
-            *longer_timeout(seen),
-        ),
-        ENV,
-    )
-
-
 CAUSE = Cause(
-    id=ID,
     promise="Processes work in step; one did not come, and the others gave up waiting.",
     signs=(
-        Sign(
-            "watchdog.caught",
-            r"Watchdog caught collective|WorkNCCL\(|Watchdog caught",
-            Authority.TIMEOUT,
-            "a collective did not finish in time",
-        ),
-        Sign(
-            "watchdog.async",  # torch 2.6 and later; what was raised follows and is read by itself
-            r"Collective WorkNCCL\([^\n]{0,240}raised the following async exception",
-            Authority.ECHO,
-            "a collective was aborted for an error",
-        ),
-        Sign(
-            "watchdog.status",
-            r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog",
-            Authority.TIMEOUT,
-            "the rank tells how far it got",
-        ),
-        Sign(
-            "watchdog.failed",
-            r"collective operation timeout|timed out in blocking wait|before timing out",
-            Authority.TIMEOUT,
-            "a collective did not finish in time",
-        ),
-        Sign(
-            "watchdog.teardown",
-            r"Some NCCL operations have failed|To avoid (?:data|this) inconsistency",
-            Authority.ECHO,
-            "torch takes the process down after a timeout or an error",
-        ),
-        Sign(
-            "watchdog.received_dump",
-            r"Received a dump signal due to a collective timeout|Observed flight recorder dump signal",
-            Authority.TIMEOUT,
-            "another rank timed out",
-        ),
-        Sign(
-            "watchdog.desync",
-            r"\[\d{1,6}\] (?:finished collective|joined but didn't finish)[^\n]{0,80}|"
-            r"the lagging/dead/mismatched ranks that caused the desync",
-            Authority.TIMEOUT,
-            "torch's own report of who is missing",
-        ),
-        Sign(
-            "watchdog.monitored",
-            r"Ranks? [\d, ]{1,60}failed to pass monitoredBarrier|monitoredBarrier[^\n]{0,60}timed? ?out|"
-            r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete|"
-            r"waiting for remainder of ranks for more than",
-            Authority.TIMEOUT,
-            "a barrier waited in vain",
-        ),
+        Sign("watchdog.caught", Authority.TIMEOUT, "a collective did not finish in time",
+             r"Watchdog caught collective|WorkNCCL\(|Watchdog caught"),
+        # Of torch 2.6 and later; what was raised follows and is read by itself.
+        Sign("watchdog.async", Authority.ECHO, "a collective was aborted for an error",
+             r"Collective WorkNCCL\([^\n]{0,240}raised the following async exception"),
+        Sign("watchdog.status", Authority.TIMEOUT, "the rank tells how far it got",
+             r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog"),
+        Sign("watchdog.failed", Authority.TIMEOUT, "a collective did not finish in time",
+             r"collective operation timeout|timed out in blocking wait|before timing out"),
+        Sign("watchdog.teardown", Authority.ECHO, "torch takes the process down after a timeout or an error",
+             r"Some NCCL operations have failed|To avoid (?:data|this) inconsistency"),
+        Sign("watchdog.received_dump", Authority.TIMEOUT, "another rank timed out",
+             r"Received a dump signal due to a collective timeout|Observed flight recorder dump signal"),
+        Sign("watchdog.desync", Authority.TIMEOUT, "torch's own report of who is missing",
+             r"\[\d{1,6}\] (?:finished collective|joined but didn't finish)[^\n]{0,80}|"
+             r"the lagging/dead/mismatched ranks that caused the desync"),
+        Sign("watchdog.monitored", Authority.TIMEOUT, "a barrier waited in vain",
+             r"Ranks? [\d, ]{1,60}failed to pass monitoredBarrier|monitoredBarrier[^\n]{0,60}timed? ?out|"
+             r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete|"
+             r"waiting for remainder of ranks for more than"),
     ),
     judge=judge,
-    remedy=remedy,
+    remedy=fixed(
+        "Look at what the late rank did when the waiting began (the time of the first timeout less the timeout): "
+        "py-spy dump --pid PID on it shows the line, if it still runs.",
+        "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not the same "
+        "number on all ranks at the end of an epoch, a slow disk, one rank still loading.",
+        "Record it next time: the two variables of --env-out make torch write which collective every rank stood in "
+        "(/tmp/nccl_trace_rank_*, readable by preflight explain).",
+        env=(("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")),
+        then=longer_timeout,
+    ),
+    infers=True,
     needs="a flight recorder dump or a stack of the late rank",
     confirm_with="preflight check   # clears the machine; then the run with the flight recorder on",
-)
+)  # fmt: skip

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, said
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
 from preflight.explain.event import Authority, Event
-from preflight.explain.seen import Seen
+from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-ID = "wrong_socket_interface"
 ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
 PRIVATE = re.compile(r"127\.|172\.17\.|169\.254\.")
 USING = re.compile(
@@ -24,24 +23,21 @@ UNREACHED = (
 HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a job of several machines."
 
 
-def judge(seen: Seen) -> Claim | None:
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim a missing interface, then an unreachable address, then a choice that can't lead anywhere."""
-    events = seen.best(ID)
-    if not events:
-        return None
     if events[0].authority is Authority.SETUP:
         because = "the library says that it found no such interface or address"
-        return Claim(Authority.SETUP, events, Confidence.HIGH, because, said(MISSING, events))
+        return Claim(Authority.SETUP, events, Confidence.HIGH, because, fill_in(MISSING, events))
     if events[0].authority is Authority.TRANSPORT:
         found = ADDRESS.search(events[0].text)
         if found and PRIVATE.match(found[1]):
             because = f"{found[1]} is an address that exists on its own machine only"
-            return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, said(UNREACHED, events))
+            return Claim(Authority.TRANSPORT, events, Confidence.HIGH, because, fill_in(UNREACHED, events))
         because = (
             "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
         )
-        return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, said(UNREACHED, events))
-    return _by_choice(events) or _by_retries(seen)
+        return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
+    return _by_choice(events) or _by_retries(evidence)
 
 
 def _by_choice(events: tuple[Event, ...]) -> Claim | None:
@@ -56,87 +52,63 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
     return Claim(Authority.SILENCE, tuple(chosen), Confidence.LOW, because, HIDDEN.replace("{name}", name))
 
 
-def _by_retries(seen: Seen) -> Claim | None:
+def _by_retries(evidence: LogEvidence) -> Claim | None:
     """Retries are usual while ranks start; they are the cause where the log ends in them."""
-    retries = seen.of("interface.retried")
-    if not retries or seen.successes():
+    retries = evidence.of("interface.retried")
+    if not retries or evidence.successes():
         return None
-    given_up = any(event.order > retries[-1].order for event in seen.of("context.system_error"))
-    if not given_up and seen.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
+    given_up = any(event.order > retries[-1].order for event in evidence.of("context.system_error"))
+    if not given_up and evidence.sources[retries[-1].source].lines - retries[-1].line > NEAR_END:
         return None
-    later = (line for source, _, line in seen.starts.last_line.values() if source == retries[-1].source)
+    later = (line for source, _, line in evidence.starts.last_line.values() if source == retries[-1].source)
     if max(later, default=0) > retries[-1].line:
         return None  # somebody got through
     because = "the log ends in refused connections"
-    return Claim(Authority.SILENCE, retries, Confidence.LOW, because, said(UNREACHED, retries))
+    return Claim(Authority.SILENCE, retries, Confidence.LOW, because, fill_in(UNREACHED, retries))
 
 
-def remedy(_seen: Seen, claim: Claim) -> Remedy:
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Choose an interface by hand, on every node, and test the path."""
     steps = (
         "List them on every node: ip -br -4 address. The right one has an address in the network that all nodes share; "
         "never lo, docker0, virbr0.",
-        "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; "
-        "NCCL takes prefixes, "
-        "Gloo exact names). Names differ between nodes: set it on each.",
+        "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; NCCL takes "
+        "prefixes, Gloo exact names). Names differ between nodes: set it on each.",
         "Test the path from the node that complains: nc -zv ADDRESS PORT; firewalls have to allow all "
         "ports between nodes.",
     )
     extra = () if claim.authority is Authority.SETUP else (
         "If the address is right, look at that host's own log: it may have died first.",
     )  # fmt: skip
-    return Remedy(steps + extra)
+    return Remedy(*steps, *extra)
 
 
 CAUSE = Cause(
-    id=ID,
     promise="A machine has several network connections; the program chose one that does not lead to the others.",
     signs=(
-        Sign(
-            "interface.none",
-            r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
-            r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"
-            r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
-            r"[Cc]all to bind failed ?: Cannot assign|"
-            r"NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)",
-            Authority.SETUP,
-            "the network interface that was asked for is not there",
-        ),
-        Sign(
-            "interface.connect",
-            r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
-            r"unreachable|assign|Invalid argument)|"
-            r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|"
-            r"assign|failed with error)|"
-            r"[Cc]all to connect (?:timeout|failed|to \S{1,80} failed)|connectFullMesh failed|"
-            r"Net : Connect to \S{1,80} failed",
-            Authority.TRANSPORT,
-            "a connection to another rank's address could not be made",
-        ),
-        Sign(
-            "interface.gloo",
-            r"SO_ERROR: (?:No route|Connection refused|Connection timed out)|"
-            r"[Gg]loo[^\n]{0,60}(?:connect|address)[^\n]{0,40}(?:refused|No route|timed out|unreachable)",
-            Authority.TRANSPORT,
-            "a connection to another rank's address could not be made",
-        ),
-        Sign(
-            "interface.retried",
-            r"[Cc]all to connect returned [^\n]{0,40}(?:refused|route|timed out|unreachable)",
-            Authority.SILENCE,
-            "a connection to another rank was refused, and tried again",
-        ),
-        Sign(
-            "interface.using",
-            r"NET : Using interface (?:lo|docker|virbr|br-|veth|cni)|"
-            r"(?:Bootstrap ?:|NET/Socket ?:) Using (?:\[0\])?(?:lo|docker\d|virbr\d|br-|veth|cni)",
-            Authority.SILENCE,
-            "NCCL uses an interface that leads nowhere else",
-        ),
+        Sign("interface.none", Authority.SETUP, "the network interface that was asked for is not there",
+             r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
+             r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"
+             r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
+             r"[Cc]all to bind failed ?: Cannot assign|NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)"),
+        Sign("interface.connect", Authority.TRANSPORT, "a connection to another rank's address could not be made",
+             r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
+             r"unreachable|assign|Invalid argument)|"
+             r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|assign|"
+             r"failed with error)|[Cc]all to connect (?:timeout|failed|to \S{1,80} failed)|connectFullMesh failed|"
+             r"Net : Connect to \S{1,80} failed"),
+        Sign("interface.gloo", Authority.TRANSPORT, "a connection to another rank's address could not be made",
+             r"SO_ERROR: (?:No route|Connection refused|Connection timed out)|"
+             r"[Gg]loo[^\n]{0,60}(?:connect|address)[^\n]{0,40}(?:refused|No route|timed out|unreachable)"),
+        Sign("interface.retried", Authority.SILENCE, "a connection to another rank was refused, and tried again",
+             r"[Cc]all to connect returned [^\n]{0,40}(?:refused|route|timed out|unreachable)"),
+        Sign("interface.using", Authority.SILENCE, "NCCL uses an interface that leads nowhere else",
+             r"NET : Using interface (?:lo|docker|virbr|br-|veth|cni)|"
+             r"(?:Bootstrap ?:|NET/Socket ?:) Using (?:\[0\])?(?:lo|docker\d|virbr\d|br-|veth|cni)"),
     ),
     judge=judge,
     remedy=remedy,
     needs="the job starts with the interface set by hand, or a connection test that fails in the same way",
     confirm_with="preflight check on every node; its check of network interfaces names the usable ones",
-    outranks=frozenset({"remote_peer_died", "store_wait_timeout"}),
-)
+    outranks=("remote_peer_died", "store_wait_timeout"),
+)  # fmt: skip

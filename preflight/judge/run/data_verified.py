@@ -1,12 +1,8 @@
-"""A collective that delivers wrong data is worse than one that hangs: nothing stops, and the model is ruined."""
-
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from preflight.judge.check import Case, RunCheck
-from preflight.judge.wording import ranks_text, size_text
-from preflight.judge.workaround import P2P, cures, default_trial, hidden_faults
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import fine_size, ranks_text
+from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Outcome, TrialResult
@@ -14,8 +10,15 @@ from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Ou
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code on this machine'
 
 
-def judge(case: Case) -> Iterator[Finding]:
-    """Yield one finding per trial and collective with wrong data; only the default's can fail the run."""
+@run_check("data-verified", blame=Blame.GPU, reads=("trials",))
+def data_verified(case: Case) -> Findings:
+    """Every rank received the right data at every size, before and after the timed repetitions.
+
+    A collective that delivers wrong data is worse than one that hangs: nothing stops, and the model is ruined. Yields
+    one finding per trial and collective with wrong data; only the default's can fail the run.
+
+    Can't see: corruption that needs more load, heat or time than the trials gave it.
+    """
     default = default_trial(case.trials)
     default_is_wrong = default is not None and default.outcome is Outcome.WRONG_DATA
     for trial in case.trials:
@@ -37,16 +40,15 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     repair = "".join(f"; {each.repair}" for each in hidden) + (f"; {UNPROTECTED}" if P2P in hidden else "")
     lead = "`source preflight.env` before the job; it avoids this, and cures nothing" if cures(case) else "start no job"
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
-    return Finding(
-        check=CHECK.name,
-        blame=blame,
-        severity=severity,
-        subject=f"trial {trial.candidate}",
-        problem=problem,
-        fix=f"{lead}{repair}; then look for the part that corrupts: {look}"
+    return data_verified.finding(
+        severity,
+        f"trial {trial.candidate}",
+        problem,
+        f"{lead}{repair}; then look for the part that corrupts: {look}"
         if severity is not Severity.INFO
         else "nothing to do: these settings are not recommended; never set them by hand",
-        evidence=evidence,
+        *evidence,
+        blame=blame,
     )
 
 
@@ -65,25 +67,12 @@ def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveR
     more = f", and at {len(wrong) - 1} more sizes" if len(wrong) > 1 else ""
     where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on a rank that was not named"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
-    return f"{collective.value} of {size_text(first.size_bytes)} delivered {elements} {where}{more}"
+    return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"
 
 
 def _evidence(trial: TrialResult, wrong: list[CollectiveResult]) -> tuple[Evidence, ...]:
+    source = f"trial {trial.candidate}, rank-dependent values compared on every rank"
     return tuple(
-        Evidence(
-            f"wrong elements, {result.collective.value} {result.size_bytes} B",
-            str(result.wrong_elements),
-            f"trial {trial.candidate}, rank-dependent values compared on every rank",
-        )
-        for result in wrong
+        Evidence(f"wrong elements, {each.collective.value} {each.size_bytes} B", str(each.wrong_elements), source)
+        for each in wrong
     )
-
-
-CHECK = RunCheck(
-    name="data-verified",
-    promise="every rank received the right data at every size, before and after the timed repetitions",
-    blame=Blame.GPU,
-    reads=("trials",),
-    blind_to="corruption that needs more load, heat or time than the trials gave it",
-    judge=judge,
-)

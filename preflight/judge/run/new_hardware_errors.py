@@ -1,16 +1,12 @@
-"""Errors that the hardware counted while preflight used it: what a short test brings out, a long job dies of."""
-
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from preflight.errors import UnreadableFact
-from preflight.judge.check import Case, RunCheck
-from preflight.judge.chosen import NOT_OFFERED
-from preflight.judge.run.below_nccl import hardware_of
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.gpu_test_results import gpu_results_of
+from preflight.judge.gpus_of_node import NOT_OFFERED
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, CounterChange, CounterKind
-from preflight.model.facts import Gap
-from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.facts import Gap, known_or
+from preflight.model.finding import Blame, Evidence, Severity
 
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
 MOST_REPAIRED_PER_MINUTE = 10.0
@@ -22,52 +18,41 @@ FIXES = {
 }
 
 
-def judge(case: Case) -> Iterator[Finding]:
-    """Yield a FAIL for each new error that nothing repairs, a WARN for repaired ones above the rate."""
-    hardware = hardware_of(case)
-    if hardware is None:
-        return
+@run_check("new-hardware-errors", blame=Blame.GPU, reads=("hardware",))
+def new_hardware_errors(case: Case) -> Findings:
+    """No uncorrectable error, Xid or lost link came up during the run, and repaired ones stayed rare.
+
+    What a short test brings out, a long job dies of. Yields a FAIL for each new error that nothing repairs, a WARN for
+    repaired ones above the rate.
+
+    Can't see: errors before and after the run, and counters that the driver, the kernel or a permission keeps back.
+    """
+    hardware = gpu_results_of(case)
     if isinstance(hardware.counters, Gap):
         raise UnreadableFact(hardware.counters.reason)
     minutes = max(1.0, hardware.counted_s / 60)
-    named_xids = any(each.name.startswith("xid_") and _grown(each) for each in hardware.counters)
+    named_xids = any(each.name.startswith("xid_") and known_or(each.grown, 0) for each in hardware.counters)
     for change in hardware.counters:
-        grown = _grown(change)
+        grown = known_or(change.grown, 0)
         if change.kind is CounterKind.FATAL and grown and not (change.name == "xids" and named_xids):
-            yield _finding(change, Severity.FAIL, f"{grown} new during the run")
+            severity, how_many = Severity.FAIL, f"{grown} new during the run"
         elif change.kind is CounterKind.REPAIRED and grown > MOST_REPAIRED_PER_MINUTE * minutes:
-            told = f"{grown} new in {hardware.counted_s:.0f} s, above {MOST_REPAIRED_PER_MINUTE:.0f} a minute"
-            yield _finding(change, Severity.WARN, told)
-    unread = [each for each in hardware.counters if isinstance(each.grown, Gap) and not _is_no_fault(each.grown)]
-    if unread:
-        raise UnreadableFact(f"{unread[0].subject} {unread[0].name}: {_reason(unread[0])}")
-
-
-def _grown(change: CounterChange) -> int:
-    return 0 if isinstance(change.grown, Gap) else change.grown
-
-
-def _reason(change: CounterChange) -> str:
-    return change.grown.reason if isinstance(change.grown, Gap) else ""
-
-
-def _is_no_fault(gap: Gap) -> bool:
-    return gap.reason.startswith((*NOT_OFFERED, NOT_KEPT))
-
-
-def _finding(change: CounterChange, severity: Severity, told: str) -> Finding:
-    blame = blame_of(change)
-    return Finding(
-        check=CHECK.name,
-        blame=blame,
-        severity=severity,
-        subject=change.subject,
-        problem=f"{change.name.replace('_', ' ')}: {told}",
-        fix=FIXES[blame],
-        evidence=(
-            Evidence(change.name, f"{_shown(change.before)} before, {_shown(change.after)} after", change.source),
-        ),
-    )
+            severity = Severity.WARN
+            how_many = f"{grown} new in {hardware.counted_s:.0f} s, above {MOST_REPAIRED_PER_MINUTE:.0f} a minute"
+        else:
+            continue
+        before, after = known_or(change.before, "?"), known_or(change.after, "?")
+        yield new_hardware_errors.finding(
+            severity,
+            change.subject,
+            f"{change.name.replace('_', ' ')}: {how_many}",
+            FIXES[blame_of(change)],
+            Evidence(change.name, f"{before} before, {after} after", change.source),
+            blame=blame_of(change),
+        )
+    for change in hardware.counters:
+        if isinstance(change.grown, Gap) and not change.grown.reason.startswith((*NOT_OFFERED, NOT_KEPT)):
+            raise UnreadableFact(f"{change.subject} {change.name}: {change.grown.reason}")
 
 
 def blame_of(change: CounterChange) -> Blame:
@@ -75,17 +60,3 @@ def blame_of(change: CounterChange) -> Blame:
     if change.name.startswith("aer") or change.name == "pcie_replays":
         return Blame.HOST
     return Blame.GPU if change.gpu >= 0 or change.source == KERNEL_LOG else Blame.FABRIC
-
-
-def _shown(value: int | Gap) -> str:
-    return "?" if isinstance(value, Gap) else str(value)
-
-
-CHECK = RunCheck(
-    name="new-hardware-errors",
-    promise="no uncorrectable error, Xid or lost link came up during the run, and repaired ones stayed rare",
-    blame=Blame.GPU,
-    reads=("hardware",),
-    blind_to="errors before and after the run, and counters that the driver, the kernel or a permission keeps back",
-    judge=judge,
-)

@@ -1,16 +1,13 @@
-"""An RDMA port that fails, or is slower than its siblings, holds up every job that runs on several nodes."""
-
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from preflight.errors import UnreadableFact
-from preflight.judge.check import Case, RunCheck
-from preflight.judge.run.below_nccl import laggards
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.gpu_test_results import laggards
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.rail import RailTest
-from preflight.model.trial import Outcome
+from preflight.model.trial import Outcome, RailTest
 
 WARN_BELOW = 0.80
 FAIL_BELOW = 0.50
@@ -22,8 +19,15 @@ FIX = (
 )
 
 
-def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each port that failed, and for each that is slower than the others of its rate."""
+@run_check("rail", blame=Blame.FABRIC, reads=("rails", "nodes"))
+def rail(case: Case) -> Findings:
+    """Each RDMA port by itself carries data between the node's GPUs, as fast as the others of its rate.
+
+    An RDMA port that fails, or is slower than its siblings, holds up every job that runs on several nodes. Yields a
+    finding for each port that failed, and for each that is slower than the others of its rate.
+
+    Can't see: the way to other nodes, and what ports do to each other.
+    """
     if case.rails is None:
         return
     if isinstance(case.rails, Gap):
@@ -33,16 +37,16 @@ def judge(case: Case) -> Iterator[Finding]:
     failed = [rail for rail in case.rails if rail.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
     yield from _failed(case, failed, over_rdma)
     yield from _slow(case, over_rdma)
-    untold = [rail for rail in case.rails if rail.outcome is Outcome.SKIPPED]
-    if untold:
-        raise UnreadableFact(f"{_called(untold[0])}: {untold[0].problem}")
+    untried = [rail for rail in case.rails if rail.outcome is Outcome.SKIPPED]
+    if untried:
+        raise UnreadableFact(f"{_called(untried[0])}: {untried[0].problem}")
     elsewhere = [rail for rail in worked if rail not in over_rdma]
     if elsewhere:
-        told = ", ".join(elsewhere[0].transport) or "nothing that its log names"
-        raise UnreadableFact(f"{_called(elsewhere[0])}: the data went over {told}")
+        detail = ", ".join(elsewhere[0].transport) or "nothing that its log names"
+        raise UnreadableFact(f"{_called(elsewhere[0])}: the data went over {detail}")
 
 
-def _failed(case: Case, failed: Sequence[RailTest], over_rdma: Sequence[RailTest]) -> Iterator[Finding]:
+def _failed(case: Case, failed: Sequence[RailTest], over_rdma: Sequence[RailTest]) -> Findings:
     if failed and not over_rdma:  # the way back into the same node may be closed while the fabric is fine
         yield _finding(
             case, ", ".join(map(_called, failed)), Severity.WARN,
@@ -56,36 +60,24 @@ def _failed(case: Case, failed: Sequence[RailTest], over_rdma: Sequence[RailTest
         yield _finding(case, _called(rail), severity, f"fails by itself, {others}: {rail.problem}", rail)
 
 
-def _slow(case: Case, rails: Sequence[RailTest]) -> Iterator[Finding]:
+def _slow(case: Case, rails: Sequence[RailTest]) -> Findings:
     speeds = {i: rail.busbw_gb_s for i, rail in enumerate(rails) if not isinstance(rail.busbw_gb_s, Gap)}
     rates = {i: "" if isinstance(rail.rate_gbit_s, Gap) else f"{rail.rate_gbit_s}" for i, rail in enumerate(rails)}
     for i, speed, middle in laggards(speeds, rates, WARN_BELOW):
         severity = Severity.FAIL if speed < FAIL_BELOW * middle else Severity.WARN
-        told = f"carries {speed:.1f} GB/s by itself; the others of its rate {middle:.1f} GB/s ({speed / middle:.0%})"
-        yield _finding(case, _called(rails[i]), severity, told, rails[i])
+        detail = f"carries {speed:.1f} GB/s by itself; the others of its rate {middle:.1f} GB/s ({speed / middle:.0%})"
+        yield _finding(case, _called(rails[i]), severity, detail, rails[i])
 
 
-def _finding(case: Case, subject: str, severity: Severity, problem: str, rail: RailTest) -> Finding:
-    return Finding(
-        check=CHECK.name,
-        blame=CHECK.blame,
-        severity=severity,
-        subject=f"{case.nodes[0].host} {subject}",
-        problem=problem,
-        fix=FIX,
-        evidence=(Evidence("outcome", rail.outcome.value, f"trial rail {_called(rail)}"),),
+def _finding(case: Case, subject: str, severity: Severity, problem: str, test: RailTest) -> Finding:
+    return rail.finding(
+        severity,
+        f"{case.nodes[0].host} {subject}",
+        problem,
+        FIX,
+        Evidence("outcome", test.outcome.value, f"trial rail {_called(test)}"),
     )
 
 
 def _called(rail: RailTest) -> str:
     return f"{rail.hca}:{rail.port}"
-
-
-CHECK = RunCheck(
-    name="rail",
-    promise="each RDMA port by itself carries data between the node's GPUs, as fast as the others of its rate",
-    blame=Blame.FABRIC,
-    reads=("rails", "nodes"),
-    blind_to="the way to other nodes, and what ports do to each other",
-    judge=judge,
-)

@@ -1,17 +1,12 @@
-"""One rank that is late at every size drags all others down with it, at every step of the job."""
-
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from preflight.judge.check import Case, RunCheck
-from preflight.judge.wording import size_text
-from preflight.judge.workaround import default_trial, works
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import fine_size
+from preflight.judge.workarounds import default_trial, works
 from preflight.model.collective import Collective
-from preflight.model.facts import Gap
-from preflight.model.finding import Blame, Evidence, Finding, Severity
-from preflight.model.trial import CollectiveResult, TrialResult
+from preflight.model.facts import known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.trial import CollectiveResult, RankTime, TrialResult
 
 FAIL_ABOVE = 2.0
 WARN_ABOVE = 1.2
@@ -22,47 +17,43 @@ LEAST_LATENESS_CPU_US = 200.0
 LEAST_LATENESS_GPU_US = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
-    """The latest rank of one collective at one size."""
+@run_check("straggler", blame=Blame.GPU, reads=("trials",))
+def straggler(case: Case) -> Findings:
+    """No rank is late at every decision size.
 
-    rank: int
-    own_us: float
-    others_us: float  # median of the other ranks
-    slowdown: float
-    result: CollectiveResult
+    One rank that is late at every size drags all others down with it, at every step of the job. Yields a finding where
+    the same rank is the late one at every decision size of both collectives.
 
-
-def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding where the same rank is the late one at every decision size of both collectives."""
+    Can't see: a rank that is slow only now and then, or only in computing; delays under 200 us (CPU) or 20 us (GPU).
+    """
     trial = _trial_to_judge(case.trials)
     if trial is None:
         return
-    lates = [_latest(result) for result in decision_results(trial, case.wants_gpus)]
-    found = [late for late in lates if late is not None]
+    results = decision_results(trial, case.wants_gpus)
+    if not results or any(len(result.ranks) < 2 for result in results):
+        return
+    found = [(result, max(result.ranks, key=lambda rank: rank.slowdown)) for result in results]
     least_us = LEAST_LATENESS_GPU_US if case.wants_gpus else LEAST_LATENESS_CPU_US
-    if not found or len(found) < len(lates) or len({late.rank for late in found}) > 1:
+    result, mildest = min(found, key=lambda each: each[1].slowdown)
+    if mildest.slowdown <= WARN_ABOVE or len({late.rank for _, late in found}) > 1:
         return
-    factor = min(late.slowdown for late in found)
-    if factor <= WARN_ABOVE or any(late.own_us - late.others_us < least_us for late in found):
+    if any(late.own_us - _others_us(late) < least_us for _, late in found):
         return
-    mildest = min(found, key=lambda late: late.slowdown)
-    yield Finding(
-        check=CHECK.name,
-        blame=Blame.GPU if case.wants_gpus else Blame.HOST,
-        severity=Severity.FAIL if factor > FAIL_ABOVE else Severity.WARN,
-        subject=f"rank {mildest.rank}",
-        problem=f"rank {mildest.rank} is {factor:.2f} times slower than the median of the others or worse: "
-        f"{mildest.own_us:.0f} us against {mildest.others_us:.0f} us, {_what(mildest)}",
-        fix=_fix(case, mildest.rank),
-        evidence=tuple(
+    yield straggler.finding(
+        Severity.FAIL if mildest.slowdown > FAIL_ABOVE else Severity.WARN,
+        f"rank {mildest.rank}",
+        f"rank {mildest.rank} is {mildest.slowdown:.2f} times slower than the median of the others or worse: "
+        f"{mildest.own_us:.0f} us against {_others_us(mildest):.0f} us, {_what(result)}",
+        _fix(case, mildest.rank),
+        *(
             Evidence(
-                f"own time, {_what(late)}",
-                f"{late.own_us:.0f} us; others {late.others_us:.0f} us; factor {late.slowdown:.2f}",
-                f"trial {trial.candidate}, rank {late.rank}, median of {late.result.repetitions}",
+                f"own time, {_what(result)}",
+                f"{late.own_us:.0f} us; others {_others_us(late):.0f} us; factor {late.slowdown:.2f}",
+                f"trial {trial.candidate}, rank {late.rank}, median of {result.repetitions}",
             )
-            for late in found
+            for result, late in found
         ),
+        blame=Blame.GPU if case.wants_gpus else Blame.HOST,
     )
 
 
@@ -83,23 +74,16 @@ def _trial_to_judge(trials: tuple[TrialResult, ...]) -> TrialResult | None:
     if default is not None and works(default):
         return default
     working = [trial for trial in trials if works(trial) and trial.results]
-    return max(working, key=lambda t: max(_busbw_gb_s(r) for r in t.results), default=None)
+    return max(working, key=lambda t: max(known_or(r.busbw_gb_s, 0.0) for r in t.results), default=None)
 
 
-def _busbw_gb_s(result: CollectiveResult) -> float:
-    return 0.0 if isinstance(result.busbw_gb_s, Gap) else result.busbw_gb_s
+def _others_us(late: RankTime) -> float:
+    """Return the median of the other ranks, of which not all are shown."""
+    return late.own_us / late.slowdown if late.slowdown else 0.0
 
 
-def _latest(result: CollectiveResult) -> Late | None:
-    if len(result.ranks) < 2:
-        return None
-    latest = max(result.ranks, key=lambda rank: rank.slowdown)
-    others_us = latest.own_us / latest.slowdown if latest.slowdown else 0.0  # not all are shown
-    return Late(latest.rank, latest.own_us, others_us, latest.slowdown, result)
-
-
-def _what(late: Late) -> str:
-    return f"{late.result.collective.value} of {size_text(late.result.size_bytes)}"
+def _what(result: CollectiveResult) -> str:
+    return f"{result.collective.value} of {fine_size(result.size_bytes)}"
 
 
 def _fix(case: Case, rank: int) -> str:
@@ -111,13 +95,3 @@ def _fix(case: Case, rank: int) -> str:
     return (
         f"see what else runs where rank {rank} runs: `top`, `taskset -cp PID`, the cgroup's CPU limit; then run again"
     )
-
-
-CHECK = RunCheck(
-    name="straggler",
-    promise="no rank is late at every decision size",
-    blame=Blame.GPU,
-    reads=("trials",),
-    blind_to="a rank that is slow only now and then, or only in computing; delays under 200 us (CPU) or 20 us (GPU)",
-    judge=judge,
-)

@@ -1,1 +1,1 @@
-"""The conservative settings that NCCL has on a node, one file per subject."""
+"""What a job's communication can be set to: candidates, conservative settings, and the search among them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from preflight.model.facts import Gap, Netif, NetifKind
+from preflight.model.gap import known_or
 from preflight.model.trial import LeftOut, Scope, Setting
-from preflight.plan.candidates import netif_candidate, netif_candidate_name, why_unusable
-from preflight.plan.ground import Ground, Planned, unless
+from preflight.plan.settings.candidates import netif_candidate, netif_candidate_name, why_unusable
+from preflight.plan.settings.node_view import NodeView, Planned, setting, unless
 
 # How likely an interface leads to other nodes, by what stands behind it.
 LIKELY = (
@@ -16,54 +17,41 @@ LIKELY = (
 )  # fmt: skip
 
 
-def interfaces(ground: Ground) -> Iterator[Planned]:
-    """Yield each usable interface, the most plausible first."""
-    if isinstance(ground.node.netifs, Gap):
-        yield LeftOut("NCCL_SOCKET_IFNAME", f"the interfaces could not be read: {ground.node.netifs.reason}")
+def interfaces(view: NodeView) -> Iterator[Planned]:
+    """Yield each usable interface, the most plausible first: NCCL by itself may take one that leads nowhere."""
+    if isinstance(view.node.netifs, Gap):
+        yield LeftOut("NCCL_SOCKET_IFNAME", f"the interfaces could not be read: {view.node.netifs.reason}")
         return
-    for netif in sorted(ground.node.netifs, key=plausibility):
-        reason = why_unusable(netif)
-        name = netif_candidate_name(netif.name)
-        if reason:
-            yield LeftOut(name, reason)
-            continue
-        told = "another interface that NCCL would take by itself and that leads nowhere"
+    for netif in sorted(view.node.netifs, key=plausibility):
         # NCCL reads its own variable only: what was not tried is not recommended.
         env = tuple(pair for pair in netif_candidate(netif).env if pair[0].startswith("NCCL_"))
-        yield Setting(name, env, told, ("socket",), Scope.ONE_NODE, choice="netif")
+        name = netif_candidate_name(netif.name)
+        yield unless(why_unusable(netif), Setting(name, env, ("socket",), Scope.ONE_NODE, choice="netif"))
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
     """Return a key that puts the interface first that most likely is the site's: it has the way out, IPv4, speed."""
-    gateways = 0 if isinstance(netif.gateways, tuple) and netif.gateways else 1
+    gateways = 0 if known_or(netif.gateways, ()) else 1
     kind = LIKELY.index(netif.kind)
     ipv4 = 0 if isinstance(netif.addresses, Gap) or _families(netif)[0] else 1
-    speed = 0 if isinstance(netif.speed_mbit_s, Gap) else netif.speed_mbit_s
-    return gateways, kind, ipv4, -speed, netif.index
+    return gateways, kind, ipv4, -known_or(netif.speed_mbit_s, 0), netif.index
 
 
-def family(ground: Ground) -> Iterator[Planned]:
-    """Yield IPv4 only where there are IPv6 addresses that NCCL may take."""
+def family(view: NodeView) -> Iterator[Planned]:
+    """Yield IPv4 only where there are IPv6 addresses that NCCL may take and that may answer nobody."""
     name = "NCCL_SOCKET_FAMILY"
-    if isinstance(ground.node.netifs, Gap):
-        yield LeftOut(name, f"the addresses could not be read: {ground.node.netifs.reason}")
+    if isinstance(view.node.netifs, Gap):
+        yield LeftOut(name, f"the addresses could not be read: {view.node.netifs.reason}")
         return
-    usable = [netif for netif in ground.node.netifs if not why_unusable(netif)]
-    reason = _why_no_choice(usable)
-    told = "an IPv6 address that answers nobody"
-    yield unless(reason, Setting(name, ((name, "AF_INET"),), told, ("socket",), Scope.ONE_NODE))
-
-
-def _why_no_choice(usable: Sequence[Netif]) -> str:
-    if any(isinstance(netif.addresses, Gap) for netif in usable):
-        return ""
-    found = [_families(netif) for netif in usable]
-    if not any(four for four, _ in found):
-        return "no usable interface has an IPv4 address"
-    return "" if any(six for _, six in found) else "no usable interface has an IPv6 address"
+    usable = [netif for netif in view.node.netifs if not why_unusable(netif)]
+    has_ipv4, has_ipv6 = (any(each) for each in zip((False, False), *map(_families, usable), strict=True))
+    missing = "" if has_ipv4 and has_ipv6 else ("IPv6" if has_ipv4 else "IPv4")
+    is_known = not any(isinstance(netif.addresses, Gap) for netif in usable)
+    reason = f"no usable interface has an {missing} address" if missing and is_known else ""
+    yield unless(reason, setting(name, "AF_INET", "socket", scope=Scope.ONE_NODE))
 
 
 def _families(netif: Netif) -> tuple[bool, bool]:
     """Return whether an interface has IPv4 and IPv6 addresses; none where they are not known."""
-    addresses = netif.addresses if isinstance(netif.addresses, tuple) else ()
+    addresses = known_or(netif.addresses, ())
     return any(":" not in each for each in addresses), any(":" in each for each in addresses)

@@ -9,11 +9,10 @@ import pytest
 from preflight.errors import UnreadableFact
 from preflight.fleet.baseline import learn
 from preflight.judge.check import Case, run_checks
-from preflight.judge.run.baseline_missed import CHECK
-from preflight.judge.run.beside_baseline import hardware_of_case
-from preflight.judge.run.busbw_low import CHECK as BUSBW_LOW
-from preflight.judge.run.judged_by import judged_by
-from preflight.judge.run.verdict import decide
+from preflight.judge.run.baseline_missed_policy_floor import baseline_missed
+from preflight.judge.run.busbw_low import busbw_low
+from preflight.judge.speed_judges import hardware_of_case, judged_by
+from preflight.judge.verdict import decide
 from preflight.model.baseline import MOST_REPEATS, Baseline
 from preflight.model.collective import Collective
 from preflight.model.finding import Finding, Severity
@@ -22,10 +21,9 @@ from preflight.model.report import NodeVerdict, SpeedJudge
 from preflight.model.trial import (
     AGAIN,
     DEFAULT,
+    UNDER_LOAD,
     Outcome,
     TrialResult,
-    again_trial_name,
-    burn_trial_name,
     without_speeds,
 )
 from preflight.system.links import load_links
@@ -41,7 +39,7 @@ def measured(gb_s: float, name: str = DEFAULT) -> TrialResult:
 
 
 def times(*gb_s: float) -> tuple[TrialResult, ...]:
-    return measured(gb_s[0]), *(measured(speed, again_trial_name(i)) for i, speed in enumerate(gb_s[1:], 1))
+    return measured(gb_s[0]), *(measured(speed, f"{AGAIN}{i}") for i, speed in enumerate(gb_s[1:], 1))
 
 
 def golden(**changes: object) -> Baseline:
@@ -59,7 +57,7 @@ def beside(*trials: TrialResult, baseline: Baseline | None = None, policy: Polic
 
 
 def judged(*trials: TrialResult) -> list[Finding]:
-    return list(CHECK.judge(beside(*trials)))
+    return list(baseline_missed.judge(beside(*trials)))
 
 
 def test_a_node_that_stays_slow_over_all_repetitions_is_rejected_and_every_repetition_is_shown() -> None:
@@ -82,7 +80,7 @@ def test_one_slow_measurement_rejects_nobody_and_clears_nobody() -> None:
 
 def test_what_was_measured_under_load_is_no_repetition() -> None:
     with pytest.raises(UnreadableFact, match="1 of 4"):
-        judged(measured(150.0), *(measured(150.0, burn_trial_name(i)) for i in range(1, 4)))
+        judged(measured(150.0), *(measured(150.0, f"{UNDER_LOAD}{i}") for i in range(1, 4)))
 
 
 @pytest.mark.parametrize(
@@ -91,18 +89,18 @@ def test_what_was_measured_under_load_is_no_repetition() -> None:
 def test_other_hardware_is_no_judge_and_what_differs_is_named(name: str, value: str) -> None:
     case = beside(measured(1.0), baseline=golden(**{name: value}))
     with pytest.raises(UnreadableFact, match=f"other hardware; this node has {name}: .*, not {value}"):
-        list(CHECK.judge(case))
+        list(baseline_missed.judge(case))
 
 
 def test_with_accept_other_hardware_leaves_the_node_unknown() -> None:
     case = beside(measured(GOOD_GB_S), baseline=golden(GPUs="8 x other"))
-    findings, skipped = run_checks((CHECK,), case)
+    findings, skipped = run_checks((baseline_missed,), case)
     told = decide(case, findings, skipped, case.trials, advice(), (), strict=False, accept=True, cpu_path=False)
     assert (told.node_verdict, told.exit_code) == (NodeVerdict.UNKNOWN, 3)
 
 
 def test_without_a_baseline_or_a_figure_that_counts_nothing_is_found() -> None:
-    assert list(CHECK.judge(gpu_case(measured(1.0)))) == []
+    assert list(baseline_missed.judge(gpu_case(measured(1.0)))) == []
     with pytest.raises(UnreadableFact, match="measured nothing"):
         judged(without_speeds(measured(1.0), "somebody else"))
 
@@ -123,8 +121,8 @@ def test_the_report_says_who_decided_about_speeds() -> None:
 
 def test_what_the_links_should_give_only_notes_it_where_a_baseline_or_a_floor_decides() -> None:
     slow = measured(10.0)
-    (alone,) = BUSBW_LOW.judge(gpu_case(slow, gpus=(0, 1), links=load_links()))
-    (beside_good,) = BUSBW_LOW.judge(beside(slow))
-    assert alone.severity is Severity.FAIL
+    (solo,) = busbw_low.judge(gpu_case(slow, gpus=(0, 1), links=load_links()))
+    (beside_good,) = busbw_low.judge(beside(slow))
+    assert solo.severity is Severity.FAIL
     assert beside_good.severity is Severity.INFO
     assert beside_good.problem.endswith("[the baseline golden.json decides; else fail]")

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UnreadableFact
-from preflight.judge.run.busbw_low import CHECK, FAR_TOO_LOW, LOW
+from preflight.judge.run.busbw_low import FAR_TOO_LOW, LOW, busbw_low
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity
+from preflight.model.transport import carriers_from
 from preflight.model.trial import Outcome, RankTime, TrialResult, without_speeds
-from preflight.plan.expected import expected_over
+from preflight.plan.gpus.link_speeds import expected_busbw
 from preflight.system.links import load_links
 from tests.facts import GIB, MIB, gpu_case, gpu_node, result, trial
 from tests.topology import pcie_node
@@ -28,7 +29,7 @@ NVLS = (*RING, "NVLS")
 def judged(*trials: TrialResult, count: int = 8, node: NodeFacts | None = None) -> list[Finding]:
     facts = node or gpu_node(count)
     gpus = tuple(range(count))
-    return list(CHECK.judge(gpu_case(*trials, nodes=(facts,), links=LINKS, world_size=count, gpus=gpus)))
+    return list(busbw_low.judge(gpu_case(*trials, nodes=(facts,), links=LINKS, world_size=count, gpus=gpus)))
 
 
 def measured(gb_s: float, size: int = GIB, transport: tuple[str, ...] = NVLS, **changes: Any) -> TrialResult:
@@ -38,7 +39,7 @@ def measured(gb_s: float, size: int = GIB, transport: tuple[str, ...] = NVLS, **
 
 def healthy(transport: tuple[str, ...], count: int = 8, node: NodeFacts | None = None) -> float:
     facts = node or gpu_node(count)
-    return expected_over(LINKS, facts, range(count), Collective.ALL_REDUCE, GIB, transport).low_gb_s
+    return expected_busbw(LINKS, facts, range(count), Collective.ALL_REDUCE, GIB, carriers_from(transport)).low_gb_s
 
 
 @pytest.mark.parametrize("gb_s", [480.0, 365.0])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.judge.run.checkpoint_dir import CHECK
+from preflight.judge.run.checkpoint_shared_storage import checkpoint_dir
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.storage import StorageSpeed
@@ -15,7 +15,7 @@ def tried(write: float | Gap, read: float | Gap) -> StorageSpeed:
 
 
 def test_a_directory_that_works_or_that_nobody_named_gives_nothing() -> None:
-    assert found(CHECK, case(storage=tried(1e9, 2e9))) == found(CHECK, case()) == ()
+    assert found(checkpoint_dir, case(storage=tried(1e9, 2e9))) == found(checkpoint_dir, case()) == ()
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,6 @@ def test_a_directory_that_works_or_that_nobody_named_gives_nothing() -> None:
     ],
 )
 def test_one_that_fails_is_a_warning_with_its_reason(storage: StorageSpeed, told: str) -> None:
-    finding = only(found(CHECK, case(storage=storage)))
+    finding = only(found(checkpoint_dir, case(storage=storage)))
     assert (finding.severity, finding.subject) == (Severity.WARN, "/ckpt")
     assert told in finding.problem

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from preflight.judge.run.data_verified import CHECK
+from preflight.judge.run.data_verified import data_verified
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
-from preflight.model.trial import CollectiveResult, Outcome, TrialResult, burn_trial_name
+from preflight.model.trial import UNDER_LOAD, CollectiveResult, Outcome, TrialResult
 from tests.facts import MIB, case, gpu_case, result, trial
 from tests.judge.findings import found, only
 
@@ -17,48 +17,48 @@ def corrupt(*results: CollectiveResult, candidate: str = "default") -> TrialResu
 
 
 def test_verified_data_is_no_finding() -> None:
-    assert found(CHECK, case()) == ()
+    assert found(data_verified, case()) == ()
 
 
 def test_wrong_data_names_collective_size_elements_and_rank() -> None:
-    finding = only(found(CHECK, case(corrupt(wrong()))))
+    finding = only(found(data_verified, case(corrupt(wrong()))))
     assert finding.severity is Severity.FAIL
     assert finding.problem == "all_reduce of 1 MiB delivered 1 wrong element on rank 1"
 
 
 def test_wrong_data_at_many_sizes_is_one_finding_per_collective() -> None:
     many = corrupt(wrong(8), wrong(MIB), wrong(MIB, Collective.ALL_GATHER), result())
-    first, second = found(CHECK, case(many))
+    first, second = found(data_verified, case(many))
     assert first.problem.endswith("and at 1 more sizes")
     assert len(first.evidence) == 2
     assert second.problem.startswith("all_gather")
 
 
 def test_the_gpu_is_blamed_with_nccl_and_the_host_without() -> None:
-    assert only(found(CHECK, gpu_case(corrupt(wrong())))).blame is Blame.GPU
-    assert only(found(CHECK, case(corrupt(wrong())))).blame is Blame.HOST
+    assert only(found(data_verified, gpu_case(corrupt(wrong())))).blame is Blame.GPU
+    assert only(found(data_verified, case(corrupt(wrong())))).blame is Blame.HOST
 
 
 def test_an_unverified_result_of_a_trial_that_calls_itself_ok_still_fails() -> None:
-    assert only(found(CHECK, case(trial(results=(wrong(),))))).severity is Severity.FAIL
+    assert only(found(data_verified, case(trial(results=(wrong(),))))).severity is Severity.FAIL
 
 
 def test_a_trial_with_wrong_data_and_no_result_is_not_overlooked() -> None:
-    assert only(found(CHECK, case(corrupt()))).problem == "rank 1: wrong_data in stage first"
+    assert only(found(data_verified, case(corrupt()))).problem == "rank 1: wrong_data in stage first"
 
 
 def test_wrong_data_of_a_candidate_is_only_worth_a_note() -> None:
-    finding = only(found(CHECK, gpu_case(trial(), corrupt(wrong(), candidate="NCCL_PROTO=LL128"))))
+    finding = only(found(data_verified, gpu_case(trial(), corrupt(wrong(), candidate="NCCL_PROTO=LL128"))))
     assert finding.severity is Severity.INFO
 
 
 def test_wrong_data_that_disappears_without_p2p_warns_and_blames_the_host() -> None:
     cure = trial("p2p-off", env=(("NCCL_P2P_DISABLE", "1"),))
-    finding = only(found(CHECK, gpu_case(corrupt(wrong()), cure)))
+    finding = only(found(data_verified, gpu_case(corrupt(wrong()), cure)))
     assert (finding.severity, finding.blame) == (Severity.WARN, Blame.HOST)
     assert "iommu=pt" in finding.fix
 
 
 def test_wrong_data_of_the_default_under_load_fails_although_it_was_right_at_first() -> None:
-    findings = found(CHECK, gpu_case(trial(), trial(burn_trial_name(3), Outcome.WRONG_DATA)))
+    findings = found(data_verified, gpu_case(trial(), trial(f"{UNDER_LOAD}{3}", Outcome.WRONG_DATA)))
     assert [finding.severity for finding in findings] == [Severity.FAIL]

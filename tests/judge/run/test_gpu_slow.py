@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.judge.run.below_nccl import laggards
-from preflight.judge.run.gpu_slow import CHECK
+from preflight.judge.gpu_test_results import laggards
+from preflight.judge.run.gpu import gpu_slow
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu_test import GpuTest
@@ -22,12 +22,12 @@ def at(tflop_s: float) -> dict[str, object]:
 
 
 def test_equal_gpus_give_nothing() -> None:
-    assert found(CHECK, run_with(8)) == ()
+    assert found(gpu_slow, run_with(8)) == ()
 
 
 @pytest.mark.parametrize(("tflop_s", "severity"), [(43.0, Severity.WARN), (30.0, Severity.FAIL)])
 def test_a_gpu_below_its_siblings_is_named_with_both_figures(tflop_s: float, severity: Severity) -> None:
-    finding = only(found(CHECK, run_with(8, gpus=with_one(hardware(8).gpus, 5, **at(tflop_s)))))
+    finding = only(found(gpu_slow, run_with(8, gpus=with_one(hardware(8).gpus, 5, **at(tflop_s)))))
     assert (finding.blame, finding.severity) == (Blame.GPU, severity)
     assert "GPU 5" in finding.subject
     assert f"{tflop_s:.1f} against 50.0 TFLOP/s" in finding.problem
@@ -35,7 +35,7 @@ def test_a_gpu_below_its_siblings_is_named_with_both_figures(tflop_s: float, sev
 
 
 def test_a_difference_of_a_few_percent_is_normal() -> None:
-    assert found(CHECK, run_with(8, gpus=with_one(hardware(8).gpus, 5, **at(46.0)))) == ()
+    assert found(gpu_slow, run_with(8, gpus=with_one(hardware(8).gpus, 5, **at(46.0)))) == ()
 
 
 def test_another_model_is_no_sibling() -> None:
@@ -43,19 +43,19 @@ def test_another_model_is_no_sibling() -> None:
     gpus = (gpu(0), gpu(1), gpu(2, name="NVIDIA L20"))
     slow = with_one(hardware(3).gpus, 2, **at(20.0))
     run = gpu_case(nodes=(replace(node, gpus=gpus),), hardware=hardware(3, gpus=slow))
-    assert found(CHECK, run) == ()
+    assert found(gpu_slow, run) == ()
 
 
 def test_a_busy_gpu_gives_no_speed_and_is_not_passed() -> None:
     blank = tuple(gpu_test(i, gemms=(gemm(tflop_s=Gap("busy")),)) for i in range(2))
     busy = run_with(2, gpus=blank, disturbed="GPU 0 was in use by somebody else")
-    assert [skip.reason for skip in skips(CHECK, busy)] == ["GPU 0 was in use by somebody else"]
+    assert [skip.reason for skip in skips(gpu_slow, busy)] == ["GPU 0 was in use by somebody else"]
 
 
 def test_the_median_over_a_burns_repetitions_is_judged_not_one_bad_moment() -> None:
     calm: list[GpuTest] = [gpu_test(i, repetition=turn) for turn in range(1, 5) for i in range(4)]
     bad = with_one(hardware().gpus, 0, **at(25.0))
-    assert found(CHECK, run_with(gpus=(*bad, *calm))) == ()
+    assert found(gpu_slow, run_with(gpus=(*bad, *calm))) == ()
 
 
 SPEEDS = st.lists(st.floats(40.0, 60.0), min_size=3, max_size=16)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from preflight.judge.run.netif_same_address import CHECK
-from preflight.model.between import NodeOffers, PathEnd
+from preflight.judge.run.netif_path import netif_same_address
 from preflight.model.finding import Severity
+from preflight.model.network_survey import NodeOffers, PathEnd
 from tests.facts import case, failed_with, node
 from tests.judge.findings import found, only
 from tests.plan.ways import between, nodes, offer
@@ -16,16 +16,16 @@ def ended(listed: list[NodeOffers]) -> object:
 
 
 def test_a_bridge_that_every_host_has_is_worth_a_note_while_the_job_works() -> None:
-    finding = only(found(CHECK, case(nodes=TWO, between=ended(SAME))))
+    finding = only(found(netif_same_address, case(nodes=TWO, between=ended(SAME))))
     assert (finding.severity, finding.subject) == (Severity.INFO, "docker0 on n0, n1")
     assert "172.17.0.1" in finding.problem
 
 
 def test_where_the_default_failed_it_is_a_warning() -> None:
     failed = failed_with("connection refused")
-    assert only(found(CHECK, case(failed, nodes=TWO, between=ended(SAME)))).severity is Severity.WARN
+    assert only(found(netif_same_address, case(failed, nodes=TWO, between=ended(SAME)))).severity is Severity.WARN
 
 
 def test_addresses_that_differ_and_runs_on_one_node_are_silent() -> None:
-    assert found(CHECK, case(nodes=TWO, between=between(nodes(2, "eth0"), lambda _: PathEnd.OK))) == ()
-    assert found(CHECK, case()) == ()
+    assert found(netif_same_address, case(nodes=TWO, between=between(nodes(2, "eth0"), lambda _: PathEnd.OK))) == ()
+    assert found(netif_same_address, case()) == ()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from preflight.judge.check import Case, run_checks
-from preflight.judge.run.p2p_data import CHECK, UNPROTECTED
-from preflight.judge.run.verdict import decide
+from preflight.judge.run.p2p import UNPROTECTED, p2p_data
+from preflight.judge.verdict import decide
 from preflight.model.facts import Gap, GpuPath
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu_test import Ending
@@ -28,11 +28,11 @@ def over_pcie(*trials: object, **changes: object) -> Case:
 
 
 def test_pairs_whose_bytes_all_arrive_give_nothing() -> None:
-    assert found(CHECK, run_with()) == ()
+    assert found(p2p_data, run_with()) == ()
 
 
 def test_lost_bytes_over_pcie_fail_the_host_and_say_what_no_setting_protects() -> None:
-    finding = only(found(CHECK, over_pcie()))
+    finding = only(found(p2p_data, over_pcie()))
     assert (finding.blame, finding.severity, finding.subject) == (Blame.HOST, Severity.FAIL, "gpu1 GPUs 0-1")
     assert UNPROTECTED in finding.problem
     assert "iommu=pt" in finding.fix
@@ -41,7 +41,7 @@ def test_lost_bytes_over_pcie_fail_the_host_and_say_what_no_setting_protects() -
 
 
 def test_over_nvlink_the_gpu_is_to_blame_and_the_iommu_is_not() -> None:
-    finding = only(found(CHECK, run_with(2, pairs=(pair(**LOST),))))
+    finding = only(found(p2p_data, run_with(2, pairs=(pair(**LOST),))))
     assert (finding.blame, finding.severity) == (Blame.GPU, Severity.FAIL)
     assert "iommu" not in finding.fix
     assert "nvlink -s" in finding.fix
@@ -50,18 +50,18 @@ def test_over_nvlink_the_gpu_is_to_blame_and_the_iommu_is_not() -> None:
 def test_a_translating_iommu_is_evidence() -> None:
     run = over_pcie()
     run = replace(run, nodes=(replace(run.nodes[0], pci=(device("0000:10:00.0", iommu_type="DMA-FQ"),)),))
-    assert ("IOMMU groups", "translating (DMA-FQ)") in [(e.what, e.value) for e in only(found(CHECK, run)).evidence]
+    assert ("IOMMU groups", "translating (DMA-FQ)") in [(e.what, e.value) for e in only(found(p2p_data, run)).evidence]
 
 
 def test_in_a_virtual_machine_the_host_below_has_to_be_repaired() -> None:
     run = over_pcie()
     virtual = replace(run, nodes=(replace(run.nodes[0], system=system(hypervisor="kvm")),))
-    assert "pass-through" in only(found(CHECK, virtual)).fix
+    assert "pass-through" in only(found(p2p_data, virtual)).fix
 
 
 def test_a_pair_that_hangs_and_one_that_is_lost_are_one_finding_with_both_told() -> None:
     pairs = (pair(0, 1, **LOST), pair(0, 2, end=Ending.HANG, problem="hung at copy 3/18"), pair(1, 2))
-    finding = only(found(CHECK, run_with(3, pairs=pairs)))
+    finding = only(found(p2p_data, run_with(3, pairs=pairs)))
     assert finding.subject == "gpu1 GPUs 0-1, 0-2"
     assert finding.problem.startswith("data does not arrive, copies hang")
 
@@ -71,8 +71,8 @@ P2P_OFF = trial("no-p2p", env=(("NCCL_P2P_DISABLE", "1"),))
 
 def test_where_a_trial_works_without_peer_access_the_job_is_only_warned_and_the_node_is_rejected() -> None:
     broken = over_pcie(trials=(trial(outcome=Outcome.WRONG_DATA), P2P_OFF))
-    assert only(found(CHECK, broken)).severity is Severity.WARN
-    findings, skipped = run_checks((CHECK,), broken)
+    assert only(found(p2p_data, broken)).severity is Severity.WARN
+    findings, skipped = run_checks((p2p_data,), broken)
     decision = decide(
         broken, findings, skipped, broken.trials, advice(env=(("NCCL_P2P_DISABLE", "1"),)), (),
         strict=False, accept=True, cpu_path=False,
@@ -87,25 +87,25 @@ def test_where_a_trial_works_without_peer_access_the_job_is_only_warned_and_the_
 def test_a_default_that_passed_proves_nothing_where_its_data_may_have_gone_that_way(
     transport: tuple[str, ...], severity: Severity
 ) -> None:
-    assert only(found(CHECK, over_pcie(trials=(trial(transport=transport),)))).severity is severity
+    assert only(found(p2p_data, over_pcie(trials=(trial(transport=transport),)))).severity is severity
 
 
 def test_p2p_level_nvl_is_safe_for_pcie_pairs_and_not_for_nvlink_ones() -> None:
     level = trial("nvl", env=(("NCCL_P2P_LEVEL", "NVL"),))
-    assert only(found(CHECK, over_pcie(trials=(level,)))).severity is Severity.WARN
+    assert only(found(p2p_data, over_pcie(trials=(level,)))).severity is Severity.WARN
     nvlink = replace(run_with(2, pairs=(pair(**LOST),)), trials=(level,))
-    assert only(found(CHECK, nvlink)).severity is Severity.FAIL
+    assert only(found(p2p_data, nvlink)).severity is Severity.FAIL
 
 
 @pytest.mark.parametrize("end", [Ending.INCONCLUSIVE, Ending.SKIPPED])
 def test_a_pair_without_memory_or_time_for_the_test_is_no_fault_and_no_pass(end: Ending) -> None:
-    skip = skips(CHECK, run_with(2, pairs=(pair(end=end, problem="CUDA out of memory"),)))
+    skip = skips(p2p_data, run_with(2, pairs=(pair(end=end, problem="CUDA out of memory"),)))
     assert [each.reason for each in skip] == ["GPUs 0 and 1: CUDA out of memory"]
 
 
 def test_tests_that_did_not_run_are_a_skip_and_the_node_is_not_accepted() -> None:
     run = gpu_case(hardware=Gap("the GPUs were not tested: the deadline came"))
-    findings, skipped = run_checks((CHECK,), run)
+    findings, skipped = run_checks((p2p_data,), run)
     assert findings == ()
     decision = decide(
         run, findings, skipped, run.trials, advice(), (), strict=False, accept=True, cpu_path=False
@@ -115,9 +115,9 @@ def test_tests_that_did_not_run_are_a_skip_and_the_node_is_not_accepted() -> Non
 
 
 def test_on_the_cpu_path_and_for_probe_nothing_is_asked() -> None:
-    assert found(CHECK, case(hardware=Gap("CPU path: no GPU was tested"))) == ()
-    assert found(CHECK, gpu_case()) == ()
+    assert found(p2p_data, case(hardware=Gap("CPU path: no GPU was tested"))) == ()
+    assert found(p2p_data, gpu_case()) == ()
 
 
 def test_a_single_gpu_has_no_pair_and_passes() -> None:
-    assert found(CHECK, run_with(1)) == ()
+    assert found(p2p_data, run_with(1)) == ()

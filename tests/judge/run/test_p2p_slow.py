@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from preflight.judge.run.p2p_slow import CHECK
+from preflight.judge.run.p2p import p2p_slow
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu_test import PairLimit, PairTruth
 from tests.hardware import hardware, pair, run_with, speeds
@@ -18,28 +18,28 @@ def with_pair(slow_gb_s: float, usual_gb_s: float = 390.0) -> tuple[PairTruth, .
 
 
 def test_pairs_at_most_of_their_links_rate_give_nothing() -> None:
-    assert found(CHECK, run_with()) == ()
+    assert found(p2p_slow, run_with()) == ()
 
 
 @pytest.mark.parametrize(("gb_s", "severity"), [(200.0, Severity.WARN), (20.0, Severity.FAIL)])
 def test_a_pair_far_below_its_nvlinks_is_named(gb_s: float, severity: Severity) -> None:
-    finding = only(found(CHECK, run_with(pairs=with_pair(gb_s))))
+    finding = only(found(p2p_slow, run_with(pairs=with_pair(gb_s))))
     assert (finding.blame, finding.severity, finding.subject) == (Blame.GPU, severity, "gpu1 GPUs 0-1")
     assert "its links carry 450 GB/s one way" in finding.problem
 
 
 def test_over_pcie_only_pairs_that_are_joined_alike_tell() -> None:
     limits = tuple(PairLimit(each.a, each.b, "NODE", 63.0) for each in hardware().pairs)
-    assert found(CHECK, run_with(pairs=with_pair(20.0, 20.0), pair_limits=limits)) == ()
-    finding = only(found(CHECK, run_with(pairs=with_pair(10.0, 20.0), pair_limits=limits)))
+    assert found(p2p_slow, run_with(pairs=with_pair(20.0, 20.0), pair_limits=limits)) == ()
+    finding = only(found(p2p_slow, run_with(pairs=with_pair(10.0, 20.0), pair_limits=limits)))
     assert (finding.blame, finding.severity) == (Blame.HOST, Severity.WARN)
     assert "joined alike (NODE) reach 20.0 GB/s" in finding.problem
 
 
 def test_a_pair_without_peer_access_is_not_held_to_its_links() -> None:
     denied = (replace(with_pair(20.0)[0], cuda=False), *with_pair(20.0)[1:])
-    assert found(CHECK, run_with(pairs=denied)) == ()
+    assert found(p2p_slow, run_with(pairs=denied)) == ()
 
 
 def test_quick_measures_no_pair_and_judges_none() -> None:
-    assert found(CHECK, run_with(pairs=tuple(replace(each, speeds=()) for each in hardware().pairs))) == ()
+    assert found(p2p_slow, run_with(pairs=tuple(replace(each, speeds=()) for each in hardware().pairs))) == ()

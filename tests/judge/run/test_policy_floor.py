@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from preflight.errors import UnreadableFact
-from preflight.judge.run import policy_floor
+from preflight.judge.run.baseline_missed_policy_floor import policy_floor
 from preflight.model.finding import Finding, Severity
 from preflight.model.policy import Floor, Policy
 from tests.facts import case

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from preflight.judge.run.shared_storage import CHECK
-from preflight.model.between import NodeStorage, PathEnd, SharedStorage
+from preflight.judge.run.checkpoint_shared_storage import shared_storage
 from preflight.model.finding import Blame, Severity
+from preflight.model.network_survey import PathEnd
+from preflight.model.storage import NodeStorage, SharedStorage
 from tests.facts import case, node
 from tests.judge.findings import found, only
 from tests.plan.ways import between, nodes
@@ -30,12 +31,12 @@ def stored(**second: Any) -> Any:
     ],
 )
 def test_what_is_wrong_is_named_with_the_node_that_sees_it(seen: dict[str, Any], told: str) -> None:
-    finding = only(found(CHECK, stored(**seen)))
+    finding = only(found(shared_storage, stored(**seen)))
     assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.CONFIGURATION)
     assert finding.subject == "/ckpt on n1"
     assert told in finding.problem
 
 
 def test_a_directory_that_all_share_and_one_that_nobody_asked_for_are_silent() -> None:
-    assert found(CHECK, stored()) == ()
-    assert found(CHECK, case(between=between(nodes(2, "eth0"), lambda _: PathEnd.OK))) == ()
+    assert found(shared_storage, stored()) == ()
+    assert found(shared_storage, case(between=between(nodes(2, "eth0"), lambda _: PathEnd.OK))) == ()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from preflight.judge.run.world_size import CHECK
+from preflight.judge.run.world_size import world_size
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import Outcome
 from tests.facts import case, trial
@@ -8,29 +8,29 @@ from tests.judge.findings import found, only
 
 
 def test_ranks_that_all_see_the_world_asked_for_are_fine() -> None:
-    assert found(CHECK, case()) == ()
+    assert found(world_size, case()) == ()
 
 
 def test_independent_single_rank_launches_do_not_pass_for_a_group() -> None:
-    lonely = trial(world_size_seen=((0, 1), (1, 1)))
-    finding = only(found(CHECK, case(lonely)))
+    lonely = trial(world_size_reported=((0, 1), (1, 1)))
+    finding = only(found(world_size, case(lonely)))
     assert finding.severity is Severity.FAIL
     assert finding.blame is Blame.HARNESS
     assert "ranks 0, 1 saw a world of 1, not the 2 asked for" in finding.problem
 
 
 def test_a_rank_that_took_no_part_in_a_finished_trial_is_named() -> None:
-    assert "rank 1 of 2 took no part" in only(found(CHECK, case(trial(world_size_seen=((0, 2),))))).problem
+    assert "rank 1 of 2 took no part" in only(found(world_size, case(trial(world_size_reported=((0, 2),))))).problem
 
 
 def test_a_rank_number_given_twice_is_found() -> None:
-    assert "two processes" in only(found(CHECK, case(trial(world_size_seen=((0, 2), (0, 2), (1, 2)))))).problem
+    assert "two processes" in only(found(world_size, case(trial(world_size_reported=((0, 2), (0, 2), (1, 2)))))).problem
 
 
 def test_ranks_that_a_hang_kept_from_answering_are_not_missed_here() -> None:
-    assert found(CHECK, case(trial(outcome=Outcome.HANG, world_size_seen=()))) == ()
+    assert found(world_size, case(trial(outcome=Outcome.HANG, world_size_reported=()))) == ()
 
 
 def test_every_candidates_trial_is_looked_at() -> None:
-    lonely = trial("GLOO_SOCKET_IFNAME=eth0", world_size_seen=((0, 1), (1, 1)))
-    assert only(found(CHECK, case(trial(), lonely))).subject == "trial GLOO_SOCKET_IFNAME=eth0"
+    lonely = trial("GLOO_SOCKET_IFNAME=eth0", world_size_reported=((0, 1), (1, 1)))
+    assert only(found(world_size, case(trial(), lonely))).subject == "trial GLOO_SOCKET_IFNAME=eth0"

@@ -1,0 +1,139 @@
+"""`preflight check` and `preflight bench`: the commands that start ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import date
+
+import typer
+
+from preflight import app as application
+from preflight.cli import options
+from preflight.cli.check_outputs import Outputs, parse_also, retire_env, save, write_and_print
+from preflight.cli.output import check_outputs, print_result, say_where, style
+from preflight.cli.program import STARTED_AT
+from preflight.errors import UsageError
+from preflight.judge.check import all_checks
+from preflight.judge.policy import parse_policy
+from preflight.launch.launch_result import LaunchResult, progress_line
+from preflight.launch.nodes.placement import Asked
+from preflight.model.collective import Collective
+from preflight.model.policy import Policy
+from preflight.model.profile import Profile
+from preflight.model.report import Report
+from preflight.model.saved_report import load_baseline
+from preflight.plan.profiles import DEADLINE_S
+from preflight.probe.capture import open_capture
+from preflight.render.bench import render_bench
+from preflight.render.json_document import render_json
+from preflight.system.files import read_input
+from preflight.system.kernel_queries import live_machine
+from preflight.system.streams import LiveLine
+
+
+def check(
+    gpus: options.Gpus = None,
+    nproc: options.Nproc = None,
+    backend: options.Backend = None,
+    profile: options.ProfileOption = Profile.QUICK,
+    deadline: options.Deadline = None,
+    json: options.JsonPath = None,
+    env_out: options.EnvOut = "preflight.env",
+    report: options.ReportOut = "preflight-report.json",
+    also: options.Also = [],  # noqa: B006  typer copies it
+    strict: options.Strict = False,
+    accept: options.Accept = False,
+    stage_limit: options.StageLimit = None,
+    keep: options.Keep = False,
+    policy: options.PolicyFile = None,
+    baseline: options.BaselineFile = None,
+    minutes: options.Minutes = None,
+    sysroot: options.SysrootOption = None,
+    machine: options.PlayedMachine = None,
+    nnodes: options.Nnodes = None,
+    node_rank: options.NodeRank = None,
+    rdzv_endpoint: options.Endpoint = None,
+    rdzv_id: options.RunId = None,
+    checkpoint_dir: options.SharedDirectory = None,
+) -> None:
+    """Probe this node, try real collectives, and write the settings that the job needs.
+
+    Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
+    """
+    options.check_seconds("--deadline", deadline)
+    options.check_seconds("--stage-limit", stage_limit)
+    burn_s = options.burn_seconds(minutes, profile)
+    request = application.Request(
+        gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
+        strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
+        is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
+        baseline=None if baseline is None else load_baseline(read_input(baseline), baseline),
+        baseline_source=baseline or "", asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
+        checkpoint_dir=checkpoint_dir,
+    )  # fmt: skip
+    outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
+    check_outputs(env_out, report, json, *(path for _, path in outputs.also))
+    try:
+        checked = run_ranks(request, sysroot, machine, lambda interim: save(interim, outputs))
+    except Exception as error:
+        if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may source what an earlier run found
+            retire_env(env_out)
+        raise
+    write_and_print(checked, outputs)
+
+
+def bench(
+    gpus: options.Gpus = None,
+    nproc: options.Nproc = None,
+    backend: options.Backend = None,
+    profile: options.ProfileOption = Profile.STANDARD,
+    deadline: options.Deadline = None,
+    json: options.JsonPath = None,
+    stage_limit: options.StageLimit = None,
+) -> None:
+    """Time every collective under the default settings and print nccl-tests' table."""
+    options.check_seconds("--deadline", deadline)
+    options.check_seconds("--stage-limit", stage_limit)
+    check_outputs(json)
+    request = application.Request(
+        gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
+        collectives=tuple(Collective), default_only=True,
+    )  # fmt: skip
+    checked = run_ranks(request)
+    print_result(json, lambda: render_json(checked.report), lambda: render_bench(checked.report, style()))
+    say_where(checked.run_dir)
+    raise typer.Exit(checked.report.exit_code)
+
+
+def run_ranks(
+    request: application.Request,
+    sysroot: str | None = None,
+    capture_file: str | None = None,
+    save: Callable[[Report], None] = lambda _: None,
+) -> application.Checked:
+    """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend plays.
+
+    `save` is given the report that holds if this process is killed meanwhile.
+    """
+    if sysroot is not None and capture_file is not None:
+        raise UsageError("--sysroot and --machine: one machine at a time")
+    live = live_machine()
+    machine, silent = (
+        (options.machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file))
+    )
+    process = live if capture_file is None else machine
+    line, deadline_s = LiveLine(), request.deadline_s or DEADLINE_S[request.profile]
+
+    def show(launched: LaunchResult) -> None:
+        line.show(lambda width: progress_line(launched, deadline_s, width))
+
+    try:
+        return application.check(request, machine, process, os.environ, show, STARTED_AT, save, silent)
+    finally:
+        line.clear()
+
+
+def _policy(path: str) -> Policy:
+    names = {check.name for check in all_checks()}
+    return parse_policy(read_input(path), path, names, date.today().isoformat())

@@ -1,0 +1,74 @@
+"""`preflight probe` and `preflight capture`: the facts of one machine."""
+
+from __future__ import annotations
+
+import typer
+
+from preflight import survey
+from preflight.cli import options
+from preflight.cli.output import PROGRAM, STDOUT, check_outputs, print_result, style, write_or_print
+from preflight.cli.program import STARTED_AT
+from preflight.errors import UsageError
+from preflight.judge.check import probe_exit_code
+from preflight.render.probe_page import render_probe_page
+from preflight.system.files import read_input
+from preflight.system.signals import raise_at
+from preflight.system.streams import to_stderr
+
+
+def probe(
+    gpus: options.Gpus = None,
+    json: options.JsonPath = None,
+    sysroot: options.SysrootOption = None,
+    topo: options.TopoOption = None,
+    machine: options.MachineOption = None,
+    strict: options.Strict = False,
+    deadline: options.ProbeDeadline = None,
+) -> None:
+    """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
+
+    Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
+    """
+    options.check_seconds("--deadline", deadline)
+    ends_at = None if deadline is None else STARTED_AT + deadline
+    if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
+        raise_at(ends_at, f"the deadline of {deadline:g} s came before there was anything to tell")
+    check_outputs(json)
+    facts = _survey(gpus, sysroot, topo, machine, ends_at)
+    print_result(
+        json,
+        lambda: _document(facts),
+        lambda: render_probe_page(facts.node, facts.findings, facts.skipped, style(), facts.gpu_set, facts.expected),
+    )
+    if facts.cut_short:
+        to_stderr(f"{PROGRAM}: the deadline of {deadline:g} s came first; not read: {', '.join(facts.cut_short)}\n")
+    raise typer.Exit(probe_exit_code(facts.findings, facts.skipped, strict=strict, is_cut_short=bool(facts.cut_short)))
+
+
+def _document(facts: survey.Survey) -> str:
+    from preflight.render.json_document import render_probe_json  # noqa: PLC0415  loads a report's records: 40 ms
+
+    return render_probe_json(facts.node, facts.findings, facts.skipped, facts.gpu_set, facts.expected)
+
+
+def capture(output: options.Output = STDOUT, sysroot: options.SysrootOption = None) -> None:
+    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
+
+    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
+    """
+    check_outputs(output)
+    write_or_print(output, survey.capture(options.machine_at(sysroot)))
+
+
+def _survey(
+    gpus: str | None, sysroot: str | None, topo: str | None, capture_file: str | None, ends_at: float | None
+) -> survey.Survey:
+    """Return the facts of the one machine that was named, by default of this one."""
+    named = [name for name, given in (("sysroot", sysroot), ("topo", topo), ("machine", capture_file)) if given]
+    if len(named) > 1:
+        raise UsageError(f"--{' and --'.join(named)}: one machine at a time")
+    if topo:
+        return survey.survey_topology(read_input(topo), gpus)
+    if capture_file:
+        return survey.survey_capture(read_input(capture_file), gpus, ends_at)
+    return survey.survey_machine(options.machine_at(sysroot), gpus, ends_at)

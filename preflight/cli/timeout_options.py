@@ -1,0 +1,49 @@
+"""The options of `preflight timeout`, which describe a training job, and what several of them mean together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from preflight.cli.options import valued
+from preflight.errors import UsageError
+from preflight.model.fit import Batch
+from preflight.model.job import Dtype, Optimizer, Save, Strategy
+from preflight.system.files import read_input
+from preflight.timeout.job_text import parse_count, parse_duration_s, parse_model_shape
+
+LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
+
+Params = Annotated[str | None, valued("N", "Parameters: 7B, 1.5B, 500M; of experts 47B/13B (all/active).")]
+DtypeOption = Annotated[Dtype, typer.Option(help="Of the weights that the forward pass uses.")]
+OptimizerOption = Annotated[Optimizer, typer.Option(help="What is kept beside weights and gradients.")]
+StrategyOption = Annotated[Strategy, typer.Option(help="How the model is divided among the ranks.")]
+SaveOption = Annotated[Save, typer.Option(help="Rank 0 writes all, each rank its part, or beside the training.")]
+WorldSize = Annotated[str | None, valued("N", "Ranks of the job (default: the report's, the GPUs chosen, or 1).")]
+Directory = Annotated[str | None, valued("DIR", "Where checkpoints go: its speed is tried with a bounded file.")]
+Preprocess = Annotated[str | None, valued("T", "One rank prepares data for so long: 30m, 1h30m.")]
+Evaluate = Annotated[str | None, valued("T", "One rank evaluates for so long.", "--eval")]
+Compile = Annotated[str | None, valued("T", "The first step compiles for so long.", "--compile")]
+Lora = Annotated[str | None, valued("SHARE", "The share that is trained: 0.5% (as PEFT prints it).")]
+Current = Annotated[str | None, valued("T", "The timeout that the job has, or died at: 1800.")]
+ReportIn = Annotated[str | None, valued("FILE", "A report of `preflight check`; - is stdin.")]
+SeqLen = Annotated[str | None, valued("N", "Tokens of a sequence, for an estimate of activations.")]
+MicroBatch = Annotated[str | None, valued("N", "Sequences that a GPU works on at once (default 1).")]
+ConfigIn = Annotated[str | None, valued("FILE", "The model's config.json, with --seq-len.")]
+
+
+def seconds(option: str, text: str | None) -> float:
+    """Return a time in seconds; 0 where the option was not given."""
+    return 0.0 if text is None else parse_duration_s(text, option)
+
+
+def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
+    """Return what a GPU works on at once; None where no option says anything about it."""
+    if seq_len is None and micro_batch is None and config is None:
+        return None
+    if seq_len is None or config is None:
+        raise UsageError("--seq-len and --config: the memory of activations needs both")
+    tokens = parse_count(seq_len, "--seq-len", LONGEST_SEQUENCE)
+    sequences = parse_count(micro_batch or "1", "--micro-batch", LARGEST_BATCH)
+    return Batch(parse_model_shape(read_input(config), config), tokens, sequences)

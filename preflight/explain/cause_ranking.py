@@ -1,0 +1,73 @@
+"""Which of the claims is the cause, and which are its consequences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from preflight.explain.cause import Cause, Claim
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence, earliest
+
+WHY = {
+    Authority.REFINED_TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
+    Authority.TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
+    Authority.ECHO: "connections break when the process at the other end stops",
+    Authority.SILENCE: "it is seen in healthy runs too",
+    Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
+}
+RANKS_PER_SIGN = 3
+OTHERWISE = "it came later, or stands lower in the order in which failures lead to each other"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A cause and its claim."""
+
+    cause: Cause
+    claim: Claim
+
+
+def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
+    """Return the causes, best first, and the claims that are consequences of the best.
+
+    The earliest of the highest authority leads, unless another claim outranks it by name.
+    """
+    asked = ((cause, evidence.best(cause.id)) for cause in causes)
+    judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
+    claims = [Ranked(cause, claim) for cause, claim in judged if claim is not None]
+    claims = [r for r in claims if not _is_noise_of_the_end(evidence, r.claim)]
+    if evidence.went_on():
+        claims = [r for r in claims if r.claim.authority <= Authority.KILLED]
+    first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
+    claims.sort(
+        key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id)
+    )
+    outranked = {name for r in claims for name in r.cause.outranks}
+    leading = [r for r in claims if r.cause.id not in outranked] or claims[:1]
+    if not leading:
+        return (), ()
+    best = leading[0]
+    named = [best] + [r for r in leading[1:] if r.claim.authority <= Authority.TRANSPORT]
+    # A claim that rests on the very lines of the best one says the same less precisely.
+    proof = {event.order for event in best.claim.events}
+    others = (r for r in claims if r not in named and any(event.order not in proof for event in r.claim.events))
+    return tuple(named), tuple(others)
+
+
+def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
+    """Tell whether a claim rests on echoes that all came after the job had succeeded: every job ends like that."""
+    done = min((event.order for event in evidence.successes()), default=None)
+    return done is not None and claim.authority >= Authority.ECHO and all(event.order > done for event in claim.events)
+
+
+def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
+    """Return the first events of every sign, on at most three ranks each, in order, with those of the best cause."""
+    chosen: dict[tuple[str, str], Event] = {}
+    per_sign: Counter[str] = Counter()
+    for event in earliest(dict.fromkeys([*evidence.failures(), *(named[0].claim.events if named else ())])):
+        if per_sign[event.sign] < RANKS_PER_SIGN and (event.sign, event.rank) not in chosen:
+            chosen[event.sign, event.rank] = event
+            per_sign[event.sign] += 1
+    return tuple(chosen.values())

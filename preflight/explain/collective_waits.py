@@ -1,0 +1,174 @@
+"""What every rank waited for when the watchdog gave up, and what that tells about those that did not come."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from itertools import permutations
+
+from preflight.explain.event import UNKNOWN, by_number
+
+# Matched on text without any white space: terminals wrap these lines in the middle of a word.
+WORK = re.compile(
+    r"WorkNCCL\((?:SeqNum=(\d{1,20}),)?OpType=([A-Za-z_]{1,40}),(?:NumelIn=(\d{1,20}),NumelOut=(\d{1,20}),)?"
+    r"Timeout\(ms\)=(\d{1,12})\)(?:ranfor(\d{1,12})mill)?"
+)
+STATUS = re.compile(r"lastenqueued(?:NCCL)?work:(-?\d{1,20}),lastcompleted(?:NCCL)?work:(-?\d{1,20})", re.IGNORECASE)
+AT_WORK = re.compile(r"(?:atwork|worksequenceid|NCCLwork):(\d{1,20})")
+RANK = re.compile(r"\[[Rr]ank(\d{1,6})\]|Rank(\d{1,6})\]")
+GROUP = re.compile(r"\[PG(?:ID(\d{1,10})PGGUID([\w-]{1,40})|([\w-]{1,40}))(?:\([\w-]{0,80}\))?Rank(\d{1,6})\]")
+DEFAULT_GROUP = "0"
+EVERYBODY = ("ALLREDUCE", "ALLGATHER", "REDUCE_SCATTER")  # operations that end on no rank before all have joined
+CLEARLY = 2  # collectives; a rank may be done with the last one a moment before its neighbour
+COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What one rank of one group waited for; -2 stands for a number that the log does not give."""
+
+    rank: str
+    group: str = UNKNOWN
+    seq: int = -2
+    op: str = ""
+    numel_in: int = -2
+    timeout_ms: int = 0
+    ran_for_ms: int = 0
+    last_enqueued: int = -2
+    last_completed: int = -2
+
+
+class Waits:
+    """Every wait that a log reports, at most one for a rank and group."""
+
+    LIMIT = 65536
+
+    def __init__(self) -> None:
+        self._waits: dict[tuple[str, str], Wait] = {}
+        self._group_of: dict[tuple[str, int], str] = {}
+
+    def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
+        """Take what a line says about a wait; `rank` is that of its prefix. None: it says nothing.
+
+        `wrapped` is the line with those after it: only where the line alone is cut off is it read on into them, since
+        the next line's own number must not be glued to this one's.
+        """
+        for text in (line, wrapped):
+            packed = "".join(text.split())
+            own = RANK.search(packed)
+            reporter = next((g for g in own.groups() if g), rank) if own else rank
+            group = UNKNOWN
+            if found := GROUP.search(packed):
+                group, reporter = found[2] or found[1] or found[3], found[4]
+            wait = _wait(packed, reporter, group)
+            if wait is not None:
+                if len(self._waits) < self.LIMIT:
+                    self._keep(wait)
+                return wait
+        return None
+
+    def all(self) -> tuple[Wait, ...]:
+        """Return the waits, each with its group where another line of the rank tells it."""
+        merged: dict[tuple[str, str], Wait] = {}
+        for wait in self._waits.values():
+            group = wait.group or self._group_of.get((wait.rank, wait.seq), UNKNOWN)
+            key = (wait.rank, group)
+            merged[key] = _merge(merged[key], wait) if key in merged else replace(wait, group=group)
+        return tuple(merged.values())
+
+    def _keep(self, wait: Wait) -> None:
+        if wait.group and wait.seq >= 0:
+            self._group_of.setdefault((wait.rank, wait.seq), wait.group)
+        key = (wait.rank, wait.group if not wait.op else f"{wait.group}/{wait.seq}")
+        # The first report of a rank is the collective in which it stood; later ones are what failed after it.
+        self._waits[key] = _merge(self._waits[key], wait) if key in self._waits else wait
+
+
+def _wait(packed: str, rank: str, group: str) -> Wait | None:
+    work, status, at = WORK.search(packed), STATUS.search(packed), AT_WORK.search(packed)
+    if work is None and status is None:
+        return None
+    wait = Wait(rank, group)
+    if work is not None:
+        seq, op, numel_in, _, timeout_ms, ran_for_ms = work.groups()
+        wait = replace(
+            wait, seq=int(seq) if seq else -2, op=op, numel_in=int(numel_in) if numel_in else -2,
+            timeout_ms=int(timeout_ms), ran_for_ms=int(ran_for_ms or 0),
+        )  # fmt: skip
+    if status is not None:
+        wait = replace(wait, last_enqueued=int(status[1]), last_completed=int(status[2]))
+        if work is None and at is not None:
+            wait = replace(wait, seq=int(at[1]))
+    return wait
+
+
+def _merge(old: Wait, new: Wait) -> Wait:
+    """Fill in what the older record does not know."""
+    unknown = [part.name for part in fields(Wait) if getattr(old, part.name) == part.default]
+    return replace(old, **{name: getattr(new, name) for name in unknown})
+
+
+def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
+    """Return two ranks that stand in different collectives under one number of one group; None where none do.
+
+    Waits whose group the log hides are compared only while no line names any group other than the default one: the
+    sequence numbers of different groups have nothing to do with each other.
+    """
+    known = [wait for wait in waits if wait.op and wait.seq >= 0]
+    groups = {wait.group for wait in known if wait.group}
+    by_place: dict[tuple[str, int], list[Wait]] = defaultdict(list)
+    for wait in known:
+        if wait.group or not groups - {DEFAULT_GROUP}:
+            by_place[wait.group or DEFAULT_GROUP, wait.seq].append(wait)
+    for _, (one, *others) in sorted(by_place.items()):
+        for other in others:
+            if one.rank != other.rank and (one.op != other.op or _sizes_differ(one, other)):
+                return one, other
+    return None
+
+
+def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
+    """Return a rank in a collective that another rank has long completed, and that one, in another operation.
+
+    Every rank takes part in these operations, so none can complete one that another has not: what the first waits in
+    was something else to the second.
+    """
+    known = [wait for wait in waits if wait.seq >= 0 and wait.op.lstrip("_").startswith(EVERYBODY)]
+    for one, other in permutations(known, 2):
+        is_unlike = one.rank != other.rank and one.group == other.group and one.op != other.op
+        if is_unlike and other.last_completed >= one.seq + CLEARLY:
+            return one, other
+    return None
+
+
+def _sizes_differ(one: Wait, other: Wait) -> bool:
+    sizes = {one.numel_in, other.numel_in}
+    # All-to-all and coalesced sends may well differ between ranks; a reduction may not.
+    return len(sizes) == 2 and not sizes & {-2, COALESCED} and one.op.startswith(("ALLREDUCE", "ALLGATHER", "_ALLG"))
+
+
+def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
+    """Return the ranks whose last enqueued number of a group lies below that of the others; () where all are level."""
+    by_group: dict[str, list[Wait]] = defaultdict(list)
+    for wait in waits:
+        if wait.rank and wait.last_enqueued >= 0:
+            by_group[wait.group].append(wait)
+    for _, members in sorted(by_group.items(), key=lambda item: -len(item[1])):
+        low = min(wait.last_enqueued for wait in members)
+        if low < max(wait.last_enqueued for wait in members):
+            return by_number(w.rank for w in members if w.last_enqueued == low)
+    return ()
+
+
+def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
+    """Return the minority of ranks that stand in an earlier collective than the others; () where all are level."""
+    known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
+    if len({wait.group for wait in known}) > 1:
+        return ()
+    counts = Counter(wait.seq for wait in known)
+    if len(counts) < 2:
+        return ()
+    low = min(counts)
+    return by_number(w.rank for w in known if w.seq == low) if counts[low] < len(known) / 2 else ()

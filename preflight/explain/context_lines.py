@@ -1,0 +1,109 @@
+"""Lines that are no sign of a failure, and without which the signs can't be understood."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from preflight.model.nccl_log import STEP_WORDS, StartStep
+
+# Names that do not end as exceptions do.
+OTHER_EXCEPTIONS = (
+    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound"
+)
+
+PATTERNS: dict[str, str] = {
+    "context.success": (
+        r"\"status\": \"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
+        r"Training completed successfully|[Tt]raining (?:is )?(?:finished|complete[d]?\b)|"
+        r"All done|Job completed successfully|TRAINING COMPLETE|status ok exit 0|`Trainer\.fit` stopped: `max_"
+    ),
+    "context.world": r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|"
+    r"--nproc[-_]per[-_]node[= ]\d{1,4}",
+    "context.timeout_option": r"ddp_timeout['\"]?[=: ]{1,3}\d{1,12}|distributed-timeout-minutes[= ]\d{1,8}",
+    "context.visible": r"CUDA_VISIBLE_DEVICES: ?\[|CUDA_VISIBLE_DEVICES ?= ?['\"]?\d",
+    "context.nccl_step": "|".join(words for step, words in STEP_WORDS.items() if step is not StartStep.COLLECTIVE)
+    + "|Destroy COMPLETE",
+    "context.progress": r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
+    "context.collective": STEP_WORDS[StartStep.COLLECTIVE],
+    "context.save_frame": r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
+    "context.barrier_frame": r"(?:, in |#\d{1,3} )barrier\b",
+    "context.task_exit": r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
+    # Short, so that no sign begins within them: at every place of a line only one pattern counts.
+    "context.died": r"ChildFailedError|local_rank: \d{1,6} \(pid|exits with\b|returned non-zero|"
+    r"Primary job +terminated|noticed that process|Sending process \d{1,9} closing",
+    "context.system_error": r"unhandled system error",
+    "context.past_store": r"Completed store-based barrier",
+    "context.data_frame": r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
+    r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
+    "context.traceback": r"Traceback \(most recent call last\)",
+    "context.exception": rf"(?:[A-Za-z](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
+    "context.aborted": r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|"
+    r"exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
+    "context.framework": r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
+    r"\[launch\.py:|deepspeed/runtime|lightning|accelerate/|megatron/|Megatron|xtuner|"
+    r"mmengine|torchtitan|axolotl|swift/",
+}
+
+FRAMEWORKS = {
+    "transformers": r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|axolotl|swift/",
+    "lightning": r"lightning",
+    "deepspeed": r"deepspeed|launch\.py:",
+    "megatron": r"[Mm]egatron",
+    "torchtitan": r"torchtitan",
+    "accelerate": r"accelerate",
+    "mmengine": r"xtuner|mmengine",
+}
+
+# Exceptions that a rank raises because another one is missing, or that a launcher raises because a rank died.
+ECHO_TYPES = re.compile(
+    r"(?:^|\.)(?:DistBackendError|DistStoreError|DistNetworkError|DistError|RendezvousError|Rendezvous\w+Error|"
+    r"ConnectionError|ConnectionResetError|ConnectionRefusedError|ConnectionAbortedError|BrokenPipeError|EOFError|"
+    r"\w{0,40}TimeoutError|ReadTimeout\w*|WriteTimeout\w*|SystemExit|KeyboardInterrupt|SignalException|"
+    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|"
+    r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|"
+    r"EngineDeadError|AsyncEngineDeadError|CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|"
+    r"RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*)$"
+)
+ECHO_TEXT = re.compile(
+    r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
+    r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
+    r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|CUDA error|died unexpectedly|worker process|collective operation|"
+    r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|"
+    r"(?:[Pp]rocess group (?:watchdog|was|is) |initializing process group)|"
+    r"[Ss]ee (?:the )?(?:root cause|stack trace|error messages?|logs?)\b|stack trace above|"
+    r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|"
+    r"Rank \d+ successfully reached"
+)
+EXCEPTION_LINE = re.compile(
+    r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
+    rf"(?:[A-Za-z_]\w{{0,60}}(?:Error|Exception|Interrupt)|\w{{0,60}}(?:{OTHER_EXCEPTIONS})))(?:: (.{{0,600}})|\s*$)"
+)
+
+
+# What may stand before the last line of a traceback: the names that launchers put before every line, no sentence.
+NAMES_BEFORE = re.compile(
+    r"[\s>]{0,9}(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?\s{1,3}(?:[\w.-]{1,60}\s{1,3})?)?"
+    r"(?:[^\s:]{1,60}[:\])|>]\s{0,3}){0,3}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The last line of a traceback."""
+
+    type: str
+    message: str
+
+
+def read_exception(text: str) -> Raised | None:
+    """Return the exception that a line ends a traceback with; None for an echo of somebody else's failure."""
+    match = EXCEPTION_LINE.search(text)
+    raised = Raised(match[1], (match[2] or "").strip()) if match else None
+    is_echo = raised and (ECHO_TYPES.search(raised.type) or ECHO_TEXT.search(raised.message))
+    return None if is_echo else raised
+
+
+def begins_line(text: str, raised: Raised) -> bool:
+    """Tell whether nothing but a launcher's prefix stands before an exception: people paste the last line alone."""
+    return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

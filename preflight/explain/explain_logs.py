@@ -1,0 +1,176 @@
+"""Logs in, an explanation out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from preflight.explain.cause import all_causes
+from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
+from preflight.explain.event import Event
+from preflight.explain.flight_recorder import Recording
+from preflight.explain.job_progress import Phase
+from preflight.explain.line_prefix import read_moment
+from preflight.explain.log_evidence import LogEvidence, SourceState
+from preflight.explain.log_scanner import Scanner
+from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
+from preflight.model.explanation import (
+    EXIT_CODES,
+    SCHEMA_VERSION,
+    Confidence,
+    Consequence,
+    ExplainVerdict,
+    Explanation,
+    NamedCause,
+    Quote,
+    SourceRead,
+)
+
+EVIDENCE = 6
+TIMELINE = 12
+TEXT = 200
+TIMEOUT_CAUSES = frozenset(
+    {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
+)
+CAPTURE = (
+    "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # one file per process: interfaces, paths, warnings",
+    "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: which rank stood where",
+    "torchrun --log-dir logs --redirects 3 --tee 3 ...   # one log per rank, standard error too",
+    'sudo dmesg -T | grep -i -e xid -e oom -e "killed process"   # on every host, right after the failure',
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log by name, as pieces of bytes that may end anywhere; after reading, `note()` says what was left out."""
+
+    name: str
+    chunks: Iterable[bytes]
+    note: Callable[[], str] = str
+
+
+def explain(
+    logs: Iterable[Log], recordings: Iterable[Recording] = (), refused: Mapping[str, str] | None = None
+) -> Explanation:
+    """Read every log once and say what ended the run; `refused` holds files that could not be read, and why."""
+    causes = all_causes()
+    scanner = Scanner(causes)
+    for log in logs:
+        source = scanner.read(log.name, log.chunks)
+        source.note = log.note()  # known once it was read
+    evidence = scanner.evidence
+    evidence.sources.extend(SourceState(name, note=note) for name, note in (refused or {}).items())
+    evidence.recordings.extend(recordings)
+    named, consequences = rank_causes(evidence, causes)
+    verdict = _verdict(evidence, named)
+    is_unsure = bool(named) and named[0].claim.confidence is Confidence.LOW
+    return Explanation(
+        schema_version=SCHEMA_VERSION,
+        verdict=verdict,
+        exit_code=EXIT_CODES[verdict],
+        summary=_summary(verdict, named, evidence),
+        causes=tuple(_named(r, evidence) for r in named),
+        consequences=tuple(_consequence(r, evidence) for r in consequences),
+        timeline=(*_phase(evidence, named), *_quotes(timeline(evidence, named), evidence, TIMELINE)),
+        notes=_notes(evidence, named),
+        capture_next=CAPTURE if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
+        sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in evidence.sources),
+    )
+
+
+def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict:
+    if named:
+        return ExplainVerdict.CAUSE_NAMED
+    if evidence.failures() and not evidence.successes():
+        return ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    works = (
+        evidence.successes()
+        or evidence.phase(Phase.TRAINING, Phase.SAVING)
+        or evidence.has("context.collective", "context.nccl_step")
+    )
+    return ExplainVerdict.HEALTHY if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+
+
+def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:
+    match verdict:
+        case ExplainVerdict.CAUSE_NAMED:
+            text = named[0].claim.verdict
+            return text[0].upper() + text[1:]
+        case ExplainVerdict.HEALTHY:
+            return "Nothing in this log failed" + ("; the job reached its end." if evidence.successes() else ".")
+        case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
+            return "The log does not hold enough to name a cause."
+
+
+def _is_timeout(named: tuple[Ranked, ...]) -> bool:
+    return bool(named) and named[0].cause.id in TIMEOUT_CAUSES
+
+
+@functools.cache
+def _meanings() -> dict[str, str]:
+    return {sign.name: sign.means for cause in all_causes() for sign in cause.signs}
+
+
+def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
+    notes = list(useless_advice(evidence)) if _is_timeout(named) or evidence.timeout_options_s else []
+    if _is_timeout(named):
+        notes = [*when_ranks_parted(evidence), *notes]
+    frozen = [w for w in evidence.waits.all() if w.timeout_ms and w.ran_for_ms > w.timeout_ms * 1.2]
+    if frozen:
+        notes.append(
+            f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "
+            "the whole process stood still (swapping, a suspended container, or Python's lock)."
+        )
+    return tuple(notes)
+
+
+def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
+    cause, claim = ranked.cause, ranked.claim
+    remedy = cause.remedy(evidence, claim)
+    because = "; ".join((claim.because, *(d for d in claim.detail if not d.isdigit() and d != "deadlock")))
+    return NamedCause(
+        cause=cause.id,
+        verdict=claim.verdict[0].upper() + claim.verdict[1:],
+        confidence=claim.confidence,
+        because=f"{because}. What would confirm it: {cause.needs}",
+        evidence=_quotes(claim.events, evidence, EVIDENCE),
+        remedy="\n".join(remedy.steps),
+        confirm_with=cause.confirm_with,
+        env=remedy.env,
+    )
+
+
+def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
+    events = ranked.claim.events
+    ranks = tuple(dict.fromkeys(event.rank for event in events if event.rank))
+    sign_means = _meanings().get(events[0].sign) if events and ranked.cause.signs else None
+    return Consequence(
+        cause=ranked.cause.id,
+        what=sign_means or ranked.claim.verdict.rstrip("."),
+        why=WHY.get(ranked.claim.authority, OTHERWISE),
+        ranks=ranks[:64],
+        evidence=_quotes(events, evidence, 2),
+    )
+
+
+def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
+    """Return what the job was doing before a timeout, where the log tells."""
+    source = next((source for source in evidence.sources if source.phases), None)
+    if source is None or not _is_timeout(named):
+        return ()
+    phase = source.phases[0]
+    means = f"the job is {phase.phase.value}"
+    return (Quote(source.name, phase.line, "", "", read_moment(phase.text).text, phase.text.strip()[-TEXT:], means),)
+
+
+def _quotes(events: Iterable[Event], evidence: LogEvidence, limit: int) -> tuple[Quote, ...]:
+    """Return the first `limit` lines; a line that carries several signs once."""
+    by_line = {(event.source, event.line): event for event in reversed(tuple(events))}
+    return tuple(_quote(event, evidence) for event in list(reversed(by_line.values()))[:limit])
+
+
+def _quote(event: Event, evidence: LogEvidence) -> Quote:
+    name = evidence.sources[event.source].name
+    means = _meanings().get(event.sign, "the program's own error")
+    return Quote(name, event.line, event.rank, event.host, event.moment.text, event.text, means)

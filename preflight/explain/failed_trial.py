@@ -1,0 +1,61 @@
+"""What really failed a trial of `preflight check`, read from what its ranks left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from preflight.explain.explain_logs import Log, explain
+from preflight.model.explanation import Confidence, NamedCause
+from preflight.model.trial import Outcome, RankEnd, TrialCause, TrialResult
+
+FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR})
+MOST_LOGS = 8  # whose lines stay in the report: the ranks of a large job all say the same
+OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
+
+
+def with_cause(trial: TrialResult) -> TrialResult:
+    """Return the trial with the cause that its ranks' errors and NCCL's own logs prove; else as it is."""
+    if trial.outcome not in FAILED:
+        return trial
+    causes = explain(_logs(trial.ranks)).causes
+    trial = replace(trial, ranks=_few_logs(trial))
+    if not causes or causes[0].confidence is not Confidence.HIGH:
+        return trial
+    verdict = causes[0].verdict.rstrip(".")
+    reason = f"{verdict} [{causes[0].cause}]"
+    proof, source = _proof(trial.ranks, causes[0])
+    return replace(
+        trial,
+        problem=f"{trial.problem}: {reason}" if trial.problem else reason,
+        causes=(TrialCause(causes[0].cause, verdict, proof, source),),
+    )
+
+
+def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
+    """Yield two logs a rank; their names carry the rank, as those of torchrun do."""
+    for end in ends:
+        for kind, lines in ((OWN, end.detail.splitlines()), (LIBRARY, [line.text for line in end.log])):
+            if lines:
+                yield Log(f"{kind}.rank{end.rank}", ["\n".join(lines).encode("utf-8", "surrogateescape") + b"\n"])
+
+
+def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
+    """Return the ranks' ends with the logs of the first few only, those that the failure is traced to before others."""
+    with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
+    kept = {rank for _, rank in with_log[:MOST_LOGS]}
+    return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)
+
+
+def _proof(ends: tuple[RankEnd, ...], named: NamedCause) -> tuple[str, str]:
+    """Return the first line that proves a cause, and where it stands."""
+    if not named.evidence:
+        return "", ""
+    first = named.evidence[0]
+    for end in ends:
+        if first.source == f"{LIBRARY}.rank{end.rank}" and 0 < first.line <= len(end.log):
+            line = end.log[first.line - 1]
+            return line.text.strip(), f"{end.log_file}:{line.line}"
+        if first.source == f"{OWN}.rank{end.rank}":
+            return first.text, f"what rank {end.rank} raised"
+    return first.text, first.source

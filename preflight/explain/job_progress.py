@@ -1,0 +1,163 @@
+"""How far a job got: the phase it was in when the waiting began, and each process's step of NCCL's start-up."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from preflight.explain.line_prefix import clean, line_around
+from preflight.explain.linear_patterns import compile_last
+from preflight.model.nccl_log import PATH, StartStep, process, steps
+
+
+class Phase(str, Enum):
+    """A stretch of a job in which ranks wait for each other for long."""
+
+    SAVING = "saving a checkpoint"
+    PREPROCESSING = "preparing the data set"
+    LOADING = "loading the model"
+    EVALUATING = "evaluating"
+    TRAINING = "training"
+    FINISHED = "at the end of training"
+
+
+# Case matters: the bytes are searched for as they stand.
+WORDS: dict[Phase, str] = {
+    Phase.SAVING: (
+        r"[Ss]aving (?:[\w-]{1,20} ){0,5}(?:model|checkpoint|weights|optimizer|state|adapter|snapshot|ckpt)|"
+        r"[Ss]aved? (?:model|checkpoint|state) |Retrieving (?:full model|optimizer) state dict|state dict took \d|"
+        r"save_pretrained|save_checkpoint|save_model|_save_other|save_state|_save_checkpoint|save_16bit_model|"
+        r"save_fsdp|full_state_dict|get_model_state_dict|FullStateDictConfig|_zero3_consolidated|"
+        r"\[Torch\] (?:Checkpoint|Saving)|"
+        r"[Cc]heckpointing (?:model|state|at |to )|[Dd]umping (?:the )?(?:model|checkpoint|state)|"
+        r"(?:model|checkpoint|weights|tokenizer config file|configuration) (?:is )?saved|"
+        r"(?:Model weights|Configuration|tokenizer config file|Special tokens file) saved in|"
+        r"saving checkpoint at iteration|[Ww]riting (?:checkpoint|model)|'train_runtime'|"
+        r"Training completed\. Do not forget to share|Checkpoint \S{1,80} is ready now"
+    ),
+    Phase.PREPROCESSING: (
+        r"Running tokenizer|[Tt]okeni[sz]ing|Map(?: \(num_proc=\d+\))?: +\d|Filter(?: \(num_proc=\d+\))?: +\d|"
+        r"Generating \w+ split|Converting format of dataset|build_train_valid_test_data|"
+        r"> building (?:train|indices|shuffle|sample|doc|dataset index)|"
+        r"building (?:the indices on rank|sapmles index)|Build and save the|"
+        r"data files using \d|mem-?mapped files|Scanning \S{1,80}labels|Caching images|"
+        r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)|"
+        r"[Pp]re-?processing (?:the |train|data[ s]|dataset|\d)|"
+        r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset|"
+        r"\d ?(?:examples|samples|docs|records|files|rows|[KMG]?B)/s|"
+        r"Downloading (?:data|shards|builder|readme|and preparing)"
+    ),
+    Phase.LOADING: r"Loading checkpoint shards|Load(?:ing)? (?:pipeline|safetensors|model|weights)|Fetching \d+ files",
+    Phase.EVALUATING: r"\*\*\*\*\* Running (?:Evaluation|Prediction)|[Vv]alidation(?: DataLoader| Sanity)|"
+    r"[Ee]valuat(?:ing|ion)",
+    Phase.TRAINING: r"\{'loss'|\biteration +\d+/|\d+/\d+ \[[\d:]+<[\d:]+, |consumed samples",
+}
+LAST = compile_last(WORDS.values())
+KINDS = tuple((phase, re.compile(words)) for phase, words in WORDS.items())
+FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d[\d.]{0,11}[kKMGT]?)/\1 \[")
+BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
+STEP = re.compile(r"\{'loss': .{1,200}|\biteration +\d{1,9}/|\d{1,9}/\d{1,9}(?= \[)")
+LINE_LIMIT = 600
+LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
+LOOK_BACK_BYTES = 8 << 20
+# What a process did last, and what it waits for next.
+NCCL_STEPS: dict[StartStep, tuple[str, str]] = {
+    StartStep.BOOTSTRAP: ("chose its bootstrap interface", "every rank reaching rank 0 over that interface"),
+    StartStep.NETWORK: ("chose its network", "every rank joining the communicator"),
+    StartStep.BEGAN: ("began the communicator", "the topology exchange over the bootstrap network"),
+    StartStep.TOPOLOGY: ("read the topology", "connecting to its peers"),
+    StartStep.CHANNELS: ("connected channels", "the connections to its peers (P2P, shared memory or network)"),
+    StartStep.CONNECTED: ("connected rings or trees", "the other ranks' connections"),
+    StartStep.COMPLETE: ("completed its communicator", "the first collective"),
+    StartStep.COLLECTIVE: ("started a collective", "data from its peers"),
+}
+MOST_PROCESSES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRecord:
+    """The last line before a failure that tells what the job was doing."""
+
+    phase: Phase
+    text: str
+    line: int
+
+
+def steps_of(lines: Iterable[str]) -> frozenset[str]:
+    """Return the different training steps that lines tell of: a bar that is drawn again is the same step."""
+    return frozenset(found[0] for line in lines if (found := STEP.search(line)))
+
+
+def bar_elapsed_s(text: str) -> float | None:
+    """Return how long the progress bar of a line had run, in seconds; None where the line has no bar."""
+    matches = BAR.findall(text)
+    if not matches:
+        return None
+    seconds = 0.0
+    for part in matches[-1].split(":"):
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
+def is_full_bar(text: str) -> bool:
+    """Tell whether a line shows a progress bar at its end."""
+    return FULL_BAR.search(text) is not None
+
+
+def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
+    """Return the last phase that a log names; `blocks` are (number of their first line, bytes), in order.
+
+    A training bar at its end is looked through, as it is drawn once more after whatever came last; where nothing but
+    training lies behind it, training had just finished.
+    """
+    finished: PhaseRecord | None = None
+    for first_line, block in reversed(blocks):
+        end = len(block)
+        for _ in range(LOOK_THROUGH):
+            match = LAST.search(block[:end])
+            if match is None:
+                break
+            start, line_end = line_around(block, match.end(), match.end(), LINE_LIMIT, LINE_LIMIT)
+            text = clean(block[start:line_end])
+            line = first_line + block.count(b"\n", 0, start)
+            kind = _kind(text)
+            if kind is Phase.FINISHED:
+                finished = finished or PhaseRecord(kind, text, line)
+            elif kind is not None:
+                return finished if finished is not None and kind is Phase.TRAINING else PhaseRecord(kind, text, line)
+            end = start
+    return finished
+
+
+def _kind(text: str) -> Phase | None:
+    kind = next((phase for phase, pattern in KINDS if pattern.search(text)), None)
+    return Phase.FINISHED if kind is Phase.TRAINING and is_full_bar(text) else kind
+
+
+@dataclass(slots=True)
+class NcclStarts:
+    """The furthest step of every process, by host and pid."""
+
+    steps: dict[str, StartStep] = field(default_factory=dict)
+    last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line
+    collectives: Counter[str] = field(default_factory=Counter)
+    paths: set[str] = field(default_factory=set)  # P2P, SHM, NET: what channels were connected by
+
+    def read(self, text: str, source: int, line: int) -> None:
+        """Take a line of NCCL's INFO output."""
+        key = process(text)
+        if key not in self.steps and len(self.steps) >= MOST_PROCESSES:
+            return
+        if path := PATH.search(text):
+            self.paths.add(path[3].split("/")[0])
+        for step in steps(text):
+            self.steps[key] = max(step, self.steps.get(key, step))
+            self.last_line[key] = (source, text, line)
+            self.collectives[key] += step is StartStep.COLLECTIVE
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the processes that began and never completed a communicator."""
+        return tuple(key for key, step in self.steps.items() if step < StartStep.COMPLETE)

@@ -1,0 +1,50 @@
+"""Find the few lines of a log that matter, in time linear in its size whatever it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Protocol
+
+try:
+    import re2
+
+    HAS_RE2 = True
+except ImportError:  # no wheel for this Python: slower, and the patterns are simple enough to stay linear
+    HAS_RE2 = False
+
+MEMORY_BYTES = 32 << 20
+
+
+class Match(Protocol):
+    """The part of a match that is used."""
+
+    def start(self) -> int: ...
+    def end(self) -> int: ...
+
+
+class Pattern(Protocol):
+    """A compiled pattern over bytes."""
+
+    def search(self, text: bytes, pos: int = ...) -> Match | None: ...
+
+
+def compile_any(patterns: Iterable[str]) -> Pattern:
+    """Compile an alternative of ASCII patterns over bytes; `^` and `$` are the ends of a line."""
+    return _compile("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+def compile_last(patterns: Iterable[str]) -> Pattern:
+    """Compile a pattern whose match ends where the last of the alternatives ends."""
+    return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
+
+
+def _compile(source: str) -> Pattern:
+    data = source.encode("ascii")
+    if not HAS_RE2:
+        return re.compile(data)
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # any byte is a character: logs hold every encoding
+    options.max_mem = MEMORY_BYTES
+    linear: Pattern = re2.compile(data, options)  # type: ignore[no-untyped-call]
+    return linear

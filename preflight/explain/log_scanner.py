@@ -1,0 +1,239 @@
+"""One pass over the bytes of a log: lines that carry a sign become events, the rest is never decoded."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from preflight.explain import context_lines
+from preflight.explain.cause import Cause
+from preflight.explain.event import Authority, Event
+from preflight.explain.job_progress import LOOK_BACK_BYTES, Phase, PhaseRecord, last_phase
+from preflight.explain.line_prefix import Prefix, clean, line_around, read_prefix
+from preflight.explain.linear_patterns import compile_any
+from preflight.explain.log_evidence import TAIL_LINES, LogEvidence, SourceState
+from preflight.explain.unwrap_lines import unwrapped
+
+LINE_LIMIT = 2000  # of a longer line, what lies around the sign
+BEFORE_SIGN = 400
+WRAPPED = 1600  # a message that a terminal wrapped is read this far
+LONGEST_UNBROKEN = 1 << 20  # a line longer than this is read in pieces
+OVERLAP = 512
+TAIL_BYTES = 16 << 10
+TEXT_LIMIT = 400
+SIGNS_PER_LINE = 40
+SATURATED = 3000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
+WITHOUT_TRACEBACK_KEPT = 200
+TRACEBACKS = 20  # looked at before the first failure
+TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
+TRACEBACK_BYTES = 6000
+FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
+WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
+OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-timeout-minutes[= ](\d{1,8})")
+NUMBER = re.compile(r"\d{1,6}$")
+
+
+class Scanner:
+    """Reads any number of logs into one `LogEvidence`."""
+
+    def __init__(self, causes: Iterable[Cause]) -> None:
+        self.evidence = LogEvidence()
+        self._signs: list[tuple[str, str, Authority | None, str]] = [
+            (sign.name, cause.id, sign.authority, sign.pattern) for cause in causes for sign in cause.signs
+        ]
+        self._signs += [(name, "", None, pattern) for name, pattern in context_lines.PATTERNS.items()]
+        named = "|".join(f"(?P<s{i}>{pattern})" for i, (*_, pattern) in enumerate(self._signs))
+        self._name = re.compile(named.encode("ascii"), re.MULTILINE)
+        self._find = compile_any(pattern for *_, pattern in self._signs)
+        self._open = set(range(len(self._signs)))
+        self._prefilter = self._find
+        self._order = 0
+        self._recent: deque[tuple[int, bytes]] = deque()
+        self._recent_bytes = 0
+        self._places: tuple[int, ...] = ()  # the numbers that lines had before they were joined
+
+    def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
+        """Read one log; chunks may end anywhere."""
+        source = SourceState(name)
+        if match := FILE_RANK.search(name):
+            source.file_rank = match[1] or match[2]
+        self.evidence.sources.append(source)
+        self._recent.clear()
+        self._recent_bytes = 0
+        carry = b""
+        tail = b""
+        chunks, self._places = unwrapped(chunks)
+        for chunk in chunks:
+            source.size_bytes += len(chunk)
+            block = carry + chunk if carry else chunk
+            cut = block.rfind(b"\n") + 1
+            if not cut and len(block) > LONGEST_UNBROKEN:
+                cut = len(block) - OVERLAP
+            carry = block[cut:]
+            if cut:
+                block = block[:cut]
+                self._block(source, block)
+                tail = (tail + block)[-TAIL_BYTES:] if len(block) < TAIL_BYTES else block[-TAIL_BYTES:]
+        if carry:
+            self._block(source, carry)
+            tail = (tail + carry)[-TAIL_BYTES:]
+        phase = None if source.phases else last_phase(list(self._recent))
+        # Others may give up while one rank still prepares the data: its lines come later than theirs.
+        if phase is not None and (source.failed_at is None or phase.phase is Phase.PREPROCESSING):
+            source.phases.append(self._placed(phase))
+        source.lines = self._place(source.lines)
+        source.tail = tuple(clean(line) for line in re.split(rb"[\r\n]+", tail)[-TAIL_LINES - 1 :] if line.strip())
+        return source
+
+    def _block(self, source: SourceState, block: bytes) -> None:
+        search, position, counted, line = self._prefilter.search, 0, 0, source.lines + 1
+        while (match := search(block, position)) is not None:
+            at = match.start()
+            start, end = line_around(block, at, match.end(), LINE_LIMIT, BEFORE_SIGN)
+            line += block.count(b"\n", counted, start)
+            counted = max(counted, start)
+            if self._line(source, block, (start, at, end), self._place(line)):
+                search = self._prefilter.search
+            position = max(end, match.end(), at + 1)
+        self._recent.append((source.lines + 1, block))
+        source.lines += block.count(b"\n")
+        self._recent_bytes += len(block)
+        while self._recent_bytes > LOOK_BACK_BYTES and len(self._recent) > 1:
+            self._recent_bytes -= len(self._recent.popleft()[1])
+
+    def _line(self, source: SourceState, block: bytes, span: tuple[int, int, int], line: int) -> bool:
+        """Take one line; tell whether the prefilter was made anew."""
+        start, at, end = span
+        text = clean(block[start:end])
+        prefix = read_prefix(text)
+        if not prefix.rank and source.file_rank:
+            prefix = Prefix(source.file_rank, prefix.host, prefix.moment)
+        matches = self._matches(text)
+        if not any(index in self._open for index, *_ in matches):
+            return self._is_barren(block, at)
+        has_sign = any(self._signs[index][1] for index, *_ in matches)
+        changed = False
+        for index, low, high in matches:
+            name, cause, authority, _ = self._signs[index]
+            self._order += 1
+            event = Event(
+                name, cause, authority or Authority.SILENCE, len(self.evidence.sources) - 1, line, self._order,
+                prefix.rank, prefix.host, prefix.moment, _around(text, low, high), text[low:high],
+            )  # fmt: skip
+            if name in WAIT_SIGNS:
+                wait = self.evidence.waits.read(text, clean(block[start : start + WRAPPED]), prefix.rank)
+                if wait is not None and wait.rank and not prefix.rank:
+                    event = replace(event, rank=wait.rank)
+            if authority is None:
+                self._context(event, text, block, start, has_sign)
+                is_early = source.failed_at is None and self.evidence.counts[name] <= TRACEBACKS
+                if name == "context.traceback" and is_early:
+                    source.phases.clear()
+                    self._note_phase(source, block, at)
+            else:
+                self._failure(source, event, block, at)
+            changed |= self._saturate(index, name)
+        return changed
+
+    def _is_barren(self, block: bytes, at: int) -> bool:
+        """Count a hit whose sign lies within a longer one that is closed already: a flood of it closes it too."""
+        named = self._name.match(block, at)
+        if named is None or named.lastgroup is None:
+            return False
+        index = int(named.lastgroup[1:])
+        self.evidence.counts[self._signs[index][0]] += 1
+        return self._saturate(index, self._signs[index][0])
+
+    def _matches(self, text: str) -> list[tuple[int, int, int]]:
+        """Return (sign, start, end) of every sign of a line, each where it stands first.
+
+        The linear engine finds the place, and `re` is asked at that place only, which of the signs it is.
+        """
+        data = text.encode("ascii", "replace")  # one byte a character: places stay the same
+        found: dict[int, tuple[int, int, int]] = {}
+        position = 0
+        for _ in range(SIGNS_PER_LINE):
+            match = self._find.search(data, position)
+            if match is None:
+                break
+            start = match.start()
+            position = start + 1
+            if (named := self._name.match(data, start)) is not None and named.lastgroup is not None:
+                index = int(named.lastgroup[1:])
+                found.setdefault(index, (index, start, named.end()))
+                position = max(position, named.end())
+        return list(found.values())
+
+    def _failure(self, source: SourceState, event: Event, block: bytes, at: int) -> None:
+        self.evidence.keep(event)
+        if event.authority is not Authority.SILENCE and source.failed_at is None:
+            source.failed_at = event.order
+            source.phases.clear()  # a traceback before it was somebody else's
+            self._note_phase(source, block, at)
+
+    def _place(self, line: int) -> int:
+        return self._places[line - 1] if 0 < line <= len(self._places) else line
+
+    def _placed(self, phase: PhaseRecord) -> PhaseRecord:
+        return replace(phase, line=self._place(phase.line))
+
+    def _note_phase(self, source: SourceState, block: bytes, end: int) -> None:
+        phase = last_phase([*self._recent, (source.lines + 1, block[:end])])
+        if phase is not None:
+            source.phases.append(self._placed(phase))
+
+    def _context(self, event: Event, text: str, block: bytes, start: int, has_sign: bool) -> None:
+        evidence = self.evidence
+        match event.sign:
+            case "context.world":
+                if number := NUMBER.search(event.match):
+                    evidence.world_size = max(evidence.world_size, int(number[0]))
+            case "context.framework":
+                known = context_lines.FRAMEWORKS.items()
+                evidence.frameworks.update(name for name, pattern in known if re.search(pattern, event.match))
+            case "context.timeout_option":
+                if found := OPTION_SECONDS.search(event.match):
+                    evidence.timeout_options_s.append(float(found[1]) if found[1] else float(found[2]) * 60)
+            case "context.nccl_step" | "context.collective":
+                evidence.starts.read(text, event.source, event.line)
+            case "context.exception":
+                evidence.counts[event.sign] += 1
+                if not has_sign and (raised := context_lines.read_exception(text)) is not None:
+                    self._raised(event, raised, text, self._before(block, start))
+                return
+            case "context.visible":
+                evidence.visible_gpus = evidence.visible_gpus or event.text
+            case _:
+                pass
+        evidence.keep(event)
+
+    def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
+        if TRACEBACK.search(before):
+            self.evidence.exceptions.append((event, raised))
+        elif context_lines.begins_line(text, raised) and len(self.evidence.without_traceback) < WITHOUT_TRACEBACK_KEPT:
+            self.evidence.without_traceback.append((event, raised))
+
+    def _before(self, block: bytes, start: int) -> bytes:
+        """Return what stands before a place, also where that is in an earlier block."""
+        before = block[max(0, start - TRACEBACK_BYTES) : start]
+        for _, earlier in reversed(self._recent):
+            if len(before) >= TRACEBACK_BYTES:
+                break
+            before = earlier[-(TRACEBACK_BYTES - len(before)) :] + before
+        return before
+
+    def _saturate(self, index: int, name: str) -> bool:
+        if self.evidence.counts[name] < SATURATED or index not in self._open:
+            return False
+        self._open.discard(index)
+        self._prefilter = compile_any([self._signs[i][3] for i in sorted(self._open)] or ["a^"])
+        return True
+
+
+def _around(text: str, start: int, end: int) -> str:
+    if len(text) <= TEXT_LIMIT:
+        return text.strip()
+    low = max(0, min(start - TEXT_LIMIT // 3, len(text) - TEXT_LIMIT))
+    return text[low : low + TEXT_LIMIT].strip()

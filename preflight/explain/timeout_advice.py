@@ -1,0 +1,62 @@
+"""What a timeout in the log is worth: which advice is useless, and where each framework takes a longer one."""
+
+from __future__ import annotations
+
+from preflight.explain.log_evidence import LogEvidence
+from preflight.timeout.frameworks import FRAMEWORK_SETTING
+
+# facts 4.4; {s} seconds, {m} minutes.
+LONGEST_S = 3600  # what `preflight timeout` advises at most: a rank that is silent for longer is stuck
+
+
+def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return where a longer timeout goes in the user's framework, and what works out how long it must be."""
+    died_at_s = evidence.timeout_ms() // 1000
+    asked = f"`preflight timeout --current {died_at_s}`" if died_at_s else "`preflight timeout`"
+    if died_at_s >= LONGEST_S:
+        return (
+            f"A timeout beyond the {died_at_s} s that it had only hides what is wrong; {asked} says what may wait.",
+        )
+    names = [name for name, _ in evidence.frameworks.most_common(2) if name in FRAMEWORK_SETTING] or ["torch"]
+    lines = [f"    {FRAMEWORK_SETTING[name].format(s=LONGEST_S, m=LONGEST_S // 60)}" for name in names]
+    how_long = f"{asked} works out from the job how long it must be; at most {LONGEST_S} s:"
+    return (f"Only if the waiting is legitimate, raise the timeout. {how_long}", *lines)
+
+
+def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return when the ranks parted: the first timeout less its length, which is where to look in the logs."""
+    first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
+    reports = (report for report in evidence.waits.all() if report.timeout_ms)
+    wait = next((report for report in reports if first is not None and report.rank == first.rank), None)
+    if first is None or wait is None:
+        return ()
+    at_s = int(first.moment.seconds - (wait.ran_for_ms or wait.timeout_ms) / 1000) % 86400
+    clock = f"{at_s // 3600:02d}:{at_s // 60 % 60:02d}:{at_s % 60:02d}"
+    apart = duration(wait.timeout_ms)
+    return (f"The ranks parted at about {clock}, {apart} before the first timeout: look at every log there.",)
+
+
+def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return what the log's own timeout makes of advice to "raise the timeout"."""
+    died_at_ms = evidence.timeout_ms()
+    if not died_at_ms:
+        return ()
+    died_at_s = died_at_ms / 1000
+    notes = [
+        f"A timeout of {died_at_s:g} s or less is useless: the run died at {died_at_ms:,} ms, it already had that"
+        + (" (ddp_timeout=1800, often advised, is exactly that)." if died_at_s == 1800 else ".")
+    ]
+    for option_s in sorted(set(evidence.timeout_options_s)):
+        if option_s > died_at_s:
+            notes.append(
+                f"The log mentions a timeout of {option_s:g} s, but the run died at {died_at_s:g} s: "
+                "the option did not reach init_process_group."
+            )
+        elif option_s != 1800 or died_at_s != 1800:
+            notes.append(f"The timeout of {option_s:g} s that the log mentions is useless for the same reason.")
+    return tuple(notes)
+
+
+def duration(ms: int) -> str:
+    """Return 1800000 as `30 min`, 8000 as `8 s`."""
+    return f"{ms / 60000:g} min" if ms % 60000 == 0 else f"{ms / 1000:g} s"

@@ -1,0 +1,43 @@
+"""How findings write ranks, GPUs, hosts and the first line of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from preflight.model.units import size_text
+
+MOST_HOSTS = 4
+
+
+def fine_size(size_bytes: int) -> str:
+    """Return `62.99 GiB`: four digits, so that what was measured and what was needed don't look the same."""
+    return size_text(size_bytes, digits=4)
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Return `rank 1` or `ranks 1, 3`; `no rank that could be named` where there is none."""
+    listed = sorted(set(ranks))
+    if not listed:
+        return "no rank that could be named"
+    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+
+
+def first_line(text: str) -> str:
+    """Return the first line that is not blank, without trailing full stops; empty where there is none."""
+    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "")
+
+
+def listed(gpus: Sequence[int]) -> str:
+    """Return GPUs as `--gpus` takes them."""
+    return ",".join(map(str, gpus))
+
+
+def first_hosts(hosts: Iterable[str]) -> str:
+    """Return the hosts as a person lists them, the first few by name."""
+    return first_named(list(dict.fromkeys(hosts)), MOST_HOSTS)
+
+
+def first_named(names: Sequence[str], most: int) -> str:
+    """Return `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

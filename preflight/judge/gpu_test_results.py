@@ -1,0 +1,82 @@
+"""What the checks of the tests below NCCL share: whether they ran, and a GPU against its siblings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case
+from preflight.judge.gpus_of_node import name_of, subject
+from preflight.model.facts import Gap, known_or
+from preflight.model.gpu_test import Ending, GpuTest, Hardware, PairTruth
+from preflight.model.stats import MAD_TO_SIGMA
+
+UNDECIDED = frozenset({Ending.INCONCLUSIVE, Ending.SKIPPED})
+SIGMAS = 5.0
+NO_TESTS = Hardware((), (), (), Gap("no GPU was to be tested"))
+LEAST_TO_JUDGE = 2  # siblings beside the one that is judged
+
+
+def gpu_results_of(case: Case) -> Hardware:
+    """Return the tests, none where none was to be run (`probe`, no GPUs); UnreadableFact where they did not run."""
+    if not case.wants_gpus or case.hardware is None:
+        return NO_TESTS
+    if isinstance(case.hardware, Gap):
+        raise UnreadableFact(case.hardware.reason)
+    return case.hardware
+
+
+def must_have_run(tests: Iterable[PairTruth | GpuTest]) -> None:
+    """Raise UnreadableFact for the first test before the trials that could not tell; called after all was judged."""
+    for test in tests:
+        if test.end in UNDECIDED and test.repetition == 0:
+            who = f"GPUs {test.a} and {test.b}" if isinstance(test, PairTruth) else f"GPU {test.gpu}"
+            raise UnreadableFact(f"{who}: {test.problem}")
+
+
+def must_have_speeds(hardware: Hardware) -> None:
+    """Raise UnreadableFact where no speed counts."""
+    if hardware.disturbed:
+        raise UnreadableFact(hardware.disturbed)
+
+
+def gpu_called(case: Case, index: int) -> str:
+    """Return `host GPU 3 (0000:1b:00.0)`."""
+    node = case.nodes[0]
+    found = next((gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index == index), None)
+    return f"{node.host} GPU {index}" if found is None else subject(node, found)
+
+
+def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
+    """Return each GPU's median over its repetitions, of the values that are known."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for gpu, value in values:
+        if not isinstance(value, Gap):
+            found[gpu].append(value)
+    return {gpu: median(several) for gpu, several in found.items()}
+
+
+def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[tuple[int, float, float]]:
+    """Return what `laggards` does of a node's GPUs: only those of one model are siblings."""
+    return laggards(values, {gpu.nvml_index: name_of(gpu) for gpu in known_or(case.nodes[0].gpus, ())}, below)
+
+
+def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
+    """Return place, value and the siblings' median of each that has less than the share `below` of it.
+
+    And less than the siblings differ among themselves anyway: SIGMAS robust standard deviations (median/MAD). With a
+    single sibling nobody can tell which of the two is the slow one, unless the share is below the square of `below`.
+    """
+    found = []
+    for gpu, value in values.items():
+        others = [other for each, other in values.items() if each != gpu and model.get(each) == model.get(gpu)]
+        if not others:
+            continue
+        middle = median(others)
+        spread = MAD_TO_SIGMA * median(abs(other - middle) for other in others)
+        limit = below if len(others) >= LEAST_TO_JUDGE else below * below
+        if value < limit * middle and value < middle - SIGMAS * spread:
+            found.append((gpu, value, middle))
+    return found

@@ -1,0 +1,120 @@
+"""A node's GPUs: whether there are any, which of them a check looks at, and which values it may go without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case
+from preflight.judge.node_limits import is_contained
+from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
+from preflight.model.finding import Severity
+from preflight.model.gpu import LinkPeer
+
+# The GPU or the driver has no such thing; there is nothing to be known.
+NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
+NUMBERED = re.compile(r"(?:/dev/)?nvidia\d+")
+NVIDIA = "nvidia"
+IDLE_PERCENT = 5  # one sample of an idle GPU may show a few percent
+SLOWED_BY = {
+    "hw_slowdown": "the hardware slows it down",
+    "hw_thermal_slowdown": "it is too hot",
+    "hw_power_brake_slowdown": "the power supply asks it to use less",
+    "sw_thermal_slowdown": "the driver slows it down since it is hot",
+}
+SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
+
+
+def pci_devices(node: NodeFacts) -> tuple[NvidiaPciDevice, ...]:
+    """Return the NVIDIA devices on the bus; none where the bus could not be read."""
+    return known_or(node.nvidia_pci, ())
+
+
+def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
+    """Return the names below /dev that stand for one GPU each (nvidia0, not nvidiactl)."""
+    if isinstance(node.device_nodes, Gap):
+        return ()
+    return tuple(name for name in node.device_nodes.nvidia if NUMBERED.fullmatch(name))
+
+
+def has_nvidia(node: NodeFacts) -> bool:
+    """Tell whether NVIDIA hardware is there; UnreadableFact where nothing shows any and something could not be read."""
+    if pci_devices(node) or (not isinstance(node.device_nodes, Gap) and node.device_nodes.nvidia):
+        return True
+    for fact in (node.nvidia_pci, node.device_nodes):
+        if isinstance(fact, Gap):
+            raise UnreadableFact(f"whether there is an NVIDIA device could not be told: {fact.reason}")
+    return False
+
+
+def not_passed_in(node: NodeFacts) -> bool:
+    """Tell whether a container sees GPUs on the bus and was given none of them."""
+    if isinstance(node.device_nodes, Gap):
+        return False
+    return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)
+
+
+def bound_drivers(node: NodeFacts) -> frozenset[str]:
+    """Return the kernel drivers that hold NVIDIA devices: nvidia, nouveau, vfio-pci."""
+    return frozenset(device.driver for device in pci_devices(node) if not isinstance(device.driver, Gap))
+
+
+def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
+    """Return the GPUs that are to be used, all where none were named; UnreadableFact where they can't be listed."""
+    if isinstance(node.gpus, Gap) and not has_nvidia(node):
+        return ()
+    return tuple(gpu for gpu in known(node.gpus) if not case.gpus or gpu.nvml_index in case.gpus)
+
+
+def is_chosen(index: int, case: Case) -> bool:
+    """Tell whether the GPU with this nvml_index is to be used."""
+    return not case.gpus or index in case.gpus
+
+
+def name_of(gpu: Gpu) -> str:
+    """Return the GPU's model."""
+    return known_or(gpu.name, "GPU")
+
+
+def subject(node: NodeFacts, gpu: Gpu) -> str:
+    """Return `host GPU 3 (0000:1b:00.0)`."""
+    where = "" if isinstance(gpu.bdf, Gap) else f" ({gpu.bdf})"
+    return f"{node.host} GPU {gpu.nvml_index}{where}"
+
+
+def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
+    """Return `host GPUs 0-1, 0-2`."""
+    named = ", ".join(f"{a}-{b}" for a, b in pairs[:6]) + (" ..." if len(pairs) > 6 else "")
+    return f"{node.host} GPUs {named}"
+
+
+def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
+    """Raise UnreadableFact for the first value that is there and could not be read.
+
+    Called after everything that could be judged was judged: findings before it stand, the check counts as skipped.
+    """
+    for gpu, value in values:
+        if isinstance(value, Gap) and not value.reason.startswith(NOT_OFFERED):
+            raise UnreadableFact(f"the {what} of GPU {gpu.nvml_index} could not be read: {value.reason}")
+
+
+def is_busy(gpu: Gpu) -> bool:
+    """Tell whether somebody used the GPU when it was probed."""
+    return bool(known_or(gpu.processes, ())) or known_or(gpu.utilization_percent, 0) > IDLE_PERCENT
+
+
+def why_disturbed(gpus: Sequence[Gpu]) -> str:
+    """Return why no speed measured on these GPUs is theirs alone, "" where nobody else used them."""
+    busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
+    return f"GPU {busy} was in use by somebody else" if busy else ""
+
+
+def has_switch(gpu: Gpu) -> bool:
+    """Tell whether an NVSwitch is at the other end of any of the GPU's links."""
+    return any(link.peer is LinkPeer.SWITCH for link in known_or(gpu.nvlinks, ()))
+
+
+def severity_for_gpus(case: Case) -> Severity:
+    """Return FAIL, or WARN where the user asked for a backend that needs no GPU."""
+    return Severity.FAIL if case.wants_gpus else Severity.WARN

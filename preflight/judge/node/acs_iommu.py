@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import first_named
+from preflight.judge.pci_fabric import TRANSLATING, chosen_devices, is_bare_metal, pcie_pairs
+from preflight.model.facts import NodeFacts, PciDevice, known
+from preflight.model.finding import Blame, Evidence, Severity
+
+REDIRECTING = frozenset({"ReqRedir", "CmpltRedir", "EgressCtrl"})
+MOST_NAMED = 8
+
+
+@node_check("acs-redirects", blame=Blame.HOST, reads=("pci", "gpus", "gpu_paths", "system"))
+def acs_redirects(node: NodeFacts, case: Case) -> Findings:
+    """No bridge between the chosen GPUs redirects their traffic to the root complex.
+
+    ACS on the bridges between GPUs sends their traffic up through the root complex, where it is slow or hangs. Yields a
+    WARN for the bridges that redirect between chosen GPUs; in a virtual machine ACS must stay on.
+
+    Can't see: bridges whose config space only root can read; then it is skipped and says so.
+    """
+    pairs = pcie_pairs(node, case)
+    if not pairs or not is_bare_metal(node):
+        return
+    between = _bridges_between(node, case, pairs)
+    redirecting = {
+        bridge.bdf: bridge.acs for bridge in between if isinstance(bridge.acs, tuple) and REDIRECTING & {*bridge.acs}
+    }
+    if redirecting:
+        yield acs_redirects.finding(
+            Severity.WARN,
+            f"{node.host} PCIe bridges {first_named([*redirecting], MOST_NAMED)}",
+            "ACS sends what the chosen GPUs write to each other up through the root complex: slow, or a hang",
+            "switch ACS off in the firmware, or `setpci -s BRIDGE ECAP_ACS+6.w=0` on each bridge after every boot; "
+            "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without",
+            Evidence("ACSCtl", ", ".join(next(iter(redirecting.values()))), "config space"),
+        )
+        return
+    for bridge in between:
+        known(bridge.acs)  # nothing was found, but a bridge that could not be read may redirect
+
+
+def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) -> list[PciDevice]:
+    """Return the bridges on the ways between two GPUs that meet below a root port."""
+    devices, tree = chosen_devices(node, case), {device.bdf: device for device in known(node.pci)}
+    found: dict[str, PciDevice] = {}
+    for a, b in pairs:
+        if a not in devices or b not in devices:
+            continue
+        ways = devices[a].parents, devices[b].parents
+        if ways[0][:1] == ways[1][:1] != ():
+            found |= {bdf: tree[bdf] for bdf in {*ways[0]} ^ {*ways[1]} if bdf in tree}
+    return [found[bdf] for bdf in sorted(found)]
+
+
+@node_check("iommu-translates", blame=Blame.HOST, reads=("pci", "gpus", "gpu_paths", "system"))
+def iommu_translates(node: NodeFacts, case: Case) -> Findings:
+    """No IOMMU translates between chosen GPUs that only PCIe joins.
+
+    An IOMMU that translates on bare metal can make PCIe copies between GPUs vanish while CUDA reports success. Yields a
+    WARN where chosen GPUs without NVLink between them are in translated groups on bare metal.
+
+    Can't see: whether data is really lost: only the verified copies of a trial show that.
+    """
+    pairs = pcie_pairs(node, case)
+    if not pairs or not is_bare_metal(node):
+        return
+    devices = chosen_devices(node, case)
+    joined = [devices[gpu] for gpu in sorted({gpu for pair in pairs for gpu in pair}) if gpu in devices]
+    groups = {device.bdf: known(device.iommu_type) for device in joined}
+    translated = {bdf: kind for bdf, kind in groups.items() if kind in TRANSLATING}
+    if len(translated) < 2:
+        return
+    yield iommu_translates.finding(
+        Severity.WARN,
+        f"{node.host} IOMMU",
+        "it translates for GPUs that reach each other over PCIe: their copies may be lost without an error",
+        "add `iommu=pt` to the kernel's command line (or switch the IOMMU off in the firmware) and reboot; "
+        "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without",
+        *(Evidence(f"group type of {bdf}", kind, "/sys/kernel/iommu_groups") for bdf, kind in translated.items()),
+    )

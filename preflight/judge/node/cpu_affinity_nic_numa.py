@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import listed
+from preflight.judge.gpus_of_node import chosen_gpus
+from preflight.judge.node_limits import owner
+from preflight.judge.pci_fabric import carries_traffic
+from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+
+
+@node_check("cpu-affinity", blame=Blame.HOST, reads=("gpus", "numa_nodes", "system"))
+def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
+    """This process may use CPUs near every chosen GPU.
+
+    A job that may not run near a GPU sends every launch and every host copy across the sockets. Yields a WARN where
+    this process may use none of the CPUs near some chosen GPUs.
+
+    Can't see: how the job itself will be bound.
+    """
+    gpus = chosen_gpus(node, case)
+    if not gpus:
+        return
+    allowed = frozenset(known(known(node.system).cpu_affinity))
+    far = [gpu for gpu in gpus if _cpus_near(node, gpu) and not _cpus_near(node, gpu) & allowed]
+    if far:
+        nodes = sorted({gpu.numa_node for gpu in far if isinstance(gpu.numa_node, int)})
+        where = f" (NUMA node {', '.join(map(str, nodes))})" if nodes else ""
+        yield cpu_affinity.finding(
+            Severity.WARN,
+            f"{node.host} GPU {listed([gpu.nvml_index for gpu in far])}",
+            f"this process may use none of the CPUs near {'them' if len(far) > 1 else 'it'}{where}",
+            "give the job CPUs of every GPU's node: Slurm `--gpu-bind`/`--cpus-per-gpu`, docker `--cpuset-cpus`, "
+            "no `taskset` or `numactl` around the launcher",
+            Evidence("CPUs allowed", str(len(allowed)), "sched_getaffinity"),
+            Evidence("CPUs near the GPU", str(len(_cpus_near(node, far[0]))), "nvmlDeviceGetCpuAffinity"),
+            blame=owner(node),
+        )
+
+
+def _cpus_near(node: NodeFacts, gpu: Gpu) -> frozenset[int]:
+    """Return the CPUs near a GPU: as NVML says, else those of its NUMA node."""
+    if not isinstance(gpu.cpu_affinity, Gap):
+        return frozenset(gpu.cpu_affinity)
+    near = (each for each in known_or(node.numa_nodes, ()) if each.id == gpu.numa_node)
+    return frozenset(cpu for each in near for cpu in known(each.cpus))
+
+
+ACROSS = frozenset({"SYS", "SOC"})
+
+
+@node_check("nic-numa", blame=Blame.CONFIGURATION, reads=("nic_paths", "hca_ports"))
+def nic_numa(node: NodeFacts, case: Case) -> Findings:
+    """Each chosen GPU has an active NIC on its own NUMA node, where there are NICs.
+
+    A GPU whose every adapter hangs on another NUMA node sends all of its network traffic between the sockets. Yields a
+    WARN where no chosen GPU has an adapter near and others have, an INFO where some have none.
+
+    Can't see: NICs without RDMA.
+    """
+    levels: dict[int, list[str]] = {}
+    for path in known(node.nic_paths):
+        if not isinstance(path.level, Gap) and carries_traffic(node, path.nic):
+            levels.setdefault(path.gpu, []).append(path.level)
+    far = [gpu for gpu in case.gpus if levels.get(gpu) and ACROSS.issuperset(levels[gpu])]
+    if not far:
+        return
+    near = sorted(gpu for gpu, reached in levels.items() if not ACROSS.issuperset(reached))
+    none_near = len(far) == len(case.gpus) and bool(near)
+    yield nic_numa.finding(
+        Severity.WARN if none_near else Severity.INFO,
+        f"{node.host} GPUs {listed(far)}",
+        "every NIC is on another NUMA node: their network traffic crosses the sockets",
+        f"GPUs {listed(near)} have a NIC on their node; for jobs on several nodes choose among them"
+        if near
+        else "nothing on one node; else an adapter in a slot of the other socket",
+        *(Evidence(f"GPU {gpu} to the NICs", ", ".join(sorted({*levels[gpu]})), "topology") for gpu in far),
+    )

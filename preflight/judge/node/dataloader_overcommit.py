@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import fine_size
+from preflight.judge.node_limits import is_contained, local_ranks_of, nccl_shm_bytes, owner
+from preflight.model.facts import NodeFacts, Overcommit, known
+from preflight.model.finding import Blame, Evidence, Severity
+
+# Judgement: a rank's own process with torch and a CUDA context takes 2 to 3 GiB, four workers some hundred MiB each.
+MEMORY_PER_RANK = 4 << 30
+
+
+@node_check("dataloader-memory", blame=Blame.HOST, reads=("system", "gpus"))
+def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
+    """The cgroup leaves every rank and its data loaders some memory.
+
+    A small memory limit: the kernel kills a DataLoader worker, its rank waits for a batch, and all others in NCCL.
+    Yields a WARN on GPU nodes, an INFO elsewhere, where a cgroup leaves each rank too little.
+
+    Can't see: how many workers a job has, and how large its samples are.
+    """
+    limit = known(known(node.system).cgroup_memory_limit_bytes)
+    ranks = local_ranks_of(node, case)
+    if not isinstance(limit, int) or not ranks or limit >= ranks * MEMORY_PER_RANK:
+        return
+    yield dataloader_memory.finding(
+        Severity.WARN if case.wants_gpus else Severity.INFO,
+        f"{node.host} cgroup memory limit",
+        f"{fine_size(limit)} for {ranks} rank{'s' * (ranks > 1)} with their data loaders: the kernel kills "
+        "what goes beyond, and the other ranks then wait in a collective",
+        _memory_fix(node, ranks * MEMORY_PER_RANK),
+        Evidence("limit", fine_size(limit), "cgroup memory.max"),
+        Evidence("per rank", fine_size(limit // ranks), f"judged by {fine_size(MEMORY_PER_RANK)}"),
+        blame=owner(node),
+    )
+
+
+def _memory_fix(node: NodeFacts, need_bytes: int) -> str:
+    gib = need_bytes >> 30
+    if is_contained(node):
+        return (
+            f"docker/podman: `--memory={gib}g`; Kubernetes: `resources.limits.memory: {gib}Gi`; "
+            "or fewer `num_workers`; `memory.events` counts oom_kill"
+        )
+    return f"ask the scheduler for {gib} GiB (Slurm: `--mem={gib}G`), or fewer `num_workers`; `dmesg | grep oom-kill`"
+
+
+# Judgement: four workers with two batches of 16 MiB each (PyTorch's prefetch_factor is 2) for a rank.
+SHM_PER_RANK = 128 << 20
+
+
+@node_check("dataloader-shm", blame=Blame.HOST, reads=("shm", "system", "gpus"))
+def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
+    """/dev/shm has room for the batches of data loaders.
+
+    DataLoader workers hand batches over through /dev/shm; where it is small they die of a bus error, and NCCL waits.
+    Yields a WARN on GPU nodes, an INFO elsewhere; nothing where shm-too-small says already that there is no room.
+
+    Can't see: how many workers a job has, how large its batches are, and other sharing strategies.
+    """
+    shm = known(node.shm)
+    ranks = local_ranks_of(node, case)
+    if shm.free_bytes < nccl_shm_bytes(ranks) or shm.free_bytes >= ranks * SHM_PER_RANK:
+        return
+    yield dataloader_shm.finding(
+        Severity.WARN if case.wants_gpus else Severity.INFO,
+        f"{node.host} /dev/shm",
+        f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free for the batches of "
+        f"{ranks} rank{'s' * (ranks > 1)}: a DataLoader worker that finds no room dies of a bus error",
+        _shm_fix(node, ranks),
+        Evidence("free", fine_size(shm.free_bytes), "statvfs /dev/shm"),
+        Evidence("judged by", fine_size(ranks * SHM_PER_RANK), f"{fine_size(SHM_PER_RANK)} a rank"),
+        blame=owner(node),
+    )
+
+
+def _shm_fix(node: NodeFacts, ranks: int) -> str:
+    gib = max(1, -(-ranks * SHM_PER_RANK >> 30))
+    if is_contained(node):
+        return (
+            f"docker/podman: `--shm-size={gib}g` (or `--ipc=host`); Kubernetes: an emptyDir with `medium: Memory` at "
+            "/dev/shm; or `num_workers=0`"
+        )
+    return f"`mount -o remount,size={gib}g /dev/shm` as root, or `num_workers=0`"
+
+
+COMMIT_PER_RANK = 16 << 30  # judgement: a rank of 4 GiB that forks some workers, each of which counts as much again
+
+
+@node_check("overcommit", blame=Blame.HOST, reads=("system", "gpus"))
+def overcommit(node: NodeFacts, case: Case) -> Findings:
+    """A rank may fork its data loaders' workers.
+
+    Where the kernel never overcommits, forking a worker from a large process fails although memory is free. Yields a
+    WARN with vm.overcommit_memory=2 and little left for GPU ranks, an INFO with 2 otherwise.
+
+    Can't see: how large a rank is when it forks, and how many workers it forks.
+    """
+    system = known(node.system)
+    if known(system.overcommit) is not Overcommit.NEVER:
+        return
+    left = known(system.commit_left_bytes)
+    needed = local_ranks_of(node, case) * COMMIT_PER_RANK
+    yield overcommit.finding(
+        Severity.WARN if case.wants_gpus and left < needed else Severity.INFO,
+        f"{node.host} vm.overcommit_memory",
+        f"the kernel never overcommits, and {fine_size(left)} may still be asked for: a data loader's worker "
+        "counts as much as the rank that it is forked from",
+        "`sysctl vm.overcommit_memory=0`, or fewer `num_workers`",
+        Evidence("vm.overcommit_memory", "2", "/proc/sys/vm/overcommit_memory"),
+        Evidence("CommitLimit - Committed_AS", fine_size(left), "/proc/meminfo"),
+    )

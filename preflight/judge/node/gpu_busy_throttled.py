@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import fine_size
+from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE, chosen_gpus, is_busy, must_be_known, subject
+from preflight.model.facts import Gap, NodeFacts, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gpu import GpuProcess
+
+
+@node_check("gpu-busy", blame=Blame.APPLICATION, reads=("gpus",))
+def gpu_busy(node: NodeFacts, case: Case) -> Findings:
+    """Nobody else uses the chosen GPUs.
+
+    Another job on a GPU makes every speed that is measured on it a number about both. Yields a WARN for each chosen GPU
+    on which a process was, or that computed, before preflight used any.
+
+    Can't see: processes that a container hides, and work that starts after the probe.
+    """
+    gpus = chosen_gpus(node, case)
+    for gpu in gpus:
+        if is_busy(gpu):
+            processes = known_or(gpu.processes, ())
+            users = ", ".join(_process_text(process) for process in processes) or "no process that NVML shows"
+            load = known_or(gpu.utilization_percent, "?")
+            yield gpu_busy.finding(
+                Severity.WARN,
+                subject(node, gpu),
+                f"in use before preflight started ({users}; {load} % busy): no speed is judged",
+                _busy_fix(processes),
+                Evidence("processes", users, "nvmlDeviceGetComputeRunningProcesses"),
+                Evidence("utilisation", f"{load} %", "nvmlDeviceGetUtilizationRates"),
+            )
+    must_be_known(((gpu, gpu.processes) for gpu in gpus), "processes")
+
+
+def _busy_fix(processes: tuple[GpuProcess, ...]) -> str:
+    mine = " ".join(str(process.pid) for process in processes if process.is_ours is True)
+    if mine and all(process.is_ours is True for process in processes):
+        return f"end what is left of yours (`kill {mine}`), wait for it, or choose free GPUs with --gpus"
+    who = "ask whose it is" if processes else "find who uses it (`nvidia-smi`, in a container ask the host)"
+    return f"{who}, wait until it ends, or choose free GPUs with --gpus"
+
+
+def _process_text(process: GpuProcess) -> str:
+    name = "" if isinstance(process.name, Gap) else f" {process.name}"
+    owner = "yours" if process.is_ours is True else f"uid {process.uid}"
+    whose = "" if isinstance(process.uid, Gap) else f" of {owner}"
+    memory = "" if isinstance(process.used_bytes, Gap) else f", {fine_size(process.used_bytes)}"
+    return f"pid {process.pid}{name}{whose}{memory}"
+
+
+@node_check("gpu-throttled", blame=Blame.HOST, reads=("gpus",))
+def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
+    """Neither heat nor the power supply slows a chosen GPU down.
+
+    One that is slowed down holds up all others; idle and power cap are normal. Yields a FAIL for a chosen GPU that its
+    hardware slows down, a WARN where the driver does for heat.
+
+    Can't see: what happens under load: the probe looks at an idle GPU.
+    """
+    gpus = chosen_gpus(node, case)
+    for gpu in gpus:
+        reasons = known_or(gpu.throttle_reasons, ())
+        causes = [SLOWED_BY[reason] for reason in reasons if reason in SLOWED_BY]
+        if causes:
+            heat = "?" if isinstance(gpu.temperature_c, Gap) else f"{gpu.temperature_c} °C"
+            yield gpu_throttled.finding(
+                Severity.WARN if SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
+                subject(node, gpu),
+                f"slower than asked for: {' and '.join(causes)} ({heat})",
+                "look at fans, air or water flow and the power supplies' state in the BMC; `nvidia-smi -q -d "
+                "PERFORMANCE` shows when it is gone",
+                Evidence("throttle reasons", ", ".join(reasons), "nvmlDeviceGetCurrentClocksEventReasons"),
+                Evidence("temperature", heat, "nvmlDeviceGetTemperature"),
+            )
+    must_be_known(((gpu, gpu.throttle_reasons) for gpu in gpus), "throttle reasons")

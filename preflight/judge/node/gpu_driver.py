@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import re
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import (
+    NVIDIA,
+    bound_drivers,
+    has_nvidia,
+    not_passed_in,
+    pci_devices,
+    severity_for_gpus,
+)
+from preflight.judge.node_limits import is_contained, owner
+from preflight.model.facts import Gap, NodeFacts, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+
+NO_LIBRARY = re.compile(r"libnvidia-ml|library", re.IGNORECASE)
+HANGS = re.compile(r"\bhangs\b")
+MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
+
+
+@node_check("gpu-driver", blame=Blame.HOST, reads=("nvidia_pci", "device_nodes", "driver", "gpus", "system"))
+def gpu_driver(node: NodeFacts, case: Case) -> Findings:
+    """Where NVIDIA hardware is, its driver works.
+
+    NVIDIA hardware without a working driver must never be taken for a machine without GPUs. Yields a finding where
+    hardware is there and NVML fails or lists nothing because no device has NVIDIA's driver.
+
+    Can't see: CUDA itself, which only a rank can start.
+    """
+    if not has_nvidia(node) or not_passed_in(node):
+        return
+    severity = severity_for_gpus(case)
+    if isinstance(node.gpus, Gap):
+        reason = node.gpus.reason
+    elif not node.gpus and pci_devices(node) and NVIDIA not in bound_drivers(node):
+        reason = "NVML lists no GPU"
+    elif isinstance(node.driver, Gap):
+        severity, reason = Severity.WARN, node.driver.reason
+    else:
+        return
+    yield gpu_driver.finding(
+        severity,
+        f"{node.host} NVIDIA driver",
+        _problem(node, reason),
+        _fix(node, reason),
+        Evidence("NVIDIA devices", _devices(node), "/sys/bus/pci/devices"),
+        Evidence("kernel module", _module(node), "/proc/driver/nvidia, /sys/module/nvidia"),
+        Evidence("NVML", reason, "libnvidia-ml.so.1"),
+        blame=_blame(node, reason),
+    )
+
+
+def _has_module(node: NodeFacts) -> bool:
+    return not isinstance(node.device_nodes, Gap) and not isinstance(node.device_nodes.kernel_module, Gap)
+
+
+def _blame(node: NodeFacts, reason: str) -> Blame:
+    # With the module loaded, a library that is missing in a container is the container's fault, not the node's.
+    if is_contained(node) and _has_module(node) and NO_LIBRARY.search(reason):
+        return Blame.CONTAINER
+    return Blame.HOST if is_contained(node) else owner(node)
+
+
+def _problem(node: NodeFacts, reason: str) -> str:
+    count = len(pci_devices(node))
+    devices = f"{count} NVIDIA device{'s are' if count > 1 else ' is'}"
+    what = f"{devices} on the PCI bus" if count else "/dev/nvidia* is there"
+    others = sorted(bound_drivers(node) - {NVIDIA})
+    if others:
+        return f"{what}, held by {', '.join(others)} instead of the nvidia driver ({reason})"
+    if not _has_module(node):
+        return f"{what}, but the nvidia kernel module is not loaded ({reason})"
+    return f"{what} and the kernel module is loaded, but NVML does not work: {reason}"
+
+
+def _fix(node: NodeFacts, reason: str) -> str:
+    others = bound_drivers(node)
+    if "nouveau" in others:
+        return (
+            "install NVIDIA's driver; `echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf`, rebuild the "
+            "initramfs and reboot"
+        )
+    if "vfio-pci" in others:
+        return "the GPUs are set aside for virtual machines: take them out of vfio-pci's ids=, reboot, or run in the VM"
+    if MISMATCH.search(reason):
+        return "library and module differ since an update: reboot, or `rmmod nvidia_uvm nvidia && modprobe nvidia`"
+    if not _has_module(node):
+        return "`modprobe nvidia`; where that fails `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
+    if NO_LIBRARY.search(reason):
+        return "install libnvidia-ml.so.1 of the driver; in a container `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
+    waking = ", where it only wakes its GPUs slowly `nvidia-smi -pm 1` and try again" if HANGS.search(reason) else ""
+    return (
+        f"`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; where these show a lost GPU, reset it or reboot the node{waking}"
+    )
+
+
+def _devices(node: NodeFacts) -> str:
+    if isinstance(node.nvidia_pci, Gap):
+        return f"unknown: {node.nvidia_pci.reason}"
+    held_by = (f"{device.bdf} ({known_or(device.driver, 'no driver')})" for device in node.nvidia_pci)
+    return ", ".join(held_by) or "none"
+
+
+def _module(node: NodeFacts) -> str:
+    if isinstance(node.device_nodes, Gap):
+        return f"unknown: {node.device_nodes.reason}"
+    module = node.device_nodes.kernel_module
+    return f"none: {module.reason}" if isinstance(module, Gap) else module

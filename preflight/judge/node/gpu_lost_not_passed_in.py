@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import (
+    NVIDIA,
+    bound_drivers,
+    has_nvidia,
+    is_chosen,
+    nodes_of_gpus,
+    not_passed_in,
+    pci_devices,
+    severity_for_gpus,
+)
+from preflight.judge.node_limits import is_contained
+from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+
+SET_ASIDE = "vfio-pci"  # an administrator gave the device to a virtual machine
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+UNASKED = "not asked"  # nothing was learnt of it, where waking the GPUs before it took all the time
+NOT_OURS = "NVMLError_NoPermission"  # a cgroup keeps it for others
+IS_LOST = "NVMLError_GpuIsLost"
+LOST_FIX = (
+    "`dmesg | grep -iE 'xid|fallen off'` names the cause; `nvidia-smi --gpu-reset -i N`, else reboot, else reseat or "
+    "replace the card"
+)
+
+
+@node_check("gpu-lost", blame=Blame.GPU, reads=("nvidia_pci", "device_nodes", "gpus", "environment", "system"))
+def gpu_lost(node: NodeFacts, case: Case) -> Findings:
+    """NVML lists every GPU that is on the bus, in a container every GPU that was passed in.
+
+    A GPU that is on the PCI bus and that NVML no longer lists has fallen off, or never came up. Yields a finding where
+    NVML lists fewer GPUs than the bus, or in a container than /dev, or calls one lost.
+
+    Can't see: a GPU that has left the bus altogether.
+    """
+    if not has_nvidia(node) or isinstance(node.gpus, Gap):
+        return
+    for gpu in node.gpus:
+        if is_chosen(gpu.nvml_index, case) and is_lost(gpu):
+            yield gpu_lost.finding(
+                severity_for_gpus(case),
+                f"{node.host} GPU {gpu.nvml_index} ({known_or(gpu.bdf, '?')})",
+                "the driver lists it, but has lost it: it does not answer on the bus any more",
+                LOST_FIX,
+                Evidence("NVML", IS_LOST, "libnvidia-ml.so.1"),
+            )
+    if is_contained(node):
+        expected, where = len(nodes_of_gpus(node)), "given to the container as /dev/nvidia<N>"
+    else:
+        if not node.gpus and NVIDIA not in bound_drivers(node):
+            return
+        expected, where = sum(d.driver != SET_ASIDE for d in pci_devices(node)), "on the PCI bus"
+    unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
+    expected -= sum(each.reason.startswith(NOT_OURS) for each in unread)
+    if len(node.gpus) >= expected:
+        return
+    unasked = [each for each in unread if each.reason.startswith(UNASKED)]
+    if unasked and len(node.gpus) + len(unasked) >= expected:
+        raise UnreadableFact(f"GPU {unasked[0].nvml_index}: {unasked[0].reason}")
+    listed = [known_or(gpu.bdf, "?") for gpu in node.gpus]
+    is_subset = not is_contained(node) and _is_allotted(node, node.gpus)
+    yield gpu_lost.finding(
+        Severity.WARN if is_subset else severity_for_gpus(case),
+        f"{node.host} {', '.join(_missing(node, listed)) or 'GPUs'}",
+        f"NVML lists {len(node.gpus)} of the {expected} NVIDIA GPUs {where}"
+        + ("; as many as CUDA_VISIBLE_DEVICES names, so a scheduler may hide the others" if is_subset else ""),
+        "run once outside the job's cgroup to be sure: `nvidia-smi -L`" if is_subset else LOST_FIX,
+        Evidence("GPUs in NVML", ", ".join(listed) or "none", "nvmlDeviceGetCount"),
+        Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)) or "none", "/sys/bus/pci/devices"),
+        Evidence("/dev/nvidia<N>", ", ".join(nodes_of_gpus(node)) or "none", "/dev"),
+    )
+
+
+def is_lost(gpu: Gpu) -> bool:
+    """Tell whether the driver called the GPU lost when asked for any of its values."""
+    values = (getattr(gpu, field.name) for field in fields(gpu))
+    return any(isinstance(value, Gap) and value.reason.startswith(IS_LOST) for value in values)
+
+
+def _missing(node: NodeFacts, listed: list[str]) -> list[str]:
+    devices = () if is_contained(node) else pci_devices(node)
+    known_bdfs = {bdf.lower() for bdf in listed}
+    return [d.bdf for d in devices if d.bdf.lower() not in known_bdfs and d.driver != SET_ASIDE]
+
+
+def _is_allotted(node: NodeFacts, gpus: tuple[Gpu, ...]) -> bool:
+    # Slurm's ConstrainDevices hides the others from NVML while the bus and /dev still show them, and names those left.
+    values = [variable.value for variable in known_or(node.environment, ()) if variable.name == VISIBLE]
+    return bool(gpus) and any(len(value.split(",")) == len(gpus) for value in values if value)
+
+
+CONTAINER_FIXES = {
+    ContainerKind.DOCKER: "`docker run --gpus all ...` (needs nvidia-container-toolkit on the host)",
+    ContainerKind.PODMAN: "`podman run --device nvidia.com/gpu=all ...` (after `nvidia-ctk cdi generate`)",
+    ContainerKind.KUBERNETES: "ask for them: `resources: {limits: {nvidia.com/gpu: N}}` in the pod's spec",
+    ContainerKind.APPTAINER: "`apptainer exec --nv ...`",
+    ContainerKind.ENROOT: "`NVIDIA_VISIBLE_DEVICES=all enroot start ...`, with Slurm `srun --gres=gpu:N ...`",
+    ContainerKind.LXC: "`lxc config device add NAME gpu gpu`, and nvidia.runtime=true",
+}
+ANY_CONTAINER_FIX = (
+    f"docker: {CONTAINER_FIXES[ContainerKind.DOCKER]}; Kubernetes: {CONTAINER_FIXES[ContainerKind.KUBERNETES]}"
+)
+
+
+@node_check("gpu-not-passed-in", blame=Blame.CONTAINER, reads=("nvidia_pci", "device_nodes", "system"))
+def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
+    """A container on a GPU machine was given GPUs.
+
+    Yields a finding where GPUs are on the bus, a container is around us and no /dev/nvidia<N> was given to it.
+
+    Can't see: GPUs of a host whose PCI bus the container does not show.
+    """
+    if not has_nvidia(node) or not pci_devices(node):
+        return
+    container = known(known(node.system).container)
+    given = known(node.device_nodes).nvidia
+    if not not_passed_in(node):
+        return
+    yield gpu_not_passed_in.finding(
+        severity_for_gpus(case),
+        f"{node.host} container",
+        f"the PCI bus has {len(pci_devices(node))} NVIDIA GPUs, but the container was given no /dev/nvidia<N>",
+        CONTAINER_FIXES.get(container, ANY_CONTAINER_FIX),
+        Evidence("container", container.value, "/proc"),
+        Evidence("NVIDIA devices", ", ".join(d.bdf for d in pci_devices(node)), "/sys/bus/pci/devices"),
+        Evidence("/dev/nvidia*", ", ".join(given) or "none", "/dev"),
+    )

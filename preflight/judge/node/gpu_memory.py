@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import fine_size
+from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
+from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gap import or_none
+
+LEAST_FREE_BYTES = 1 << 30  # a CUDA context, NCCL's buffers and a little data
+LEAST_FREE_SHARE = 0.5
+
+
+@node_check("gpu-memory", blame=Blame.HOST, reads=("gpus",))
+def gpu_memory(node: NodeFacts, case: Case) -> Findings:
+    """Most of the chosen GPUs' memory is free.
+
+    A GPU whose memory is taken fails in the first steps of a job, not in the first second. Yields a FAIL where not even
+    NCCL fits, a WARN where less than half of the memory is free.
+
+    Can't see: how much the job will need.
+    """
+    gpus = chosen_gpus(node, case)
+    for gpu in gpus:
+        total, free = gpu.memory_total_bytes, gpu.memory_free_bytes
+        if not isinstance(total, int) or not isinstance(free, int) or free >= LEAST_FREE_SHARE * total:
+            continue
+        yield gpu_memory.finding(
+            Severity.FAIL if free < LEAST_FREE_BYTES else Severity.WARN,
+            subject(node, gpu),
+            f"only {fine_size(free)} of {fine_size(total)} GPU memory is free",
+            "`nvidia-smi` lists who holds it; where nobody does, `fuser -v /dev/nvidia*` finds processes without a "
+            "context, and a reset (`nvidia-smi --gpu-reset -i N`) frees what a dead one left",
+            Evidence("free memory", fine_size(free), "nvmlDeviceGetMemoryInfo"),
+        )
+    must_be_known(((gpu, gpu.memory_free_bytes) for gpu in gpus), "free memory")
+
+
+MOST_RETIRED_PAGES = 64  # the page table of a GPU before Ampere is full then
+RESET = "drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot"
+REPLACE = "take the GPU out of service: NVIDIA replaces boards in this state"
+ECC, REMAP, PAGES = "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPages"
+
+Fault = tuple[Severity, str, str, Evidence]
+
+
+@node_check("gpu-memory-errors", blame=Blame.GPU, reads=("gpus",))
+def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
+    """The chosen GPUs' memory has no uncorrectable errors and no repair that waits or failed.
+
+    GPU memory that returns errors stops a job with an Xid; what waits for a reset is cured by one. Yields for each
+    chosen GPU its worst fault: a FAIL for errors and failed repairs, a WARN for one that waits.
+
+    Can't see: errors before the driver was loaded, and GPUs without ECC.
+    """
+    gpus = chosen_gpus(node, case)
+    for gpu in gpus:
+        faults = list(_faults(gpu))
+        if not faults:
+            continue
+        worst = next((fault for fault in faults if fault[0] is Severity.FAIL), faults[0])
+        yield gpu_memory_errors.finding(
+            worst[0],
+            subject(node, gpu),
+            "; ".join(problem for _, problem, _, _ in faults),
+            worst[2],
+            *(evidence for _, _, _, evidence in faults),
+        )
+    must_be_known(
+        ((gpu, each) for gpu in gpus for each in (gpu.ecc, gpu.row_remap, gpu.retired_pages)), "memory errors"
+    )
+
+
+def _faults(gpu: Gpu) -> Iterator[Fault]:
+    count = 0 if isinstance(gpu.ecc, Gap) else known_or(gpu.ecc.volatile_uncorrected, 0)
+    if count > 0:
+        problem = f"{count} uncorrectable memory error{'s' * (count > 1)} since the driver was loaded"
+        yield Severity.FAIL, problem, RESET, Evidence("uncorrected errors (volatile)", str(count), ECC)
+    remap, pages = or_none(gpu.row_remap), or_none(gpu.retired_pages)
+    if remap and remap.has_failed:
+        yield Severity.FAIL, "a memory row could not be replaced", REPLACE, Evidence("row remap failure", "yes", REMAP)
+    if remap and remap.is_pending:
+        yield Severity.WARN, "a memory row waits to be replaced", RESET, Evidence("row remap pending", "yes", REMAP)
+    count = known_or(pages.single_bit, 0) + known_or(pages.double_bit, 0) if pages else 0
+    if count >= MOST_RETIRED_PAGES:
+        problem = f"{count} memory pages are retired, no more can be"
+        yield Severity.FAIL, problem, REPLACE, Evidence("retired pages", str(count), PAGES)
+    if pages and pages.is_pending is True:
+        problem = "a memory page waits to be retired"
+        yield Severity.WARN, problem, RESET, Evidence("retirement pending", "yes", f"{PAGES}PendingStatus")

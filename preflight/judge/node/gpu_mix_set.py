@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from preflight.judge.check import Case, Findings, node_check, run_check
+from preflight.judge.finding_text import listed
+from preflight.judge.gpus_of_node import chosen_gpus, name_of
+from preflight.model.facts import Gpu, NodeFacts
+from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.plan.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
+
+
+@run_check("gpu-mix", blame=Blame.CONFIGURATION, reads=("gpus", "nodes"))
+def gpu_mix(case: Case) -> Findings:
+    """The chosen GPUs are of one model, and every node has as many.
+
+    GPUs of different models run at the speed of the slowest, and nodes with different counts don't fit together. Yields
+    a WARN where the chosen GPUs of a node, or the nodes among each other, differ in model or number.
+
+    Can't see: GPUs of one name with different clocks or power limits.
+    """
+    of_nodes = [(node, chosen_gpus(node, case)) for node in case.nodes]
+    for node, gpus in of_nodes:
+        counts = Counter(map(name_of, gpus)).most_common()
+        if len(counts) > 1:
+            odd = listed([gpu.nvml_index for gpu in gpus if name_of(gpu) == counts[-1][0]])
+            problem = f"the GPUs are not all of one model: {_models(gpus)}"
+            yield _mix_finding(f"{node.host} GPU {odd}", problem, _models(gpus))
+    if len({_models(gpus) for _, gpus in of_nodes}) > 1:
+        models = "; ".join(f"{node.host}: {_models(gpus)}" for node, gpus in of_nodes)
+        yield _mix_finding("the nodes", f"the nodes don't have the same GPUs: {models}", models)
+
+
+def _mix_finding(subject: str, problem: str, models: str) -> Finding:
+    return gpu_mix.finding(
+        Severity.WARN,
+        subject,
+        f"{problem}; every step waits for the slowest",
+        "use GPUs of one model: `--gpus` with their indices, or nodes that are alike",
+        Evidence("models", models, "nvmlDeviceGetName"),
+    )
+
+
+def _models(gpus: tuple[Gpu, ...]) -> str:
+    counts = Counter(name_of(gpu) for gpu in gpus)
+    return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items())) or "no GPU"
+
+
+# Behind these the GPUs talk more slowly. NVLink passes NUMA nodes by: there only host memory and NICs are further.
+SLOWER = frozenset({Boundary.MODEL, Boundary.NVLINK, Boundary.SWITCH})
+
+
+@node_check("gpu-set", blame=Blame.CONFIGURATION, reads=("gpus", "gpu_paths", "nvidia_pci"))
+def gpu_set(node: NodeFacts, case: Case) -> Findings:
+    """No other set of as many free GPUs sits nearer together than the chosen one.
+
+    GPUs that sit far apart talk at the speed of the slowest path between them, though nearer ones may be free. Yields a
+    WARN where a set of as many free GPUs sits better and the GPUs' own traffic gains, else an INFO.
+
+    Can't see: what other jobs will start on the GPUs that look free now; how far NICs are from the set.
+    """
+    advice = advise_gpus(node, case.gpus) if case.gpus else None
+    if advice is None or not advice.better or not advice.crossings:
+        return
+    gains = advice.better_worst != advice.worst or any(each.boundary in SLOWER for each in advice.crossings)
+    yield gpu_set.finding(
+        Severity.WARN if gains else Severity.INFO,
+        f"{node.host} GPUs {listed(advice.gpus)}",
+        f"the set crosses {'; '.join(crossing_text(each) for each in advice.crossings)}",
+        f"`--gpus {listed(advice.better)}` is better: {advice.reason}",
+        Evidence("slowest path", advice.worst or "unknown", "topology"),
+        Evidence("of the better set", advice.better_worst or "unknown", "topology"),
+    )
+
+
+def crossing_text(crossing: Crossing) -> str:
+    """Return `NUMA nodes (sockets): node 0 has GPUs 3,4, node 1 has GPUs 5,6`."""
+    sides = ", ".join(f"{side.name} has GPU{'s' * (len(side.gpus) > 1)} {listed(side.gpus)}" for side in crossing.sides)
+    return f"{crossing.boundary.value}: {sides}"

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
+from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gpu import ComputeMode, Mode, RecoveryAction
+
+COMPUTE = "nvmlDeviceGetComputeMode"
+EXCLUSIVE = (ComputeMode.EXCLUSIVE_PROCESS, ComputeMode.EXCLUSIVE_THREAD)
+
+
+@node_check("gpu-mode", blame=Blame.CONFIGURATION, reads=("gpus",))
+def gpu_mode(node: NodeFacts, case: Case) -> Findings:
+    """No chosen GPU is cut into instances or reserved.
+
+    A GPU that is cut into instances has no peer access; one that is reserved lets in one process or none. Yields a FAIL
+    for MIG and for prohibited, a WARN for exclusive.
+
+    Can't see: a mode that changes after the probe.
+    """
+    gpus = chosen_gpus(node, case)
+    for gpu in gpus:
+        for severity, problem, fix, evidence in _modes(gpu):
+            yield gpu_mode.finding(severity, subject(node, gpu), problem, fix, evidence)
+    must_be_known(((gpu, value) for gpu in gpus for value in (gpu.mig_mode, gpu.compute_mode)), "mode")
+
+
+def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:
+    smi = f"`nvidia-smi -i {gpu.nvml_index}"
+    if gpu.mig_mode is Mode.ENABLED:
+        problem = "MIG is on: its instances have no peer access and NCCL takes them for one GPU"
+        fix = f"{smi} -mig 0` (nobody may use it meanwhile), or choose other GPUs with --gpus"
+        yield Severity.FAIL, problem, fix, Evidence("MIG mode", "enabled", "nvmlDeviceGetMigMode")
+    if gpu.compute_mode is ComputeMode.PROHIBITED:
+        fix = f"{smi} -c DEFAULT`, or choose other GPUs with --gpus"
+        yield Severity.FAIL, "its compute mode lets no process in", fix, Evidence("compute mode", "prohibited", COMPUTE)
+    elif gpu.compute_mode in EXCLUSIVE:
+        problem = "its compute mode lets one process in: a second one on it fails at its start"
+        fix = f"{smi} -c DEFAULT` where anything else (a monitor, a data loader) has to use it"
+        yield Severity.WARN, problem, fix, Evidence("compute mode", "exclusive", COMPUTE)
+
+
+RECOVERY_FIXES = {
+    RecoveryAction.GPU_RESET: "drain the node, then `nvidia-smi --gpu-reset -i N`",
+    RecoveryAction.NODE_REBOOT: "drain the node and reboot it",
+    RecoveryAction.DRAIN_P2P: "let jobs that use peer access end, then look again",
+    RecoveryAction.DRAIN_AND_RESET: "let running jobs end, then `nvidia-smi --gpu-reset -i N`",
+    RecoveryAction.RECOVER_IMEX_DOMAIN: "restart nvidia-imex on every node of the domain",
+    RecoveryAction.BUS_RESET: "drain the node and reset the PCI bus, or power-cycle it",
+    RecoveryAction.SYSTEM_REBOOT: "drain the node and reboot it",
+}
+
+
+@node_check("gpu-recovery", blame=Blame.GPU, reads=("gpus",))
+def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
+    """The driver asks for no reset, reboot or drain on account of a chosen GPU.
+
+    The driver knows it before a job does. Yields a FAIL for each chosen GPU for which the driver asks for any action.
+
+    Can't see: drivers that don't know the question (before R570).
+    """
+    gpus = chosen_gpus(node, case)
+    for gpu in gpus:
+        action = gpu.recovery_action
+        if isinstance(action, Gap) or action is RecoveryAction.NONE:
+            continue
+        words = action.value.replace("_", " ")
+        yield gpu_recovery.finding(
+            Severity.FAIL,
+            subject(node, gpu),
+            f"the driver asks for recovery: {words}",
+            RECOVERY_FIXES[action],
+            Evidence("recovery action", words, "NVML field 230"),
+        )
+    must_be_known(((gpu, gpu.recovery_action) for gpu in gpus), "recovery action")

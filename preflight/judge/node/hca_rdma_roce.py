@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections import defaultdict
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.node_limits import is_contained, owner
+from preflight.judge.pci_fabric import ports_of, verbs_nics
+from preflight.model.facts import Gap, HcaPort, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.hca import PhysState, PortState
+
+STUCK = frozenset({PortState.INIT, PortState.ARMED})
+INFINIBAND = "InfiniBand"  # a RoCE or EFA port has no subnet manager
+
+
+@node_check("hca-port-stuck", blame=Blame.FABRIC, reads=("hca_ports",))
+def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
+    """Every InfiniBand port with a link is ACTIVE.
+
+    An InfiniBand port whose link is up but that no subnet manager has configured is unusable, and looks usable. Yields
+    a FAIL per InfiniBand port stuck in INIT or ARMED with its link up.
+
+    Can't see: whether an ACTIVE port reaches its peers.
+    """
+    for port in known(node.hca_ports):
+        state = known_or(port.state, None)
+        if port.link_layer == INFINIBAND and port.phys_state is PhysState.LINK_UP and state in STUCK:
+            yield hca_port_stuck.finding(
+                Severity.FAIL,
+                f"{node.host} {port.hca}:{port.port}",
+                f"the link is up, but the port is {state.value}, not ACTIVE",
+                "no subnet manager configured it: start OpenSM or UFM, or repair the way to it",
+                Evidence("port state", state.value, f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
+                Evidence("subnet manager's LID", str(known_or(port.sm_lid, 0) or "none"), "sm_lid"),
+            )
+
+
+@node_check("hca-siblings", blame=Blame.FABRIC, reads=("nics", "hca_ports"))
+def hca_siblings(node: NodeFacts, case: Case) -> Findings:
+    """Active ports of one adapter model run at the same rate.
+
+    Ports of one adapter model that differ point at a bad cable, a forgotten port or an adapter that was missed. Yields
+    a WARN per slower active port among ports of one model and link layer, an INFO per port that is DOWN.
+
+    Can't see: ports that are all slow alike; adapters whose PCI ids can't be read.
+    """
+    groups: dict[tuple[str, str], list[HcaPort]] = defaultdict(list)
+    for nic in verbs_nics(node):
+        for port in ports_of(node, nic):
+            if isinstance(nic.device, str) and isinstance(port.link_layer, str):
+                groups[nic.device, port.link_layer].append(port)
+    for (device, _), ports in sorted(groups.items()):
+        active = [port for port in ports if port.state is PortState.ACTIVE]
+        rates = [(port, port.rate_gbit_s) for port in active if isinstance(port.rate_gbit_s, float)]
+        fastest = max((rate for _, rate in rates), default=0.0)
+        for port, rate in rates:
+            if rate < fastest:
+                yield hca_siblings.finding(
+                    Severity.WARN,
+                    f"{node.host} {port.hca}:{port.port}",
+                    f"it runs at {rate:g} Gbit/s, other ports of its model ({device}) at {fastest:g}",
+                    "look at the cable, the transceiver and the switch port; `mlxlink -d DEVICE` tells what was "
+                    "negotiated",
+                    Evidence("rate", f"{rate:g} Gbit/s", f"/sys/class/infiniband/{port.hca}/ports/{port.port}/rate"),
+                )
+        down = [port for port in ports if port.state is PortState.DOWN]
+        if active and down:
+            yield hca_siblings.finding(
+                Severity.INFO,
+                f"{node.host} {', '.join(f'{port.hca}:{port.port}' for port in down)}",
+                f"down, while other ports of the model ({device}) are active; NCCL leaves it out",
+                "nothing where no cable is meant to be plugged in; else look at cable and switch port",
+                *(Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}") for port in down),
+            )
+
+
+@node_check("rdma-devices", blame=Blame.CONTAINER, reads=("rdma", "system"))
+def rdma_devices(node: NodeFacts, case: Case) -> Findings:
+    """Every RDMA adapter that the kernel shows can be opened.
+
+    A container that sees the adapters in /sys but was not given their device files falls back to sockets, silently.
+    Yields a WARN where device files of adapters are missing and GPUs are to be used.
+
+    Can't see: permissions on the device files.
+    """
+    if not case.wants_gpus:
+        return
+    rdma = known(node.rdma)
+    missing = sorted({*known(rdma.uverbs_expected)} - {*rdma.uverbs})
+    if not missing:
+        return
+    yield rdma_devices.finding(
+        Severity.WARN,
+        f"{node.host} /dev/infiniband",
+        f"{len(missing)} of {len(known(rdma.uverbs_expected))} device files of RDMA adapters are missing "
+        f"({', '.join(missing)}): NCCL can't open those adapters and takes sockets",
+        "docker: `--device /dev/infiniband` (and `--ulimit memlock=-1`); Kubernetes: the RDMA device plugin"
+        if is_contained(node)
+        else "load `ib_uverbs` and look at udev's rules: `ls /dev/infiniband`",
+        Evidence("device files", ", ".join(rdma.uverbs) or "none", "/dev/infiniband"),
+        Evidence("adapters", ", ".join(known(rdma.uverbs_expected)), "/sys/class/infiniband_verbs"),
+        blame=owner(node),
+    )
+
+
+ETHERNET = "Ethernet"
+V2 = "RoCE v2"
+
+
+@node_check("roce-gid", blame=Blame.CONFIGURATION, reads=("nics", "hca_ports"))
+def roce_gid(node: NodeFacts, case: Case) -> Findings:
+    """Every active RoCE port has a version 2 GID.
+
+    A RoCE port without a version 2 GID can't be routed, and NCCL since 2.21 finds no GID to use on it. Yields a WARN
+    per active Ethernet port of an RDMA adapter without a RoCE v2 GID; EFA is neither.
+
+    Can't see: whether the network routes it, and lossless settings (PFC, ECN).
+    """
+    for nic in verbs_nics(node):
+        for port in ports_of(node, nic):
+            if port.link_layer == ETHERNET and port.state is PortState.ACTIVE and not _has_v2(port):
+                gids = f"/sys/class/infiniband/{port.hca}/ports/{port.port}/gids"
+                yield roce_gid.finding(
+                    Severity.WARN,
+                    f"{node.host} {port.hca}:{port.port}",
+                    "it has no RoCE v2 GID, so NCCL can't use it beyond its own Ethernet segment, if at all",
+                    "give its interface an IP address and bring it up; `cma_roce_mode` or the driver's options "
+                    "choose version 2",
+                    Evidence("GIDs", str(len(known(port.gids))), gids),
+                )
+
+
+def _has_v2(port: HcaPort) -> bool:
+    gids = known(port.gids)
+    if any(gid.type == V2 for gid in gids):
+        return True
+    for gid in gids:
+        if isinstance(gid.type, Gap):
+            raise UnreadableFact(f"the types of the GIDs of {port.hca}:{port.port}: {gid.type.reason}")
+    return False

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.interface_settings import gloo_remark, nccl_remark
+from preflight.judge.nccl_settings import Remark, remarks
+from preflight.model.facts import Gap, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+
+IFNAMES = {"NCCL_SOCKET_IFNAME": nccl_remark, "GLOO_SOCKET_IFNAME": gloo_remark}
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedSetting:
+    """A setting in force, and where it comes from."""
+
+    name: str
+    value: str
+    source: str
+
+
+@node_check("inherited-env", blame=Blame.CONFIGURATION, reads=("environment", "nccl_conf", "netifs"))
+def inherited_env(node: NodeFacts, case: Case) -> Findings:
+    """No inherited variable and no nccl.conf line does harm or less than it says.
+
+    Such settings do harm, or not what their author meant. Yields a WARN per setting that does harm, an INFO per
+    transport switched off without a known need.
+
+    Can't see: what the job's own scripts set later, an NCCL environment plugin, and an nccl.conf that can't be read.
+    """
+    for setting in settings_in_force(node):
+        unset = f"inherited from your shell or launcher: `unset {setting.name.strip()}`"
+        where = unset if setting.source == ENVIRONMENT else f"set in {setting.source}"
+        for remark in (*remarks(setting.name, setting.value), *_about_this_node(setting, node, case)):
+            yield inherited_env.finding(
+                remark.severity,
+                f"{node.host} {setting.name}",
+                f"{setting.name}={setting.value} {remark.problem}",
+                f"{remark.fix} ({where})",
+                Evidence(setting.name, repr(setting.value), setting.source),
+            )
+
+
+def settings_in_force(node: NodeFacts) -> tuple[InheritedSetting, ...]:
+    """Return the settings as NCCL sees them: the environment wins over files, and an earlier file over a later."""
+    found = {v.name: InheritedSetting(v.name, v.value, ENVIRONMENT) for v in known(node.environment)}
+    for entry in known_or(node.nccl_conf, ()):
+        found.setdefault(entry.name, InheritedSetting(entry.name, entry.value, entry.file))
+    return tuple(found.values())
+
+
+def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> Iterator[Remark]:
+    if setting.name == VISIBLE and case.wants_gpus and setting.value.strip() in ("", "-1", "NoDevFiles"):
+        yield Remark(Severity.WARN, "hides every GPU from CUDA", "unset it, or list the GPUs of the job")
+    if setting.name not in IFNAMES:
+        return
+    if isinstance(node.netifs, Gap):
+        problem = f"could not be compared with this node's interfaces: {node.netifs.reason}"
+        yield Remark(Severity.INFO, problem, "compare it with `ip -br link`")
+        return
+    remark = IFNAMES[setting.name](setting.value, tuple(netif.name for netif in node.netifs))
+    if remark is not None:
+        yield remark

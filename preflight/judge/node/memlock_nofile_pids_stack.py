@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import fine_size
+from preflight.judge.node_limits import is_contained, local_ranks_of, owner
+from preflight.judge.pci_fabric import carries_traffic
+from preflight.judge.symptoms import MEMLOCK_TEXTS, NOFILE_TEXTS, PIDS_TEXTS, symptoms_of
+from preflight.judge.workarounds import proven_severity
+from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.hca import Nic, NicKind
+from preflight.model.parsing import version_tuple
+
+LOW_BYTES = 1 << 30  # NCCL registers some hundreds of MiB per rank with many peers; unlimited is what NVIDIA asks for
+
+
+@node_check("memlock", blame=Blame.HOST, reads=("limits", "netifs", "nics", "hca_ports", "system"))
+def memlock(node: NodeFacts, case: Case) -> Findings:
+    """The locked-memory limit does not stand in RDMA's way.
+
+    InfiniBand and RoCE must lock the memory that they send from; the stock limit is far too small for that. Yields a
+    FAIL where a trial failed from it, a WARN beside an RDMA adapter, an INFO on other GPU nodes.
+
+    Can't see: what a job's own service manager sets; adapters that /sys does not show.
+    """
+    allowed = known(node.limits).memlock_bytes
+    proofs = symptoms_of(case, MEMLOCK_TEXTS)
+    if isinstance(allowed, Limit) or allowed >= LOW_BYTES or not (case.wants_gpus or proofs):
+        return
+    ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
+    adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]
+    if proofs:
+        severity, why = proven_severity(case), "a trial failed because memory could not be locked for RDMA"
+    elif adapters:
+        severity, why = Severity.WARN, f"RDMA over {adapters[0]} needs more locked memory than is allowed"
+    else:
+        severity, why = Severity.INFO, "too little for InfiniBand or RoCE; sockets, NVLink and /dev/shm don't need it"
+    yield memlock.finding(
+        severity,
+        f"{node.host} RLIMIT_MEMLOCK",
+        f"{fine_size(allowed)}: {why}",
+        _memlock_fix(node),
+        Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
+        *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),
+        *(proof.evidence() for proof in proofs),
+        blame=owner(node),
+    )
+
+
+def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
+    """Return the adapters that NCCL would use: EFA too, which registers memory as the others do."""
+    nics = () if isinstance(node.hca_ports, Gap) else known_or(node.nics, ())
+    return tuple(nic for nic in nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
+
+
+def _memlock_fix(node: NodeFacts) -> str:
+    if is_contained(node):
+        return "docker/podman: `--ulimit memlock=-1`; Kubernetes: raise it in the container runtime's service"
+    return (
+        "`echo '* - memlock unlimited' > /etc/security/limits.d/90-rdma.conf` and log in again; "
+        "for Slurm `LimitMEMLOCK=infinity` in slurmd's unit"
+    )
+
+
+AT_REST = 200  # what python, torch and CUDA hold before the first connection, rounded up
+PER_PEER = 4  # sockets or segments per peer, rounded up
+COMFORTABLE = 4096
+
+
+@node_check("nofile", blame=Blame.HOST, reads=("limits", "system"))
+def nofile(node: NodeFacts, case: Case) -> Findings:
+    """Every rank may open the descriptors that it needs.
+
+    A rank holds several descriptors per peer; with a small limit a big job runs out of them at start. Yields a WARN
+    below what this run needs, an INFO on several nodes below some thousands, a FAIL with proof.
+
+    Can't see: the hard limit, and what the job itself opens.
+    """
+    allowed = known(node.limits).nofile
+    if isinstance(allowed, Limit):
+        return
+    proofs = symptoms_of(case, NOFILE_TEXTS)
+    needed = AT_REST + PER_PEER * case.world_size
+    if proofs:
+        severity, why = proven_severity(case), "a trial failed with 'Too many open files'"
+    elif allowed < needed:
+        severity, why = Severity.WARN, f"{case.world_size} ranks may need {needed} each"
+    elif len(case.nodes) > 1 and allowed < COMFORTABLE:
+        severity, why = Severity.INFO, "enough for this run; a job of many nodes and data loaders needs thousands"
+    else:
+        return
+    yield nofile.finding(
+        severity,
+        f"{node.host} RLIMIT_NOFILE",
+        f"a process may open {allowed} files: {why}",
+        "docker/podman: `--ulimit nofile=65536:65536`"
+        if is_contained(node)
+        else "`ulimit -n $(ulimit -Hn)` before the job; for good `* - nofile 65536` in /etc/security/limits.d/",
+        Evidence("RLIMIT_NOFILE (soft)", str(allowed), "getrlimit"),
+        *(proof.evidence() for proof in proofs),
+        blame=owner(node),
+    )
+
+
+# Judgement: CUDA's, NCCL's and torch's threads of a rank, and eight workers with a few each.
+PER_RANK = 200
+
+
+@node_check("pids", blame=Blame.HOST, reads=("limits", "system", "gpus"))
+def pids(node: NodeFacts, case: Case) -> Findings:
+    """Every rank may start the threads and workers that it needs.
+
+    Threads count as processes: with a small limit a rank can't start its threads or its data loaders' workers. Yields a
+    WARN below what the ranks and their workers may need, a FAIL where a trial failed from it.
+
+    Can't see: what else of the limit is in use, and how many workers a job has; RLIMIT_NPROC does not hold for root.
+    """
+    limit, source = _tightest(node)
+    ranks = local_ranks_of(node, case)
+    proofs = symptoms_of(case, PIDS_TEXTS)
+    if isinstance(limit, Limit) or (limit >= ranks * PER_RANK and not proofs):
+        return
+    if proofs:
+        severity, why = proven_severity(case), "a trial failed when it started a thread or a process"
+    else:
+        severity, why = Severity.WARN, f"{ranks} ranks with data loaders may need {ranks * PER_RANK}"
+    yield pids.finding(
+        severity,
+        f"{node.host} {source}",
+        f"{limit} processes and threads are allowed: {why}",
+        _pids_fix(node, max(4096, ranks * PER_RANK)),
+        Evidence("limit", str(limit), source),
+        *(proof.evidence() for proof in proofs),
+        blame=owner(node),
+    )
+
+
+def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
+    """Return the smaller of both limits; a gap only where neither is a number."""
+    nproc = node.limits if isinstance(node.limits, Gap) else node.limits.nproc
+    pids = known(node.system).cgroup_pids_limit
+    both: tuple[tuple[int | Limit | Gap, str], ...] = ((pids, "cgroup pids.max"), (nproc, "RLIMIT_NPROC"))
+    found = [(limit, source) for limit, source in both if isinstance(limit, int)]
+    if found:
+        return min(found)
+    known(pids)  # raises where it could not be read
+    return Limit.UNLIMITED, "cgroup pids.max"
+
+
+def _pids_fix(node: NodeFacts, need: int) -> str:
+    if is_contained(node):
+        return f"docker/podman: `--pids-limit={need}`; Kubernetes: the kubelet's `podPidsLimit`; or fewer `num_workers`"
+    return f"`ulimit -u {need}`, systemd: `TasksMax={need}` in the unit or slice; or fewer `num_workers`"
+
+
+CURED_IN = (2, 28)
+
+
+@node_check("stack-unlimited", blame=Blame.HOST, reads=("limits", "software", "system"))
+def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
+    """NCCL's threads have the stack that they need.
+
+    With an unlimited stack glibc gives new threads 2 MB only, and NCCL before 2.28 overran that. Yields a WARN with an
+    NCCL that is known to be older than 2.28, an INFO with an unknown one.
+
+    Can't see: an NCCL that is linked into torch or loaded from LD_LIBRARY_PATH.
+    """
+    if not isinstance(known(node.limits).stack_bytes, Limit) or not case.wants_gpus:
+        return
+    nccl = _nccl(node)
+    if not isinstance(nccl, Gap) and version_tuple(nccl) >= CURED_IN:
+        return
+    yield stack_unlimited.finding(
+        Severity.INFO if isinstance(nccl, Gap) else Severity.WARN,
+        f"{node.host} RLIMIT_STACK",
+        "the stack is unlimited, so glibc gives NCCL's threads 2 MB only; "
+        "NCCL before 2.28 may crash when it creates a communicator",
+        "`ulimit -s 8192` before the job, or an NCCL of 2.28 or newer",
+        Evidence("RLIMIT_STACK", "unlimited", "getrlimit"),
+        Evidence("NCCL", f"unknown: {nccl.reason}" if isinstance(nccl, Gap) else nccl, "the wheel beside torch"),
+        blame=owner(node),
+    )
+
+
+def _nccl(node: NodeFacts) -> str | Gap:
+    if isinstance(node.software, Gap):
+        return node.software
+    return node.software.torch if isinstance(node.software.torch, Gap) else node.software.torch.nccl

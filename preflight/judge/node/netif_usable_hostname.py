@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.node_limits import is_contained, owner
+from preflight.judge.workarounds import default_works, proven_severity
+from preflight.model.facts import Gap, NameResolution, Netif, NetifKind, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+
+NEVER_A_PATH = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
+
+
+@node_check("netif-usable", blame=Blame.HOST, reads=("netifs", "system"))
+def netif_usable(node: NodeFacts, case: Case) -> Findings:
+    """At least one interface other than loopback and container bridges can carry data.
+
+    Without a network interface that is up and has an address, ranks meet on loopback, and on one node only. Yields a
+    WARN on one node and a FAIL on several where no interface can carry data; what `lo` down broke.
+
+    Can't see: routes, firewalls and whether the other nodes are reached through it.
+    """
+    netifs = known(node.netifs)
+    if not any(is_usable(netif) for netif in netifs):
+        yield netif_usable.finding(
+            Severity.FAIL if len(case.nodes) > 1 else Severity.WARN,
+            f"{node.host} network",
+            "no interface but loopback is up with carrier and an address"
+            + ("" if len(case.nodes) > 1 else "; one node can do with loopback, several can't"),
+            "docker: `--network host`; Kubernetes: `hostNetwork: true`, or the CNI's own log"
+            if is_contained(node)
+            else "`ip -br addr` shows what is missing: `ip link set DEV up`, a cable, or an address from DHCP",
+            *(
+                tuple(Evidence(netif.name, _state(netif), "/sys/class/net, getifaddrs") for netif in netifs)
+                or (Evidence("interfaces", "none", "/sys/class/net"),)
+            ),
+            blame=owner(node),
+        )
+    for netif in netifs:
+        if netif.kind is NetifKind.LOOPBACK and not netif.is_up:
+            yield netif_usable.finding(
+                Severity.WARN if default_works(case) or not case.trials else Severity.FAIL,
+                f"{node.host} {netif.name}",
+                "the loopback interface is down: ranks of one node whose name resolves to it can't meet",
+                "`ip link set lo up`",
+                Evidence(netif.name, _state(netif), "/sys/class/net"),
+                blame=owner(node),
+            )
+        if "," in netif.name:
+            yield netif_usable.finding(
+                Severity.INFO,
+                f"{node.host} {netif.name!r}",
+                "a comma in an interface's name can't be written in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME",
+                "`ip link set dev OLD name NEW` while it is down, if the job is to use it",
+                Evidence("name", repr(netif.name), "/sys/class/net"),
+                blame=owner(node),
+            )
+
+
+def is_usable(netif: Netif) -> bool:
+    """Tell whether an interface may carry data between nodes; what could not be read is no reason against it."""
+    if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
+        return False
+    return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))
+
+
+def _is_reachable(text: str) -> bool:
+    address = _parse(text)
+    return address is not None and not address.is_link_local and not address.is_loopback
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _state(netif: Netif) -> str:
+    addresses = netif.addresses.reason if isinstance(netif.addresses, Gap) else ", ".join(netif.addresses) or "none"
+    carrier = netif.has_carrier.reason if isinstance(netif.has_carrier, Gap) else str(netif.has_carrier).lower()
+    return f"{netif.kind.value}, {'up' if netif.is_up else 'down'}, carrier: {carrier}, addresses: {addresses}"
+
+
+@node_check("hostname-loopback", blame=Blame.HOST, reads=("name_resolution", "netifs", "environment"))
+def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
+    """The host's own name resolves to an address that other nodes can reach.
+
+    Gloo and c10d bind to what the host's own name resolves to; on loopback no other node reaches them. Yields INFO or
+    WARN on one node; on several FAIL for gloo that no variable tells its interface, else WARN.
+
+    Can't see: what other nodes resolve this name to.
+    """
+    resolution = known(node.name_resolution)
+    trouble = _trouble(node, resolution)
+    if trouble is None:
+        return
+    severity, problem = trouble
+    if len(case.nodes) > 1:
+        is_set = any(variable.name == "GLOO_SOCKET_IFNAME" for variable in known_or(node.environment, ()))
+        severity = Severity.WARN if case.backend != "gloo" or is_set else proven_severity(case)
+    else:
+        problem += "; harmless on one node, fatal for gloo on several"
+    netif, address = _reachable(node)
+    yield hostname_loopback.finding(
+        severity,
+        f"{node.host} host name",
+        f"the host's own name {resolution.name!r} {problem}",
+        f"`export GLOO_SOCKET_IFNAME={netif if netif.replace('-', '').isalnum() else 'INTERFACE'}` in the job, or a "
+        f"line `{address} {resolution.name}` in /etc/hosts in place of the 127.* one",
+        Evidence(f"addresses of {resolution.name}", ", ".join(resolution.addresses) or "none", "getaddrinfo"),
+    )
+
+
+def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str] | None:
+    """Return what is wrong with the name, and how much that matters on one node."""
+    if not resolution.addresses:
+        return Severity.WARN, "resolves to nothing"
+    first = _parse(resolution.addresses[0])
+    if first is None:
+        return None
+    if first.is_loopback:
+        return Severity.INFO, f"resolves to {first}, a loopback address"  # stock Debian: 127.0.1.1
+    own = _own_addresses(node)
+    if own and first not in own:
+        return Severity.WARN, f"resolves to {first}, which is no address of this host"
+    return None
+
+
+def _own_addresses(node: NodeFacts) -> frozenset[IPv4Address | IPv6Address]:
+    netifs = known_or(node.netifs, ())
+    if any(isinstance(netif.addresses, Gap) for netif in netifs):
+        return frozenset()
+    texts = (text for netif in netifs for text in known_or(netif.addresses, ()))
+    return frozenset(address for address in map(_parse, texts) if address is not None)
+
+
+def _reachable(node: NodeFacts) -> tuple[str, str]:
+    """Return the first interface that other nodes may reach, and its address; words to be replaced for none."""
+    for netif in known_or(node.netifs, ()):
+        for text in known_or(netif.addresses, ()):
+            if netif.is_up and _is_reachable(text):
+                return netif.name, text
+    return "INTERFACE", "ADDRESS"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import chosen_gpus, has_switch, must_be_known, name_of, subject
+from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gpu import Fabric, FabricState
+
+
+@node_check("nvlink-down", blame=Blame.GPU, reads=("gpus",))
+def nvlink_down(node: NodeFacts, case: Case) -> Findings:
+    """Every chosen GPU has as many NVLinks up as others of its model here.
+
+    An NVLink that is down takes its share of the bandwidth from every collective, without an error. Yields a finding
+    for each chosen GPU with fewer active links than another of its model.
+
+    Without switches, GPUs may be bridged or not: one without any active link has no bridge, which is no fault.
+
+    Can't see: a link that is down on all GPUs, and one that is up and slow.
+    """
+    chosen = chosen_gpus(node, case)
+    if not chosen or isinstance(node.gpus, Gap):
+        return
+    switched = any(has_switch(gpu) for gpu in node.gpus)
+    for gpu in chosen:
+        most = max(active_links(other) for other in node.gpus if name_of(other) == name_of(gpu))
+        has = active_links(gpu)
+        may_have = has + sum(isinstance(state, Gap) for state in link_states(gpu))
+        if may_have < most and (has or switched) and not isinstance(gpu.nvlinks, Gap):
+            down = ", ".join(str(link.link) for link in gpu.nvlinks if link.is_active is False)
+            yield nvlink_down.finding(
+                Severity.FAIL if switched else Severity.WARN,
+                subject(node, gpu),
+                f"{has} of {most} NVLinks are up{f' (down: {down})' if down else ''}; its peers have {most}",
+                "`nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board or reboot, then "
+                "reseat the board or the bridge",
+                Evidence("active links", f"{has}, peers {most}", "nvmlDeviceGetNvLinkState"),
+            )
+    must_be_known(((gpu, value) for gpu in chosen for value in (gpu.nvlinks, *link_states(gpu))), "NVLinks")
+
+
+def link_states(gpu: Gpu) -> tuple[bool | Gap, ...]:
+    """Return of each NVLink whether it is up."""
+    return tuple(link.is_active for link in known_or(gpu.nvlinks, ()))
+
+
+def active_links(gpu: Gpu) -> int:
+    """Return how many of the GPU's NVLinks are up."""
+    return sum(is_active is True for is_active in link_states(gpu))
+
+
+FIX = (
+    "`systemctl status nvidia-fabricmanager` and its log /var/log/fabricmanager.log; its version must be the driver's; "
+    "NVLink 5 boards need nvlsm and ib_umad as well"
+)
+
+
+@node_check("fabric-state", blame=Blame.FABRIC, reads=("gpus",))
+def fabric_state(node: NodeFacts, case: Case) -> Findings:
+    """On an NVSwitch machine every chosen GPU is registered with the fabric.
+
+    On an NVSwitch machine no GPU computes before the Fabric Manager has registered it: CUDA gives error 802. Yields a
+    FAIL where registration is not completed or failed, a WARN where the fabric calls itself unhealthy.
+
+    Can't see: GPUs before Hopper, whose driver does not tell.
+    """
+    gpus = chosen_gpus(node, case)
+    if isinstance(node.gpus, Gap) or not any(has_switch(gpu) for gpu in node.gpus):
+        return
+    for gpu in gpus:
+        fault = None if isinstance(gpu.fabric, Gap) else _fault(gpu.fabric)
+        if fault:
+            severity, problem, observed = fault
+            yield fabric_state.finding(
+                severity, subject(node, gpu), problem, FIX, Evidence("fabric", observed, "nvmlDeviceGetGpuFabricInfoV")
+            )
+    must_be_known(((gpu, gpu.fabric) for gpu in gpus), "fabric state")
+
+
+def _fault(fabric: Fabric) -> tuple[Severity, str, str] | None:
+    failed = known_or(fabric.problem, "")
+    faults = ", ".join(known_or(fabric.health, ())).replace("_", " ")
+    if fabric.state in (FabricState.NOT_STARTED, FabricState.IN_PROGRESS):
+        progress = "has not begun" if fabric.state is FabricState.NOT_STARTED else "is still in progress"
+        state = fabric.state.value.replace("_", " ")
+        return Severity.FAIL, f"registration with the NVSwitch fabric {progress}", state
+    if fabric.state is FabricState.COMPLETED and failed:
+        return Severity.FAIL, f"registration with the NVSwitch fabric failed: {failed}", failed
+    return (Severity.WARN, f"the NVSwitch fabric is not healthy: {faults}", faults) if faults else None

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections import defaultdict
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, is_chosen, pairs_called
+from preflight.model.facts import Gap, NodeFacts, known
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gpu import GpuP2p, P2pStatus
+
+# What these GPUs can't do is not broken; a GeForce without peer access is healthy.
+BY_NATURE = (P2pStatus.OK, P2pStatus.GPU_NOT_SUPPORTED, P2pStatus.NOT_SUPPORTED)
+FIXES = {
+    P2pStatus.DISABLED_BY_REGKEY: "`grep -r NVreg /etc/modprobe.d` finds the option that switches it off; remove it, "
+    "rebuild the initramfs and reboot",
+    P2pStatus.CHIPSET_NOT_SUPPORTED: "nothing to repair: NCCL goes through host memory; in a virtual machine ask for "
+    "peer access (ACS and topology of the host)",
+    P2pStatus.TOPOLOGY_NOT_SUPPORTED: "nothing to repair: choose GPUs below one socket or switch with --gpus",
+}
+OVER_NVLINK = (
+    "look at the Fabric Manager's state; before driver 535.183.06 the statement was wrong on NVSwitch machines: "
+    "`nvidia-smi topo -p2p r`"
+)
+
+
+@node_check("p2p-refused", blame=Blame.HOST, reads=("gpus", "gpu_paths", "gpu_p2p"))
+def p2p_refused(node: NodeFacts, case: Case) -> Findings:
+    """The driver allows peer access wherever the GPUs can do it.
+
+    Peer access that the driver refuses sends every byte through the host's memory. Yields one finding per reason, with
+    the chosen pairs that it concerns.
+
+    Can't see: whether data arrives: the driver says OK where an IOMMU drops it; the trials tell.
+    """
+    if len(chosen_gpus(node, case)) < 2:
+        return
+    linked = {(path.a, path.b) for path in known(node.gpu_paths) if str(path.level).startswith("NV")}
+    pairs = [p2p for p2p in known(node.gpu_p2p) if is_chosen(p2p.a, case) and is_chosen(p2p.b, case)]
+    refused: dict[tuple[P2pStatus, bool], list[GpuP2p]] = defaultdict(list)
+    for pair in pairs:
+        over_nvlink = (pair.a, pair.b) in linked
+        for status in {pair.read, pair.write} - {P2pStatus.OK}:
+            if isinstance(status, P2pStatus) and (over_nvlink or status not in BY_NATURE):
+                refused[status, over_nvlink].append(pair)
+    for (status, over_nvlink), concerned in refused.items():
+        words = status.value.replace("_", " ")
+        repairable = over_nvlink or status is P2pStatus.DISABLED_BY_REGKEY
+        yield p2p_refused.finding(
+            Severity.WARN if repairable else Severity.INFO,
+            pairs_called(node, [(pair.a, pair.b) for pair in concerned]),
+            f"the driver refuses peer access{' although NVLinks join them' if over_nvlink else ''}: {words}",
+            OVER_NVLINK if over_nvlink else FIXES.get(status, "`nvidia-smi topo -p2p r`; update the driver"),
+            Evidence("P2P status", words, "nvmlDeviceGetP2PStatus"),
+        )
+    for pair in pairs:
+        if isinstance(pair.read, Gap) and not pair.read.reason.startswith(NOT_OFFERED):
+            raise UnreadableFact(f"peer access could not be read: {pair.read.reason}")

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+import shlex
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.finding_text import fine_size
+from preflight.judge.node_limits import CHANNELS, is_contained, local_ranks_of, nccl_shm_bytes, owner
+from preflight.judge.symptoms import SHM_HINTS, SHM_TEXTS, symptoms_of
+from preflight.judge.workarounds import proven_severity
+from preflight.model.facts import NodeFacts, ShmFacts, known
+from preflight.model.finding import Blame, Evidence, Severity
+
+
+@node_check("shm-too-small", blame=Blame.HOST, reads=("shm", "system", "gpus"))
+def shm_too_small(node: NodeFacts, case: Case) -> Findings:
+    """/dev/shm has room for NCCL's segments of all local ranks.
+
+    Yields a WARN where there is less room than NCCL's segments may take, a FAIL where a trial failed from it; INFO at
+    most without NCCL.
+
+    Can't see: that NCCL needs little of it over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
+    """
+    shm = known(node.shm)
+    local_ranks = local_ranks_of(node, case)
+    is_small = shm.free_bytes < nccl_shm_bytes(local_ranks)
+    proofs = symptoms_of(case, SHM_TEXTS + (SHM_HINTS if is_small else ()))
+    if not is_small and not proofs:
+        return
+    severity = proven_severity(case) if proofs else Severity.WARN
+    yield shm_too_small.finding(
+        severity if case.wants_gpus else Severity.INFO,
+        f"{node.host} /dev/shm",
+        _too_small_problem(case, shm, local_ranks, failed=bool(proofs)),
+        _too_small_fix(node, nccl_shm_bytes(local_ranks)),
+        Evidence("size", fine_size(shm.size_bytes), "statvfs /dev/shm"),
+        Evidence("free", fine_size(shm.free_bytes), "statvfs /dev/shm"),
+        Evidence("needed", fine_size(nccl_shm_bytes(local_ranks)), f"{local_ranks} local ranks, {CHANNELS} channels"),
+        *(proof.evidence() for proof in proofs),
+        blame=owner(node),
+    )
+
+
+def _too_small_problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: bool) -> str:
+    if failed:
+        return f"a trial failed for want of room: {fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free"
+    need = f"NCCL may need {fine_size(nccl_shm_bytes(local_ranks))} for {local_ranks} local ranks"
+    idle = "" if case.wants_gpus else "; gloo needs none of it, data loaders and a later NCCL job do"
+    return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, {need}{idle}"
+
+
+def _too_small_fix(node: NodeFacts, need_bytes: int) -> str:
+    gib = max(1, math.ceil(need_bytes / (1 << 30)))
+    if is_contained(node):
+        return (
+            f"docker/podman: `--shm-size={gib}g` (or `--ipc=host`); Kubernetes: mount an emptyDir with "
+            f"`medium: Memory` and `sizeLimit: {gib}Gi` at /dev/shm"
+        )
+    return (
+        f"`mount -o remount,size={gib}g /dev/shm` as root, and the same size in /etc/fstab; see also `ls -l /dev/shm`"
+    )
+
+
+MOST_NAMED = 5
+
+
+@node_check("shm-stale", blame=Blame.HOST, reads=("shm", "system"))
+def shm_stale(node: NodeFacts, case: Case) -> Findings:
+    """No dead job's nccl-* segments fill /dev/shm.
+
+    Segments that dead jobs left in /dev/shm take memory until somebody removes them. Yields an INFO where stale
+    segments lie around, a WARN where they take more than half of /dev/shm.
+
+    Can't see: whether a process of another user or container, whose maps can't be read, still uses a segment.
+    """
+    shm = known(node.shm)
+    files = tuple(name if name.startswith("/") else f"/dev/shm/{name}" for name in shm.stale_nccl_files)
+    if not files:
+        return
+    named = " ".join(shlex.quote(name) for name in files[:MOST_NAMED])
+    rest = " (and the others that `preflight probe --json -` lists)" if len(files) > MOST_NAMED else ""
+    yield shm_stale.finding(
+        Severity.WARN if shm.stale_nccl_bytes * 2 > shm.size_bytes else Severity.INFO,
+        f"{node.host} /dev/shm",
+        f"{len(files)} segment{'s' if len(files) > 1 else ''} of dead NCCL jobs "
+        f"take{'' if len(files) > 1 else 's'} {fine_size(shm.stale_nccl_bytes)} of {fine_size(shm.size_bytes)}",
+        f"when no NCCL job runs here: `rm {named}`{rest}",
+        Evidence("stale files", ", ".join(files[:MOST_NAMED]), "/dev/shm against /proc/*/maps"),
+        Evidence("stale bytes", str(shm.stale_nccl_bytes), "stat"),
+        blame=owner(node),
+    )

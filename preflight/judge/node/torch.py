@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import has_nvidia, severity_for_gpus
+from preflight.model.facts import Gap, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.parsing import version_tuple
+
+OLDEST_RUN = (2, 1)
+
+
+@node_check("torch-version", blame=Blame.HARNESS, reads=("software",))
+def torch_version(node: NodeFacts, case: Case) -> Findings:
+    """Torch is there, and no older than what preflight was run with.
+
+    Without torch no rank can run; with a very old one nobody has tried. Yields a FAIL where torch is missing (INFO for
+    `probe`, which needs none), a WARN where it is too old.
+
+    Can't see: whether that torch can be imported.
+    """
+    torch = known(node.software).torch
+    if isinstance(torch, Gap):
+        yield torch_version.finding(
+            Severity.FAIL if case.world_size else Severity.INFO,
+            f"{node.host} torch",
+            f"torch was not found, so nothing can be tried: {torch.reason}",
+            "run preflight with the training environment's own Python: `source VENV/bin/activate && "
+            "pip install preflight-nccl`",
+            Evidence("torch", torch.reason, "installed packages of the Python that runs preflight"),
+        )
+    elif (0,) < version_tuple(torch.version) < OLDEST_RUN:
+        oldest = ".".join(map(str, OLDEST_RUN))
+        yield torch_version.finding(
+            Severity.WARN,
+            f"{node.host} torch",
+            f"torch {torch.version} is older than {oldest}, the oldest that preflight was really run with",
+            f"train with torch {oldest} or newer, or take this run's answers with care",
+            Evidence("torch", torch.version, torch.location),
+        )
+
+
+WHEELS = ((13, "cu130"), (12, "cu126"), (11, "cu118"))  # newest CUDA major that the driver runs -> index of torch
+
+
+@node_check("torch-without-cuda", blame=Blame.CONFIGURATION, reads=("nvidia_pci", "device_nodes", "software", "driver"))
+def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
+    """On a machine with NVIDIA GPUs torch was built with CUDA.
+
+    A torch built for the CPU on a machine with GPUs trains on none of them. Yields a finding where NVIDIA hardware is
+    there and torch was built without CUDA.
+
+    Can't see: whether the driver is new enough for torch's CUDA.
+    """
+    if not has_nvidia(node):
+        return
+    torch = known(node.software).torch
+    if isinstance(torch, Gap) or not isinstance(torch.cuda, Gap):
+        return
+    yield torch_without_cuda.finding(
+        severity_for_gpus(case),
+        f"{node.host} torch",
+        f"there are NVIDIA GPUs here, but torch {torch.version} was built without CUDA",
+        _fix(node),
+        Evidence("torch", torch.version, torch.location),
+        Evidence("torch's CUDA", f"none: {torch.cuda.reason}", torch.location),
+    )
+
+
+def _fix(node: NodeFacts) -> str:
+    cuda = "" if isinstance(node.driver, Gap) else known_or(node.driver.cuda, "")
+    major = version_tuple(cuda)[:1]
+    wheel = next((name for least, name in WHEELS if major >= (least,)), "")
+    unknown = "`nvidia-smi` names the newest CUDA that the driver runs; install the torch for it"
+    which = f"the driver runs CUDA {cuda}" if wheel else unknown
+    index = f"https://download.pytorch.org/whl/{wheel or 'cu126'}"
+    return f"{which}: `pip install --force-reinstall torch --index-url {index}`"

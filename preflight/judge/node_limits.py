@@ -1,0 +1,50 @@
+"""Who sets a node's limits and mounts, how many ranks share them, and what NCCL takes of /dev/shm for these."""
+
+from __future__ import annotations
+
+import math
+
+from preflight.judge.check import Case
+from preflight.model.facts import ContainerKind, Gap, NodeFacts
+from preflight.model.finding import Blame
+
+# One connection's buffers: 4 MiB for Simple (NCCL_BUFFSIZE's default) and about as much for LL and LL128 together.
+BYTES_PER_CONNECTION = 9 << 20
+CHANNELS = 4  # what NCCL opens between GPUs without NVLink; more only where SHM is not used
+
+
+def is_contained(node: NodeFacts) -> bool:
+    """Tell whether the node is known to be seen from inside a container."""
+    if isinstance(node.system, Gap) or isinstance(node.system.container, Gap):
+        return False
+    return node.system.container is not ContainerKind.NONE
+
+
+def owner(node: NodeFacts) -> Blame:
+    """Return who sets limits and mounts here: the host only where no container is in between, as far as is known."""
+    if isinstance(node.system, Gap) or node.system.container is not ContainerKind.NONE:
+        return Blame.CONTAINER
+    return Blame.HOST
+
+
+def owner_of_run(case: Case) -> Blame:
+    """Return the owner of limits and mounts for a run whose failing node is not known."""
+    return Blame.CONTAINER if any(owner(node) is Blame.CONTAINER for node in case.nodes) else Blame.HOST
+
+
+def local_ranks_of(node: NodeFacts, case: Case) -> int:
+    """Return the ranks on this node; for `probe`, which starts none, one for each GPU."""
+    if case.world_size:
+        return math.ceil(case.world_size / max(1, len(case.nodes)))
+    return 0 if isinstance(node.gpus, Gap) else len(node.gpus)
+
+
+def nccl_shm_bytes(local_ranks: int) -> int:
+    """Return what NCCL may put into /dev/shm when all local ranks talk through it.
+
+    Each rank sends to its next neighbour in the ring and, from 3 ranks on, to the previous one in the tree: those are
+    all the connections of all_reduce and all_gather within a node, each opened once per channel.
+    """
+    if local_ranks < 2:
+        return 0
+    return local_ranks * min(local_ranks - 1, 2) * CHANNELS * BYTES_PER_CONNECTION

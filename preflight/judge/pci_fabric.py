@@ -1,0 +1,52 @@
+"""What the checks of PCI and RDMA share: the chosen GPUs' devices, the adapters that carry traffic, bare metal."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from preflight.judge.check import Case
+from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts, PciDevice, PciKind, known
+from preflight.model.hca import NicKind, PortState
+from preflight.plan.gpus.locality import NVLINK, locality_of
+
+TRANSLATING = frozenset({"DMA", "DMA-FQ"})
+VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
+
+
+def is_bare_metal(node: NodeFacts) -> bool:
+    """Tell whether no hypervisor is beneath; UnreadableFact where that can't be told."""
+    return known(known(node.system).hypervisor) == "none"
+
+
+def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
+    """Return the chosen GPUs by number, those that are in the PCI tree."""
+    tree = {device.bdf: device for device in known(node.pci)}
+    if isinstance(node.gpus, Gap):
+        by_place = dict(enumerate(each for each in tree.values() if each.kind is PciKind.GPU))
+        return {gpu: by_place[gpu] for gpu in case.gpus if gpu in by_place}
+    bdfs = {gpu.nvml_index: gpu.bdf for gpu in node.gpus if isinstance(gpu.bdf, str)}
+    return {gpu: tree[bdfs[gpu]] for gpu in case.gpus if bdfs.get(gpu) in tree}
+
+
+def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
+    """Return the pairs of chosen GPUs that no NVLink joins: their traffic goes over PCIe."""
+    if len(case.gpus) < 2:
+        return []
+    locality = locality_of(node)
+    return [pair for pair in combinations(case.gpus, 2) if not NVLINK.fullmatch(locality.level(*pair))]
+
+
+def verbs_nics(node: NodeFacts) -> tuple[Nic, ...]:
+    """Return the InfiniBand and RoCE adapters; EFA is its own kind."""
+    return tuple(nic for nic in known(node.nics) if nic.kind in VERBS_KINDS)
+
+
+def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
+    """Return an adapter's ports."""
+    return tuple(port for port in known(node.hca_ports) if port.hca == nic.name)
+
+
+def carries_traffic(node: NodeFacts, name: str) -> bool:
+    """Tell whether an adapter has an active port; one whose ports are not known may."""
+    ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
+    return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)

@@ -1,0 +1,78 @@
+"""Which parts of a run came to their end, and what a run says that was cut short before it could answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.judge.finding_text import first_line
+from preflight.model.report import RunPhase, RunPhaseEnd
+from preflight.model.run_spec import Duel
+from preflight.model.trial import Outcome, TrialResult
+
+PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "trials", "comparisons", "judging"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run came."""
+
+    probed: bool
+    launched: bool
+    ready: bool  # every rank had imported torch
+    through: bool  # the ranks said that they were done
+    problem: str  # what cut it short, "" where nothing did
+    trials: tuple[TrialResult, ...] = ()
+    duels: tuple[Duel, ...] = ()
+    judged: str | None = ""  # why judging failed, "" where it did not, None where it was not reached
+
+
+def phases_of(run: Progress) -> tuple[RunPhase, ...]:
+    """Return the phases in their order, each with what it gave or what cut it short."""
+    why = first_line(run.problem)
+    if not run.probed:
+        later = (RunPhase(name, RunPhaseEnd.NOT_REACHED, why) for name in (START, TRIALS, JUDGING))
+        return (RunPhase(PROBE, RunPhaseEnd.PARTIAL, why), *later)
+    return (
+        RunPhase(PROBE, RunPhaseEnd.COMPLETED, "the facts of the node"),
+        _start(run, why),
+        _trials(run, why),
+        *([_comparisons(run.duels)] if run.duels else []),
+        _judging(run, why),
+    )
+
+
+def _start(run: Progress, why: str) -> RunPhase:
+    if not run.launched:
+        return RunPhase(START, RunPhaseEnd.NOT_REACHED, why)
+    if not run.ready:
+        return RunPhase(START, RunPhaseEnd.PARTIAL, why or "the ranks never said that they were ready")
+    return RunPhase(START, RunPhaseEnd.COMPLETED, "every rank was up")
+
+
+def _trials(run: Progress, why: str) -> RunPhase:
+    skipped = [trial for trial in run.trials if trial.outcome is Outcome.SKIPPED]
+    count = len(run.trials) - len(skipped)
+    detail = f"{count} tried" if count else "none came to its end"
+    if not run.through:
+        end = RunPhaseEnd.PARTIAL if run.ready else RunPhaseEnd.NOT_REACHED
+        return RunPhase(TRIALS, end, f"{detail}: {why}" if why else detail)
+    if skipped:
+        names = ", ".join(trial.candidate for trial in skipped)
+        return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{detail}; not {names}: {first_line(skipped[0].problem)}")
+    return RunPhase(TRIALS, RunPhaseEnd.COMPLETED, detail)
+
+
+def _comparisons(duels: Sequence[Duel]) -> RunPhase:
+    cut = "; ".join(f"{duel.candidate}: {first_line(duel.problem)}" for duel in duels if duel.problem)
+    if cut:
+        return RunPhase(COMPARISONS, RunPhaseEnd.PARTIAL, cut)
+    return RunPhase(COMPARISONS, RunPhaseEnd.COMPLETED, f"{len(duels)} measured afresh against the default")
+
+
+def _judging(run: Progress, why: str) -> RunPhase:
+    if run.judged is None:
+        return RunPhase(JUDGING, RunPhaseEnd.NOT_REACHED, why)
+    if run.judged:
+        return RunPhase(JUDGING, RunPhaseEnd.PARTIAL, first_line(run.judged))
+    return RunPhase(JUDGING, RunPhaseEnd.COMPLETED, "every check had its turn")

@@ -1,0 +1,162 @@
+"""Read a policy file, and judge findings as it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from preflight.errors import MalformedInput
+from preflight.model.collective import Collective
+from preflight.model.finding import Blame, Finding, Severity
+from preflight.model.policy import Expectation, Floor, Level, Policy, Waiver
+from preflight.model.toml import read_toml
+
+TABLES = ("checks", "waivers", "expect", "floors")
+EXPECT = {"gpu_count": int, "gpu_model": str, "driver": str, "nic_count": int}
+SIZE = re.compile(r"([a-z_]+) (\d{1,6}) (B|KiB|MiB|GiB)", re.ASCII)
+DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: Severity.INFO}
+
+
+def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
+    """Return the policy of a TOML text; MalformedInput names the first unknown key, check or value.
+
+    [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] gpu_count, gpu_model,
+    driver, nic_count; [floors] "all_reduce 1 GiB" = GB/s.
+    """
+    tables = read_toml(text, source)
+    _only(tables, TABLES, source, "table")
+    return Policy(
+        source,
+        today,
+        tuple(_levels(_table(tables, "checks", source), source, checks)),
+        tuple(_waivers(tables.get("waivers", []), source, checks)),
+        _expectation(_table(tables, "expect", source), source),
+        tuple(_floors(_table(tables, "floors", source), source)),
+    )
+
+
+def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
+    """Return the findings with the policy's severities; a waived one stays, as a note that says so.
+
+    A check that is fatal makes its warnings failures, a milder level lowers them; notes stay notes.
+    """
+    levels = dict(policy.levels)
+    judged = []
+    for finding in findings:
+        changed, level = finding, levels.get(finding.check)
+        if level is not None and finding.severity is not Severity.INFO:
+            changed = _at(finding, SEVERITY[level], f"policy {policy.source}: {level.value}")
+        waivers = (each for each in policy.waivers if policy.today <= each.until and _meets(each, finding))
+        waiver = next(waivers, None)
+        if waiver is not None and changed.severity is not Severity.INFO:
+            words = f"until {waiver.until}: {waiver.reason}"
+            changed = replace(_at(changed, Severity.INFO, f"waived {words}"), waived=words)
+        judged.append(changed)
+    return (*judged, *_expired(judged, policy))
+
+
+def _at(finding: Finding, severity: Severity, why: str) -> Finding:
+    if severity is finding.severity:
+        return finding
+    words = f"{finding.problem} [{why}; else {finding.severity.value}]"
+    return replace(finding, severity=severity, problem=words)
+
+
+def _meets(waiver: Waiver, finding: Finding) -> bool:
+    return waiver.check == finding.check and waiver.subject in finding.subject
+
+
+def _expired(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
+    for waiver in policy.waivers:
+        if policy.today > waiver.until and any(_meets(waiver, each) for each in findings):
+            yield Finding(
+                check="policy-waiver-expired",
+                blame=Blame.CONFIGURATION,
+                severity=Severity.INFO,
+                subject=f"{policy.source} {waiver.check}",
+                problem=f"the waiver ended on {waiver.until} ({waiver.reason}), and the problem is still there",
+                fix="repair it, or give the waiver a new end",
+                evidence=(),
+            )
+
+
+def _levels(table: dict[str, Any], source: str, checks: Collection[str]) -> Iterator[tuple[str, Level]]:
+    for name, value in table.items():
+        _known_check(name, f"{source}: [checks]", checks)
+        try:
+            yield name, Level(value)
+        except ValueError:
+            raise MalformedInput(f'{source}: [checks] {name}: write "fatal", "warn" or "info"') from None
+
+
+def _waivers(entries: object, source: str, checks: Collection[str]) -> Iterator[Waiver]:
+    if not isinstance(entries, list):
+        raise MalformedInput(f"{source}: waivers: write [[waivers]] for each")
+    for number, entry in enumerate(entries, 1):
+        where = f"{source}: waiver {number}"
+        if not isinstance(entry, dict):
+            raise MalformedInput(f"{where}: write [[waivers]] with check, reason and until")
+        _only(entry, ("check", "subject", "reason", "until"), where, "key")
+        check, reason, subject = entry.get("check"), entry.get("reason"), entry.get("subject", "")
+        if not isinstance(check, str) or not isinstance(subject, str):
+            raise MalformedInput(f"{where}: check (and subject, if given) must be text")
+        _known_check(check, where, checks)
+        if not isinstance(reason, str) or not reason.strip():
+            raise MalformedInput(f"{where}: it needs a reason")
+        yield Waiver(check, subject, reason.strip(), _day(entry.get("until"), where))
+
+
+def _day(value: object, where: str) -> str:
+    if isinstance(value, str):
+        try:
+            value = date.fromisoformat(value)
+        except ValueError:
+            value = None
+    if type(value) is not date:  # a TOML date-time is one, too, but says an hour that would not be kept
+        raise MalformedInput(f"{where}: it needs an end: until = 2027-01-31")
+    return value.isoformat()
+
+
+def _expectation(table: dict[str, Any], source: str) -> Expectation:
+    _only(table, tuple(EXPECT), f"{source}: [expect]", "key")
+    for name, value in table.items():
+        wrong_number = EXPECT[name] is int and (type(value) is not int or not 0 <= value <= 1 << 16)
+        if wrong_number or (EXPECT[name] is str and not (isinstance(value, str) and value.strip())):
+            raise MalformedInput(f"{source}: [expect] {name}: {'a count' if EXPECT[name] is int else 'text'} is needed")
+    driver = table.get("driver")
+    if driver is not None and DRIVER.fullmatch(driver) is None:
+        raise MalformedInput(f'{source}: [expect] driver: write "580.95.05" or ">=580.65"')
+    return Expectation(**table)
+
+
+def _floors(table: dict[str, Any], source: str) -> Iterator[Floor]:
+    for name, value in table.items():
+        match = SIZE.fullmatch(name)
+        if match is None or match[1] not in {each.value for each in Collective}:
+            raise MalformedInput(f'{source}: [floors] {name}: write "all_reduce 1 GiB" = GB/s')
+        if type(value) not in (int, float) or not 0 < value < 1e6:
+            raise MalformedInput(f"{source}: [floors] {name}: give GB/s above 0")
+        yield Floor(Collective(match[1]), int(match[2]) * UNITS[match[3]], float(value))
+
+
+def _table(tables: dict[str, Any], name: str, source: str) -> dict[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise MalformedInput(f"{source}: {name}: write [{name}] with a key for each")
+    return table
+
+
+def _only(table: dict[str, Any], names: Sequence[str], where: str, what: str) -> None:
+    for name in table:
+        if name not in names:
+            raise MalformedInput(f"{where}: unknown {what} {name!r}; there are {', '.join(names)}")
+
+
+def _known_check(name: str, where: str, checks: Collection[str]) -> None:
+    if name not in checks:
+        raise MalformedInput(f"{where}: there is no check {name!r}; `preflight checks` lists them")

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import first_hosts
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gap import Gap
+from preflight.model.storage import NodeStorage
+
+
+@run_check("checkpoint-dir", blame=Blame.CONFIGURATION, reads=("storage",))
+def checkpoint_dir(case: Case) -> Findings:
+    """Files in the directory of --checkpoint-dir can be written, synced and read back.
+
+    A checkpoint directory that can't be written loses the job at its first save. Yields a WARN where files could not be
+    written or read back; how fast it is goes into the safe timeout.
+
+    Can't see: files larger than the few that were tried, and what other nodes do to it.
+    """
+    storage = case.storage
+    if storage is None:
+        return
+    speeds = {"written": storage.write_one_bytes_per_s, "read back": storage.read_one_bytes_per_s}
+    for how, speed in speeds.items():
+        if isinstance(speed, Gap):
+            yield checkpoint_dir.finding(
+                Severity.WARN,
+                storage.directory,
+                f"a file could not be {how} there: {speed.reason}",
+                "`df -h DIR`, `quota`, `mount | grep DIR`, and this user's permissions; then `preflight timeout "
+                "--checkpoint-dir DIR`",
+                Evidence("tried", speed.reason, f"a synced file in {storage.directory}"),
+            )
+            return  # what could not be written can't be read either
+
+
+@run_check("shared-storage", blame=Blame.CONFIGURATION, reads=())
+def shared_storage(case: Case) -> Findings:
+    """Every node writes to the checkpoint directory and reads what the others wrote.
+
+    A checkpoint directory that nodes do not share, can't all write to, or see in different states loses checkpoints.
+    Yields a FAIL per thing that is wrong with the directory, with the nodes that it is wrong on.
+
+    Can't see: directories that --checkpoint-dir does not name, and caches that last longer than the test.
+    """
+    if case.between is None or isinstance(case.between.storage, Gap):
+        return
+    storage = case.between.storage
+    hosts = {node.node_rank: node.host for node in storage.nodes}
+    kinds: dict[str, list[NodeStorage]] = defaultdict(list)
+    for node in storage.nodes:
+        for kind in _kinds(node):
+            kinds[kind].append(node)
+    for kind, nodes in kinds.items():
+        problem, fix = WORDS[kind]
+        is_write = kind in ("read-only", "unwritable")
+        yield shared_storage.finding(
+            Severity.FAIL,
+            f"{storage.directory} on {first_hosts(node.host for node in nodes)}",
+            problem,
+            fix,
+            *(
+                Evidence(
+                    f"{node.host} writes" if is_write else f"{node.host} reads {hosts[node.reads_of]}'s file",
+                    node.write_problem if is_write else node.read_problem,
+                    f"a synced file of each node in {storage.directory}",
+                )
+                for node in nodes[:8]
+            ),
+        )
+
+
+def _kinds(node: NodeStorage) -> Iterator[str]:
+    if node.write_problem:
+        yield "read-only" if node.is_read_only else "unwritable"
+    if node.is_stale:
+        yield "stale"
+    elif node.is_missing:
+        yield "missing"
+    elif node.read_problem:
+        yield "unreadable"
+
+
+WORDS = {
+    "read-only": (
+        "it can't be written there: rank 0 may, and every other rank's shard is lost",
+        "mount it read-write (`mount | grep DIR`), or allow this user to write",
+    ),
+    "unwritable": ("writing there fails", "what the evidence says; then run again"),
+    "missing": (
+        "another node's synced file is not there: the nodes do not share this directory",
+        "give a directory on the shared file system, or mount it on these nodes (`findmnt -T DIR`)",
+    ),
+    "stale": (
+        "a file that another node rewrote and synced still shows its old content",
+        "mount without long attribute caching (NFS: `actimeo=1` or `lookupcache=positive`), or write each checkpoint "
+        "to a new name",
+    ),
+    "unreadable": ("another node's file can't be read there", "what the evidence says; then run again"),
+}

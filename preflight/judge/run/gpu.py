@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.gpu_test_results import (
+    by_gpu,
+    gpu_called,
+    gpu_laggards,
+    gpu_results_of,
+    must_have_run,
+    must_have_speeds,
+)
+from preflight.judge.gpus_of_node import NOT_OFFERED, SLOWED_BY, SLOWED_BY_HARDWARE
+from preflight.model.facts import Gap, known_or
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.gpu_test import Ending, Hardware, UnderLoad
+
+# Equal GPUs differ by some percent in what their power limit lets them do; no healthy one is a tenth below the rest.
+WARN_BELOW = 0.90
+FAIL_BELOW = 0.75
+
+
+@run_check("gpu-slow", blame=Blame.GPU, reads=("hardware", "nodes"))
+def gpu_slow(case: Case) -> Findings:
+    """Every chosen GPU computes as fast as its siblings.
+
+    A GPU that computes slower than its siblings holds up every step of the job. Yields a finding for each GPU that is
+    slower than the others of its model, at its worst product.
+
+    Can't see: all GPUs being slow alike, a single GPU, and with two which of them is slow by less than a fifth.
+    """
+    hardware = gpu_results_of(case)
+    worst: dict[int, tuple[float, str, float, float]] = {}
+    for dtype in dict.fromkeys(gemm.dtype for test in hardware.gpus for gemm in test.gemms):
+        speeds = by_gpu((t.gpu, gemm.tflop_s) for t in hardware.gpus for gemm in t.gemms if gemm.dtype == dtype)
+        for gpu, value, middle in gpu_laggards(case, speeds, WARN_BELOW):
+            found = (value / middle, dtype, value, middle)
+            worst[gpu] = min(worst.get(gpu, found), found)
+    for gpu, (share, dtype, value, middle) in sorted(worst.items()):
+        yield gpu_slow.finding(
+            Severity.FAIL if share < FAIL_BELOW else Severity.WARN,
+            gpu_called(case, gpu),
+            f"computes at {share:.0%} of its siblings: {value:.1f} against {middle:.1f} TFLOP/s in {dtype}",
+            "compare its clocks, power limit and heat with the others' under load: `nvidia-smi -q -d "
+            "CLOCK,POWER,PERFORMANCE,TEMPERATURE`; look at its cooling and power cables",
+            Evidence("product", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} product"),
+            *_load_evidence(hardware, gpu),
+        )
+    must_have_speeds(hardware)
+    must_have_run(hardware.gpus)
+
+
+def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
+    """Yield what NVML said of this GPU while it computed."""
+    for test in hardware.gpus:
+        if test.gpu == gpu and test.repetition == 0 and isinstance(test.computing, UnderLoad):
+            load = test.computing
+            reasons = ", ".join(known_or(load.throttle_reasons, ("?",))) or "none"
+            clock = "?" if isinstance(load.sm_mhz_median, Gap) else f"{load.sm_mhz_median:.0f} MHz"
+            heat = "?" if isinstance(load.temperature_c_max, Gap) else f"{load.temperature_c_max} °C"
+            yield Evidence("under load", f"{clock}, {heat}, throttle reasons: {reasons}", "NVML while it computed")
+
+
+@run_check("gpu-throttled-under-load", blame=Blame.HOST, reads=("hardware",))
+def gpu_throttled_under_load(case: Case) -> Findings:
+    """Neither heat nor the power supply slows a chosen GPU down while it computes.
+
+    A GPU that its hardware slows down while it works has bad cooling or power; the probe sees only an idle one. Yields
+    a FAIL for each GPU that its hardware slowed down under load, a WARN where the driver did for heat.
+
+    Can't see: heat that builds up for longer than the test lasts: `--profile burn` looks for minutes.
+    """
+    hardware = gpu_results_of(case)
+    named: set[int] = set()
+    for test in hardware.gpus:
+        if isinstance(test.computing, Gap) or test.gpu in named:
+            continue
+        reasons = [reason for reason in known_or(test.computing.throttle_reasons, ()) if reason in SLOWED_BY]
+        if reasons:
+            named.add(test.gpu)
+            heat = test.computing.temperature_c_max
+            hot = "" if isinstance(heat, Gap) else f" ({heat} °C)"
+            yield gpu_throttled_under_load.finding(
+                Severity.WARN if SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
+                gpu_called(case, test.gpu),
+                f"slowed down while it computed: {' and '.join(SLOWED_BY[reason] for reason in reasons)}{hot}",
+                "look at fans, air or water flow and the power supplies' state in the BMC; `nvidia-smi -q -d "
+                "PERFORMANCE` under load shows when it is gone",
+                Evidence("throttle reasons under load", ", ".join(reasons), "NVML while it computed"),
+            )
+    must_have_run(hardware.gpus)
+    for test in hardware.gpus:
+        if isinstance(test.computing, Gap) and test.gemms and not test.repetition:
+            raise UnreadableFact(f"GPU {test.gpu} under load: {test.computing.reason}")
+        load = test.computing.throttle_reasons if isinstance(test.computing, UnderLoad) else ()
+        if isinstance(load, Gap) and not load.reason.startswith(NOT_OFFERED):
+            raise UnreadableFact(f"GPU {test.gpu} under load: {load.reason}")
+
+
+@run_check("gpu-unkillable", blame=Blame.GPU, reads=("trials",))
+def gpu_unkillable(case: Case) -> Findings:
+    """Every process of every trial could be ended.
+
+    A process that SIGKILL does not end is stuck in the kernel, nearly always in the driver of its GPU. Yields a FAIL
+    per rank whose process outlived SIGKILL.
+
+    Can't see: processes that others started.
+    """
+    for trial in case.trials:
+        for end in trial.ranks:
+            if end.ended == "unkillable":
+                yield gpu_unkillable.finding(
+                    Severity.FAIL,
+                    f"trial {trial.candidate}, rank {end.rank}",
+                    f"rank {end.rank} was still there 5 s after SIGKILL, in stage {end.stage}",
+                    "`ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`; drain the node "
+                    "and reboot it: a process in D state keeps its GPU until then",
+                    Evidence("end", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
+                    blame=Blame.GPU if case.wants_gpus else Blame.HOST,
+                )
+
+
+WORDS = {Ending.HANG: "hangs", Ending.CRASH: "fails"}
+
+
+@run_check("gpu-unusable", blame=Blame.GPU, reads=("hardware",))
+def gpu_unusable(case: Case) -> Findings:
+    """Every chosen GPU multiplies matrices and copies to and from the host by itself.
+
+    A GPU on which a matrix product or a copy to the host hangs or crashes by itself needs no look at NCCL. Yields a
+    FAIL for each GPU whose own test hung or crashed.
+
+    Can't see: faults that need other kernels, several GPUs or hours.
+    """
+    hardware = gpu_results_of(case)
+    failed = {test.gpu: test for test in reversed(hardware.gpus) if test.end in WORDS}
+    for gpu, test in sorted(failed.items()):
+        yield gpu_unusable.finding(
+            Severity.FAIL,
+            gpu_called(case, gpu),
+            f"{WORDS[test.end]} by itself, without another GPU and without NCCL: {test.problem}",
+            "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU; reset it or reboot the node, and if "
+            "it happens again have it replaced",
+            Evidence("products and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
+        )
+    must_have_run(hardware.gpus)
+
+
+FIX = (
+    "take the GPU out of service and have it replaced; before that `dcgmi diag -r 4` or NVIDIA's field diagnostics "
+    "for the vendor, and `nvidia-smi -q -d ECC,ROW_REMAPPER`"
+)
+
+
+@run_check("gpu-wrong-results", blame=Blame.GPU, reads=("hardware",))
+def gpu_wrong_results(case: Case) -> Findings:
+    """Every chosen GPU computes the same bits each time, the others' bits, and the right ones.
+
+    A GPU that computes other bits than before, than its siblings or than arithmetic ruins a training run silently.
+    Yields a FAIL for each GPU with a wrong or unsteady product or host copy, or whose bits are not the others'.
+
+    Can't see: what only other kernels, more heat or more time bring out; with one GPU, what the CPU did not check.
+    """
+    hardware = gpu_results_of(case)
+    problems_of: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for test in hardware.gpus:
+        if test.end is Ending.WRONG:
+            when = f"under load {test.repetition}" if test.repetition else "before the trials"
+            problems_of[test.gpu].append((when, test.problem))
+    for gpu, differs in _other_bits(hardware):
+        problems_of[gpu].append(differs)
+    for gpu, problems in problems_of.items():
+        yield gpu_wrong_results.finding(
+            Severity.FAIL,
+            gpu_called(case, gpu),
+            f"computes or copies wrong: {problems[0][1]}",
+            FIX,
+            *(Evidence(when, what, "products and host copies") for when, what in problems[:8]),
+        )
+    must_have_run(hardware.gpus)
+
+
+def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the GPUs whose result is not what most have: there is one right answer, whatever the GPU's model."""
+    digests: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
+    for test in hardware.gpus:
+        for gemm in test.gemms:
+            digests[gemm.dtype, gemm.rows].append((test.gpu, gemm.digest))
+    for (dtype, rows), load in digests.items():
+        counts = Counter(digest for _, digest in load).most_common()
+        # Where no result is in the majority nobody knows whose is right, and each is named.
+        right = counts[0][0] if counts[0][1] > len(load) / 2 else ""
+        for gpu in dict.fromkeys(gpu for gpu, digest in load if digest != right and len(counts) > 1):
+            yield gpu, (f"{dtype}, {rows} rows", "its result's bits differ from those of the other GPUs or repetitions")

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import first_hosts
+from preflight.judge.workarounds import default_works, proven_severity
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.network_survey import NetworkSurvey, PathEnd, PathResult
+
+# Nobody's fault, or another check's.
+OTHER_REASONS = frozenset({PathEnd.OK, PathEnd.ITSELF, PathEnd.SMALL_ONLY, PathEnd.UNTRIED})
+MEANING = {
+    PathEnd.REFUSED: "refused: a firewall rejects it, or another host has that address",
+    PathEnd.NO_ROUTE: "no route from its network to theirs",
+    PathEnd.DROPPED: "no answer: a firewall or a switch drops it, or it leads into another network",
+    PathEnd.STRANGER: "another program answers there: another host has that address",
+    PathEnd.FAILED: "the attempts fail",
+}
+
+
+@run_check("netif-reaches-nobody", blame=Blame.FABRIC, reads=("netifs",))
+def netif_reaches_nobody(case: Case) -> Findings:
+    """Every interface that looks usable reaches another node.
+
+    One may be up and have an address, and yet no other node was reached from it and none reached it. Yields a finding
+    per interface name: INFO where the job does without it, else as bad as what it broke.
+
+    Can't see: interfaces that no other node has a match for by name or network, and runs of more than 16 nodes.
+    """
+    between = case.between
+    if between is None:
+        return
+    lonely: dict[str, dict[int, list[PathResult]]] = defaultdict(dict)
+    for (node_rank, netif), tried in _by_place(between).items():
+        if all(result.end not in OTHER_REASONS for result in tried):
+            lonely[netif][node_rank] = tried
+    for netif, by_node in lonely.items():
+        results = [result for tried in by_node.values() for result in tried]
+        ((most, _),) = Counter(result.end for result in results).most_common(1)
+        first = next(iter(by_node))
+        offer, chosen = between.offer(first, netif), between.chosen_set
+        other = dict(chosen.netifs).get(first, "") if chosen else ""
+        use = f"; the job can use {other}" if other else ""
+        yield netif_reaches_nobody.finding(
+            Severity.INFO if default_works(case) else proven_severity(case),
+            f"{netif} on {first_hosts(map(between.host_of, by_node))}",
+            f"no other node is reached through it ({MEANING[most]}){use}",
+            f"`ip route get ADDRESS from {offer.address if offer else 'ADDRESS'}` on {between.host_of(first)}; "
+            "else its cable, VLAN or firewall",
+            *(
+                _path(between, each, each.end.value + (f": {each.detail}" if each.detail else ""))
+                for each in results[:8]
+            ),
+        )
+
+
+def _by_place(between: NetworkSurvey) -> dict[tuple[int, str], list[PathResult]]:
+    """Return every attempt from or to each interface."""
+    found: dict[tuple[int, str], list[PathResult]] = defaultdict(list)
+    # Where what worked is not listed, nothing proves that nobody was reached.
+    for result in () if between.untold else between.results:
+        found[result.from_node, result.netif].append(result)
+        found[result.to_node, result.to_netif].append(result)
+    return found
+
+
+def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
+    """Return what became of a connection between two interfaces."""
+    ways = f"{between.host_of(path.from_node)} {path.netif} to {between.host_of(path.to_node)} {path.to_netif}"
+    return Evidence(ways, shown, "a TCP connection between the nodes")
+
+
+@run_check("netif-same-address", blame=Blame.CONFIGURATION, reads=("netifs",))
+def netif_same_address(case: Case) -> Findings:
+    """No two nodes have the same address.
+
+    An interface with the same address on several nodes, as docker0 has it, leads each of them back to itself. Yields an
+    INFO per address that several nodes have, a WARN where the job's own settings failed.
+
+    Can't see: nodes that took no part.
+    """
+    if case.between is None:
+        return
+    places: dict[str, dict[str, str]] = defaultdict(dict)
+    for node in case.between.nodes:
+        for offer in node.offers:
+            places[offer.address][node.host] = offer.netif
+    for address, owners in places.items():
+        if len(owners) < 2:
+            continue
+        names = "/".join(sorted(set(owners.values())))
+        yield netif_same_address.finding(
+            Severity.INFO if default_works(case) else Severity.WARN,
+            f"{names} on {first_hosts(owners)}",
+            f"{address} is an address of {len(owners)} nodes: whoever is told it reaches itself",
+            "keep it out of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; or give each node its own",
+            *(Evidence(f"{host} {netif}", address, "getifaddrs") for host, netif in list(owners.items())[:8]),
+        )
+
+
+IP_AND_ICMP_BYTES = 28
+
+
+@run_check("path-drops-large", blame=Blame.FABRIC, reads=("netifs",))
+def path_drops_large(case: Case) -> Findings:
+    """What fits an interface's MTU arrives at the other nodes.
+
+    A hop with a smaller MTU carries small packets, drops large ones and tells nobody. Yields one finding per interface
+    name: a WARN, and FAIL where nothing works for it.
+
+    Can't see: RDMA traffic, and whether jumbo frames that TCP does not negotiate would pass.
+    """
+    between = case.between
+    if between is None:
+        return
+    by_netif: dict[str, list[PathResult]] = defaultdict(list)
+    for result in between.results:
+        if result.end is PathEnd.SMALL_ONLY:
+            by_netif[result.netif].append(result)
+    for netif, results in by_netif.items():
+        hosts = [between.host_of(rank) for r in results for rank in (r.from_node, r.to_node)]
+        first = results[0]
+        target = between.offer(first.to_node, first.to_netif)
+        address = target.address if target else between.host_of(first.to_node)
+        mtu = _mtu(between, first)
+        yield path_drops_large.finding(
+            Severity.WARN if default_works(case) else proven_severity(case),
+            f"{netif} between {first_hosts(hosts)}",
+            f"small packets get through, large ones are dropped: some hop carries less than the {netif}'s MTU"
+            + (f" of {mtu}" if mtu else ""),
+            f"`ping -M do -s {(mtu or 1500) - IP_AND_ICMP_BYTES} {address}` on {between.host_of(first.from_node)}, "
+            f"smaller until it answers; then that MTU at the switch, or `ip link set {netif} mtu N` on every node",
+            *(_path(between, r, f"{r.detail} (MTU {_mtu(between, r) or 'not known'})") for r in results[:8]),
+        )
+
+
+def _mtu(between: NetworkSurvey, result: PathResult) -> int:
+    offer = between.offer(result.from_node, result.netif)
+    return offer.mtu if offer is not None and isinstance(offer.mtu, int) else 0

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import ranks_text
+from preflight.judge.workarounds import default_trial, works
+from preflight.model.facts import known
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.hca import HcaPort, PortState
+from preflight.model.transport import Carrier, CarrierKind, Transport
+from preflight.model.trial import TrialResult
+from preflight.plan.gpus.locality import BELOW_SWITCH, NVLINK, Locality, locality_of
+
+SOCKETS = "NET/Socket"
+MOST_SHOWN = 8
+
+
+@run_check("transport-below-links", blame=Blame.CONFIGURATION, reads=("trials", "gpu_paths"))
+def transport_below_links(case: Case) -> Findings:
+    """Ranks whose GPUs NVLink or a PCIe switch joins exchange their data over it.
+
+    Yields a WARN for the pairs that NVLink or a common PCIe switch joins and whose data took a slower way all the same:
+    shared memory, or the network.
+
+    Can't see: pairs that a ring or tree of NCCL's does not connect, and NVLink beside PCIe, which NCCL both calls P2P.
+    """
+    default = default_trial(case.trials)
+    if default is None or not works(default) or len(case.nodes) != 1 or not case.gpus:
+        return
+    slow = _slow_ways(default)
+    if not slow:
+        return
+    locality = locality_of(case.nodes[0])
+    below = {pair: way for pair, way in slow.items() if _promises_more(_level(locality, case, pair), way)}
+    if not below:
+        return
+    levels = sorted({_level(locality, case, pair) or "not known" for pair in below})
+    ranks = {rank for pair in below for rank in pair}
+    ways = " and ".join(sorted(set(below.values())))
+    yield transport_below_links.finding(
+        Severity.WARN,
+        ranks_text(ranks),
+        f"{len(below)} {'pairs' if len(below) > 1 else 'pair'} of ranks went over {ways}, though their GPUs "
+        f"are joined more closely ({', '.join(levels)})",
+        "look for NCCL_P2P_DISABLE or NCCL_P2P_LEVEL in nccl.conf, for containers that share neither host name nor "
+        "/dev/shm (`--ipc=host --uts=host`), and at `nvidia-smi topo -p2p r`",
+        *(_evidence(locality, case, pair, way) for pair, way in sorted(below.items())[:MOST_SHOWN]),
+    )
+
+
+def _evidence(locality: Locality, case: Case, pair: tuple[int, int], way: str) -> Evidence:
+    gpus = " and ".join(str(case.gpus[rank]) for rank in pair if rank < len(case.gpus))
+    shown = f"{way}; GPUs {gpus}: {_level(locality, case, pair) or '?'}"
+    return Evidence(f"ranks {pair[0]} and {pair[1]}", shown, "trial default, NCCL's log")
+
+
+def _slow_ways(trial: TrialResult) -> dict[tuple[int, int], str]:
+    found: dict[tuple[int, int], str] = {}
+    for carrier in trial.transport:
+        if carrier.transport in (Transport.SHM, Transport.NET) and carrier.is_pair:
+            a, b = sorted(carrier.ranks)
+            found[a, b] = SOCKETS if carrier.name.startswith(SOCKETS) else carrier.transport.value
+    return found
+
+
+def _level(locality: Locality, case: Case, pair: tuple[int, int]) -> str:
+    return locality.level(case.gpus[pair[0]], case.gpus[pair[1]]) if max(pair) < len(case.gpus) else ""
+
+
+def _promises_more(level: str, way: str) -> bool:
+    """Tell whether a path is better than the way: any is than sockets, but adapters may serve well between CPUs."""
+    return way == SOCKETS or NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
+
+
+FELL_BACK = Carrier(CarrierKind.NETWORK, "Socket")
+CHOSEN = ("NCCL_NET", "NCCL_IB_DISABLE")  # sockets were asked for
+
+
+@run_check("silent-fallback", blame=Blame.CONFIGURATION, reads=("trials", "hca_ports", "nccl_conf"))
+def silent_fallback(case: Case) -> Findings:
+    """Where RDMA ports are active, NCCL uses them.
+
+    Sockets in their place are fast enough on one node and ruinous on several. Yields a WARN for each node with an
+    active port whose default trial took sockets as its network.
+
+    Can't see: EFA and other networks that NCCL reaches by a plugin only.
+    """
+    default = default_trial(case.trials)
+    if default is None or not works(default) or FELL_BACK not in default.transport or _was_asked_for(default, case):
+        return
+    for node in case.nodes:
+        active = [port for port in known(node.hca_ports) if _carries_data(port)]
+        if active:
+            names = ", ".join(f"{port.hca}:{port.port} ({port.link_layer})" for port in active)
+            yield silent_fallback.finding(
+                Severity.WARN,
+                f"{node.host} network",
+                f"{'ports are' if len(active) > 1 else 'a port is'} active for RDMA, and NCCL takes sockets: "
+                "no harm on one node, a fraction of the fabric's speed on several",
+                "see why in the trial's NCCL log (`preflight check --keep`, lines with NET/): libibverbs missing, "
+                "no /dev/infiniband, `ulimit -l`, a network plugin in the way, NCCL_IB_HCA in nccl.conf",
+                Evidence("took", FELL_BACK.text, f"trial {default.candidate}, NCCL's log"),
+                Evidence("active ports", names, "/sys/class/infiniband"),
+            )
+
+
+def _carries_data(port: HcaPort) -> bool:
+    return port.state is PortState.ACTIVE and port.link_layer in ("InfiniBand", "Ethernet")
+
+
+def _was_asked_for(default: TrialResult, case: Case) -> bool:
+    """Tell whether a setting chose sockets: in the trial itself, or in a file that NCCL reads."""
+    files = {entry.name for node in case.nodes if isinstance(node.nccl_conf, tuple) for entry in node.nccl_conf}
+    return any(name in files or name in dict(default.trial_env) for name in CHOSEN)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import first_line, ranks_text
+from preflight.judge.symptoms import blame_by_text
+from preflight.judge.workarounds import cures, default_trial, hidden_faults, works
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
+
+WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
+WAITING_OR_FINE = frozenset({"done", "killed"})
+ONLY_SUFFERED = {"timeout": "waited in vain", "connection": "lost a peer"}
+MOST_ENDINGS_SHOWN = 8
+
+
+@run_check("trial-failed", blame=Blame.HOST, reads=("trials",))
+def trial_failed(case: Case) -> Findings:
+    """The collectives run with default settings.
+
+    Yields one finding where the default trial hung, crashed or did not start: FAIL, or WARN where another candidate
+    works; and one where it failed under load.
+
+    Can't see: failures that need more ranks, nodes or hours than the trial had.
+    """
+    yield from _under_load(case)
+    default = default_trial(case.trials)
+    if default is None or default.outcome not in WORDS:
+        return
+    working = cures(case)
+    yield trial_failed.finding(
+        Severity.WARN if working else Severity.FAIL,
+        f"trial {default.candidate}",
+        describe(default),
+        _fix(case, default),
+        *evidence(default),
+        *(_working(trial) for trial in working),
+        blame=_blame(case, default),
+    )
+
+
+def _under_load(case: Case) -> Findings:
+    """Yield a FAIL where the default worked at first and failed when it was repeated: no setting cures that."""
+    repeats = [each for each in case.trials if each.candidate.startswith(REPEATED)]
+    failed = [each for each in repeats if each.outcome in WORDS]
+    if failed:
+        how = " under load" if failed[0].candidate.startswith(UNDER_LOAD) else " when repeated"
+        yield trial_failed.finding(
+            Severity.FAIL,
+            f"trial {failed[0].candidate}",
+            f"the default works at first and fails{how} ({len(failed)} of {len(repeats)} times): {describe(failed[0])}",
+            "`dmesg | grep -iE 'xid|nvrm'`, heat and power under load; `preflight check --profile burn --keep` "
+            "keeps every log",
+            *evidence(failed[0]),
+            blame=blame_by_text(case, failed[0]) or Blame.HOST,
+        )
+
+
+def describe(trial: TrialResult) -> str:
+    """Return the failure in one line that names ranks and stage."""
+    stages = {stage for rank, stage in trial.stages if not trial.culprits or rank in trial.culprits}
+    ending = f"{WORDS.get(trial.outcome, trial.outcome.value)}: {ranks_text(trial.culprits)}"
+    return trial.problem or f"{ending} in stage {', '.join(sorted(stages)) or 'unknown'}"
+
+
+def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
+    """Return the outcome, the line that proves its cause, and how each rank that was not merely told to stop ended."""
+    source = f"trial {trial.candidate}"
+    alike: dict[str, list[RankEnd]] = {}
+    for end in trial.ranks:
+        if end.ended not in WAITING_OR_FINE:
+            alike.setdefault(_how_it_ended(end), []).append(end)
+    shown = tuple(Evidence(ranks_text(end.rank for end in ends), ending, source) for ending, ends in alike.items())
+    proved = (Evidence(f"cause {each.cause}", each.proof, each.source) for each in trial.causes)
+    return (Evidence("outcome", trial.outcome.value, source), *proved, *shown[:MOST_ENDINGS_SHOWN])
+
+
+def _how_it_ended(end: RankEnd) -> str:
+    """Return how a rank ended; of one that only waited or lost its peer its own words tell nothing more."""
+    if end.ended in ONLY_SUFFERED:
+        return f"{ONLY_SUFFERED[end.ended]} in {end.stage}"
+    if end.ended == "stuck":
+        return f"stuck in {end.stage}, silent until the stage's limit"
+    return f"{end.ended} in {end.stage}: {first_line(end.detail) or 'no message'}"
+
+
+def _working(trial: TrialResult) -> Evidence:
+    settings = " ".join(f"{name}={value}" for name, value in trial.env)
+    return Evidence("works", settings or trial.candidate, f"trial {trial.candidate}" if settings else "its own trial")
+
+
+def _blame(case: Case, default: TrialResult) -> Blame:
+    blame = blame_by_text(case, default)
+    if blame is not None:
+        return blame
+    hidden = hidden_faults(case)
+    if hidden:
+        return hidden[0].blame
+    # A cure that switches no transport off (an interface's name, a neutralised nccl.conf) shows a sound machine.
+    # What works on each node alone and not between them accuses no node: who it is takes more trials to tell.
+    return Blame.CONFIGURATION if cures(case) or len(case.nodes) > 1 else Blame.HOST
+
+
+def _fix(case: Case, default: TrialResult) -> str:
+    hidden = hidden_faults(case)
+    if hidden:
+        return "`source preflight.env` before the job meanwhile; " + "; ".join(each.repair for each in hidden)
+    if cures(case):
+        return "`source preflight.env` before the job, and put its lines where the site's settings live"
+    who = ranks_text(default.culprits) if default.culprits else "each rank"
+    gpu_logs = ", `dmesg | grep -iE 'xid|nvrm'`, `nvidia-smi -q`" if case.wants_gpus else ", `dmesg | tail`"
+    return f"read the log of {who} in the run directory{gpu_logs}; `preflight check --keep` keeps every log"
+
+
+@run_check("as-is-failed", blame=Blame.CONFIGURATION, reads=("trials",))
+def as_is_failed(case: Case) -> Findings:
+    """The inherited NCCL_*, GLOO_* and TORCH_* variables do no harm that the defaults don't.
+
+    Yields a WARN where the inherited variables fail and their absence does not.
+
+    Can't see: which one of several inherited variables does it.
+    """
+    default = default_trial(case.trials)
+    if default is None or not works(default):
+        return
+    for trial in case.trials:
+        if trial.candidate == AS_IS and trial.outcome in FAILED:
+            yield as_is_failed.finding(
+                Severity.WARN,
+                f"trial {trial.candidate}",
+                f"with the inherited variables: {describe(trial)}; without them all is well",
+                "`source preflight.env`, which unsets them, and find who sets them: "
+                "`grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
+                *evidence(trial),
+            )

@@ -1,0 +1,143 @@
+"""By what a run's speeds are judged: the site's floors, known-good nodes, or what the links should give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight.errors import UnreadableFact
+from preflight.judge.check import Case
+from preflight.judge.workarounds import default_trial, works
+from preflight.model.baseline import Judged, difference, hardware_class_of, judge_node, repetitions_of
+from preflight.model.collective import Collective
+from preflight.model.facts import known, known_or
+from preflight.model.links import Expected
+from preflight.model.report import JudgedBy, SpeedJudge
+from preflight.model.trial import CollectiveResult, TrialResult
+from preflight.model.units import size_text
+from preflight.plan.gpus.link_speeds import expected_busbw
+
+LARGE_BYTES = 64 << 20  # below, latency decides and not the links
+HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One collective at its largest size beside what its way should give."""
+
+    result: CollectiveResult
+    busbw_gb_s: float
+    expected: Expected
+
+    @property
+    def share(self) -> float:
+        """The measured speed over the least that would be healthy."""
+        return self.busbw_gb_s / self.expected.low_gb_s
+
+
+def judged_by(case: Case) -> tuple[JudgedBy, ...]:
+    """Return who decided about speeds, in words a report shows; the links only where nobody outranks them."""
+    if not case.trials:
+        return ()
+    judges: list[JudgedBy] = []
+    if case.policy is not None and case.policy.floors:
+        floors = len(case.policy.floors)
+        judges.append(JudgedBy(SpeedJudge.POLICY, f"{case.policy.source}: {floors} floor{'' if floors == 1 else 's'}"))
+    if case.baseline is not None:
+        judges.append(_by_baseline(case, len(case.baseline.hosts)))
+    return tuple(judges) if outranked_by(case) else (*judges, _by_links(case))
+
+
+def _by_baseline(case: Case, good: int) -> JudgedBy:
+    try:
+        times = max(len(each.measured) for each in beside_baseline(case))
+    except UnreadableFact as error:
+        return JudgedBy(SpeedJudge.NOBODY, f"not by the baseline: {error}")
+    often = f"measured {times} time{'' if times == 1 else 's'}"
+    return JudgedBy(SpeedJudge.BASELINE, f"{case.baseline_source}: {good} good nodes; this one was {often}")
+
+
+def _by_links(case: Case) -> JudgedBy:
+    try:
+        worst = min(beside_links(case)[1], key=lambda each: each.share, default=None)
+    except UnreadableFact as error:
+        return JudgedBy(SpeedJudge.NOBODY, f"no expectation: {error}")
+    if worst is None:
+        enough = size_text(LARGE_BYTES)
+        return JudgedBy(SpeedJudge.NOBODY, f"only GPUs of one node at {enough} and more are held against their links")
+    return JudgedBy(SpeedJudge.LINKS, worst.expected.formula)
+
+
+def outranked_by(case: Case) -> str:
+    """Return who decides about speeds in the links' place: the site knows its machines better; "" for nobody."""
+    if case.policy is not None and case.policy.floors:
+        return f"the policy {case.policy.source}"
+    return f"the baseline {case.baseline_source}" if is_beside_baseline(case) else ""
+
+
+def beside_baseline(case: Case) -> tuple[Judged, ...]:
+    """Return each reference with this node's shares of it; UnreadableFact where they can't be compared."""
+    if case.baseline is None:
+        return ()
+    if len(case.nodes) != 1:
+        raise UnreadableFact("a baseline is of one node, and several ran together")
+    differs = difference(hardware_of_case(case), case.baseline.hardware)
+    if differs:
+        raise UnreadableFact(f"{case.baseline_source} is of other hardware; this node has {differs}")
+    judged = judge_node(case.baseline, repetitions_of(case.trials))
+    if not judged:
+        raise UnreadableFact(f"the default's trial measured nothing that {case.baseline_source} knows")
+    return judged
+
+
+def is_beside_baseline(case: Case) -> bool:
+    """Tell whether the baseline decides about this run's speeds."""
+    try:
+        return bool(beside_baseline(case))
+    except UnreadableFact:
+        return False
+
+
+def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
+    """Return what must be equal for a comparison; UnreadableFact where it could not be read."""
+    node = case.nodes[0]
+    gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index in case.gpus]
+    return hardware_class_of(case.backend, case.world_size, known(node.system).architecture, gpus)
+
+
+def what(judged: Judged) -> str:
+    """Return `all_reduce at 16 MiB and more` or `all_reduce 1 GiB`."""
+    reference = judged.reference
+    if reference.size_bytes:
+        return f"{reference.collective.value} {size_text(reference.size_bytes)}"
+    return f"{reference.collective.value}, {reference.group} sizes"
+
+
+def beside_links(case: Case) -> tuple[TrialResult | None, list[Measured]]:
+    """Return the trial to judge by, and its collectives that can be held against the links; None where none can be."""
+    trial = _trial_to_judge(case)
+    if trial is None or case.links is None or not case.wants_gpus or len(case.nodes) != 1:
+        return None, []
+    return trial, [_measured(case, trial, result) for result in _largest(trial)]
+
+
+def _trial_to_judge(case: Case) -> TrialResult | None:
+    """Return the default where it works, else what works with the fewest settings."""
+    default = default_trial(case.trials)
+    if default is not None and works(default):
+        return default
+    return min((t for t in case.trials if works(t) and t.env), key=lambda t: (len(t.env), t.candidate), default=None)
+
+
+def _largest(trial: TrialResult) -> Iterator[CollectiveResult]:
+    for collective in HELD_AGAINST_LINKS:
+        large = [r for r in trial.results if r.collective is collective and r.size_bytes >= LARGE_BYTES and r.verified]
+        if large:
+            yield max(large, key=lambda result: result.size_bytes)
+
+
+def _measured(case: Case, trial: TrialResult, result: CollectiveResult) -> Measured:
+    assert case.links is not None
+    gpus = case.gpus or tuple(gpu.nvml_index for gpu in known(case.nodes[0].gpus))
+    expected = expected_busbw(case.links, case.nodes[0], gpus, result.collective, result.size_bytes, trial.transport)
+    return Measured(result, known(result.busbw_gb_s), expected)

@@ -1,0 +1,192 @@
+"""From findings and trials to the one answer: verdict, node's answer, exit code, headline; or a report of none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.judge.check import Case
+from preflight.judge.finding_text import first_line
+from preflight.judge.workarounds import default_trial, works
+from preflight.model.facts import Gap
+from preflight.model.finding import REJECTS_A_NODE, Blame, Finding, Severity, SkippedCheck
+from preflight.model.report import SCHEMA_VERSION, Advice, NodeVerdict, Report, Verdict
+from preflight.model.trial import AS_IS, Outcome, TrialResult
+
+EXIT_CODES = {Verdict.READY: 0, Verdict.READY_WITH_ENV: 0, Verdict.NOT_READY: 1, Verdict.UNKNOWN: 3}
+NODE_EXIT_CODES = {NodeVerdict.ACCEPT: 0, NodeVerdict.REJECT: 1, NodeVerdict.UNKNOWN: 3}
+NOT_ASKED_FOR = Gap("not asked for: --accept was not given")
+LEAVES_OPEN = frozenset({"gpu-busy"})  # what was measured beside another job says nothing of the node
+# With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
+WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer for the job, for the node where --accept asked for it, the exit code, and one sentence."""
+
+    verdict: Verdict
+    node_verdict: NodeVerdict | Gap
+    exit_code: int
+    headline: str
+
+
+Answer = tuple[Verdict, str]  # with the sentence that explains it
+
+
+def decide(
+    case: Case,
+    findings: Sequence[Finding],
+    skipped: Sequence[SkippedCheck],
+    trials: Sequence[TrialResult],
+    advice: Advice,
+    problems: Sequence[str],
+    *,
+    strict: bool,
+    accept: bool,
+    cpu_path: bool,
+) -> Decision:
+    """Return the answer; with `strict` a warning counts as a failure, with `accept` the node decides the exit code.
+
+    Only a FAIL finding that blames something else than preflight, or trials of which none works, prove `not_ready`.
+    What preflight could not do, or a check that crashed, leaves `unknown`, never `ready`.
+    """
+    failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
+    verdict, why = _for_the_job(failing, skipped, trials, advice, problems)
+    if verdict in (Verdict.READY, Verdict.READY_WITH_ENV):
+        why = f"{_ran(case, cpu_path)}, data verified; {why}"
+    if not accept:
+        word = "ready with settings" if verdict is Verdict.READY_WITH_ENV else verdict.value.replace("_", " ")
+        return Decision(verdict, NOT_ASKED_FOR, EXIT_CODES[verdict], f"{word}: {why}")
+    node, sentence = _for_the_node(failing, findings, skipped, (verdict, why), cpu_path=cpu_path)
+    return Decision(verdict, node, NODE_EXIT_CODES[node], f"node {node.value}: {sentence}")
+
+
+def unanswered(
+    why: str, exit_code: int | None, *, version: str, created_at: str, backend: str, profile: str, accept: bool
+) -> Report:
+    """Return a report that says why it holds nothing; what is known is put into it by whoever knows it."""
+    return Report(
+        schema_version=SCHEMA_VERSION,
+        preflight_version=version,
+        created_at=created_at,
+        verdict=Verdict.UNKNOWN,
+        node_verdict=NodeVerdict.UNKNOWN if accept else NOT_ASKED_FOR,
+        exit_code=EXIT_CODES[Verdict.UNKNOWN] if exit_code is None else exit_code,
+        headline=f"unknown: {why}",
+        simulated=False,
+        backend=backend,
+        profile=profile,
+        world_size=0,
+        nodes=(),
+        trials=(),
+        comparisons=(),
+        left_out=(),
+        findings=(),
+        skipped_checks=(),
+        problems=(why,),
+        advice=Advice((), (), (), (), Gap(why), Gap(why), (), "nothing can be recommended: the run has no answer"),
+        durations_s=(),
+    )
+
+
+def _for_the_job(
+    failing: Sequence[Finding],
+    skipped: Sequence[SkippedCheck],
+    trials: Sequence[TrialResult],
+    advice: Advice,
+    problems: Sequence[str],
+) -> Answer:
+    proof = [finding for finding in failing if finding.blame is not Blame.HARNESS]
+    if proof:
+        return Verdict.NOT_READY, _worst(proof)
+    unchecked = _could_not_look([f for f in failing if f.severity is Severity.FAIL], skipped, trials, problems)
+    if unchecked:
+        return Verdict.UNKNOWN, unchecked
+    verdict, why = _by_trials(trials, advice)
+    if failing and verdict is not Verdict.NOT_READY:  # a warning of preflight's own, which --strict makes count
+        return Verdict.UNKNOWN, _worst(failing)
+    return verdict, why
+
+
+def _by_trials(trials: Sequence[TrialResult], advice: Advice) -> Answer:
+    default = default_trial(trials)
+    working = [trial for trial in trials if works(trial)]
+    if working and not any(trial.results for trial in working):
+        return Verdict.UNKNOWN, "no collective was measured"
+    if working and (advice.env or advice.unset):
+        return Verdict.READY_WITH_ENV, "source the .env: " + _changes(advice)
+    if default in working:
+        return Verdict.READY, "nothing need be set"
+    if any(trial.candidate == AS_IS for trial in working):
+        return Verdict.READY, "with the inherited variables, which the job needs"
+    sentence = first_line(default.problem) if default else ""
+    return Verdict.NOT_READY, f"the default settings fail: {sentence}" if sentence else "no setting works"
+
+
+def _could_not_look(
+    failing: Sequence[Finding],
+    skipped: Sequence[SkippedCheck],
+    trials: Sequence[TrialResult],
+    problems: Sequence[str],
+) -> str:
+    default = default_trial(trials)
+    if problems:
+        return first_line(problems[0]) or "preflight could not look"
+    if failing:
+        return _worst(failing)
+    crashed = [check for check in skipped if check.crashed]
+    if crashed:
+        return f"the check {crashed[0].check} failed, a defect of preflight: {first_line(crashed[0].reason)}"
+    if default is None:
+        return "the default settings were not tried"
+    if default.outcome in (Outcome.SKIPPED, Outcome.NO_EFFECT):
+        return f"the default settings were not tried: {first_line(default.problem) or default.outcome.value}"
+    return ""
+
+
+def _for_the_node(
+    failing: Sequence[Finding],
+    findings: Sequence[Finding],
+    skipped: Sequence[SkippedCheck],
+    answer: Answer,
+    *,
+    cpu_path: bool,
+) -> tuple[NodeVerdict, str]:
+    if cpu_path:
+        return NodeVerdict.UNKNOWN, "only the CPU path was run, which says nothing of a GPU node"
+    judged = [
+        *failing,
+        *(f for f in findings if f.check in WORKED_ROUND and f.severity is Severity.WARN and f not in failing),
+    ]
+    against = [finding for finding in judged if finding.blame in REJECTS_A_NODE]
+    if against:
+        return NodeVerdict.REJECT, _worst(against)
+    disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
+    if disturbed or judged:
+        sentence = f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node" if judged else ""
+        return NodeVerdict.UNKNOWN, sentence or f"{_worst(disturbed)}; try again when it is free"
+    verdict, why = answer
+    if verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
+        return NodeVerdict.UNKNOWN, why
+    unchecked = [check for check in skipped if check.crashed or check.blame in REJECTS_A_NODE]
+    if unchecked:
+        return NodeVerdict.UNKNOWN, f"the check {unchecked[0].check} could not look: {first_line(unchecked[0].reason)}"
+    return NodeVerdict.ACCEPT, why
+
+
+def _worst(findings: Sequence[Finding]) -> str:
+    first = next((f for f in findings if f.severity is Severity.FAIL), findings[0])
+    others = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    as_failure = " [a warning; --strict]" if first.severity is Severity.WARN else ""
+    return f"{first.subject}: {first_line(first.problem)}{as_failure}{others}"
+
+
+def _ran(case: Case, cpu_path: bool) -> str:
+    where = " (CPU path, no GPU tested)" if cpu_path else ""
+    nodes = f" of {len(case.nodes)} nodes" if len(case.nodes) > 1 else ""
+    return f"{case.world_size} rank{'' if case.world_size == 1 else 's'}{nodes} on {case.backend}{where}"
+
+
+def _changes(advice: Advice) -> str:
+    return ", ".join([*(f"{name}={value}" for name, value in advice.env), *(f"unset {name}" for name in advice.unset)])

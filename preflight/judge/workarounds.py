@@ -1,0 +1,105 @@
+"""Which trials worked, what cured a default that failed, and whose fault the failure then is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from preflight.judge.check import Case
+from preflight.judge.node_limits import owner_of_run
+from preflight.model.finding import Blame, Severity
+from preflight.model.trial import AS_IS, DEFAULT, Outcome, TrialResult
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A fault that a candidate hides by switching a transport off, and how it is repaired."""
+
+    transport: str
+    blame: Blame
+    repair: str
+
+
+P2P = Hidden(
+    "P2P",
+    Blame.HOST,
+    "repair P2P: boot with iommu=pt (or the IOMMU off) and turn ACS off on the bridges between the GPUs "
+    "(`lspci -vvv | grep ACSCtl` as root); with NVLink look at `nvidia-smi nvlink -s` and `dmesg | grep Xid`",
+)
+NVLS = Hidden(
+    "NVLS",
+    Blame.FABRIC,
+    "repair NVLink SHARP: `systemctl status nvidia-fabricmanager`; its version must equal the driver's",
+)
+SHM = Hidden(
+    "SHM", Blame.HOST, "give /dev/shm more room: `mount -o remount,size=8g /dev/shm`, in docker `--shm-size=1g`"
+)
+IB = Hidden(
+    "IB",
+    Blame.FABRIC,
+    "repair InfiniBand/RoCE: `ibstat` (port Active, LinkUp), `ulimit -l` (unlimited), /dev/infiniband in the container",
+)
+FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
+
+
+def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
+    """Return the trial that sets nothing, or None where it was not run."""
+    return next((trial for trial in trials if trial.candidate == DEFAULT), None)
+
+
+def works(trial: TrialResult) -> bool:
+    """Tell whether a trial ended well and every result that it has was verified."""
+    return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
+
+
+def default_works(case: Case) -> bool:
+    """Tell whether the job's own settings worked in this run."""
+    default = default_trial(case.trials)
+    return default is not None and works(default)
+
+
+def cures(case: Case) -> tuple[TrialResult, ...]:
+    """Return the candidates that work where the default does not and set no more than they need to.
+
+    None where the default works. Of a search that gives settings up one by one only its last steps are left.
+    """
+    if default_works(case):
+        return ()
+    working = [trial for trial in case.trials if trial.candidate != DEFAULT and works(trial)]
+    return tuple(trial for trial in working if not any(_set_by(other) < _set_by(trial) for other in working))
+
+
+def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
+    """Return what a trial set; as-is recommends nothing and set what was inherited."""
+    return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
+
+
+def proven_severity(case: Case) -> Severity:
+    """Return the severity of a cause that a trial failed from: WARN while some setting works round it, else FAIL."""
+    return Severity.WARN if any(works(trial) for trial in case.trials) else Severity.FAIL
+
+
+def hidden_faults(case: Case) -> tuple[Hidden, ...]:
+    """Return the faults that every cure hides by switching transports off; none where one switches nothing off.
+
+    A cure may hide several: where P2P hangs and InfiniBand is broken as well, it takes two settings.
+    """
+    found = [_hidden_by(trial) for trial in cures(case)]
+    if not found or set() in found:
+        return ()
+    first = min(found, key=lambda faults: min(map(FAULTS.index, faults)))
+    return tuple(replace(each, blame=owner_of_run(case)) if each is SHM else each for each in FAULTS if each in first)
+
+
+HIDES = {
+    ("NCCL_P2P_DISABLE", "1"): P2P,
+    ("NCCL_NVLS_ENABLE", "0"): NVLS,
+    ("NCCL_SHM_DISABLE", "1"): SHM,
+    ("NCCL_IB_DISABLE", "1"): IB,
+    ("NCCL_NET", "socket"): IB,
+}
+
+
+def _hidden_by(trial: TrialResult) -> set[Hidden]:
+    found = {HIDES[name, value.lower()] for name, value in _set_by(trial) if (name, value.lower()) in HIDES}
+    return found | {P2P for name, _ in _set_by(trial) if name == "NCCL_P2P_LEVEL"}

@@ -1,0 +1,117 @@
+"""The tests below NCCL, put together: what the ranks measured, what the driver says, and what the counters did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from preflight.errors import UnreadableFact
+from preflight.launch.launch_result import LaunchResult
+from preflight.model.counters import KERNEL_LOG, Counter, CounterChange, CounterKind, changes
+from preflight.model.facts import Gap, NodeFacts
+from preflight.model.gpu_test import Hardware, without_hardware_speeds
+from preflight.plan.backend_choice import BackendChoice
+from preflight.plan.gpus.gpu_tests import one_per_pair
+from preflight.plan.gpus.link_speeds import host_limits, pair_limits
+from preflight.probe.counters import LIMIT_S, probe_counters
+from preflight.system.links import load_links
+from preflight.system.machine import Machine
+from preflight.system.nvml_keeper import XidWatch, watch_xids
+
+EVENTS = "NVML events"
+LEAST_S = 0.3  # for reading the counters again
+CUT_SHORT = "the counters were not read again: the run was cut short"
+
+
+@dataclass(slots=True)
+class HardwareWatch:
+    """What stood before the run, and who listens for Xids during it; nobody where the facts are another machine's."""
+
+    machine: Machine
+    counters: tuple[Counter, ...] = ()
+    xids: XidWatch | None = None
+    results: Hardware | Gap | None = None  # once they were asked for: the watch ends with that
+
+    def stop(self, limit_s: float) -> tuple[CounterChange, ...]:
+        """Return how far each counter went; Xids from NVML's events where the kernel log could not be read."""
+        grown = changes(self.counters, probe_counters(self.machine, limit_s))
+        if self.xids is None:
+            return grown
+        try:
+            heard = self.xids.stop()
+        except UnreadableFact as error:
+            return tuple(_also_unheard(each, str(error)) for each in grown)
+        if not any(map(_is_closed_log, grown)):
+            return grown  # the log has them all, and events would tell them twice
+        return (*(each for each in grown if not _is_closed_log(each)), *_from_events(heard))
+
+
+def start_hardware_watch(machine: Machine, path: BackendChoice, is_other_machine: bool) -> HardwareWatch:
+    """Read the counters and listen for Xids; not on the CPU path, where nothing of this is judged."""
+    if path.on_cpu or not path.gpus:
+        return HardwareWatch(machine)
+    return HardwareWatch(machine, probe_counters(machine), None if is_other_machine else watch_xids())
+
+
+def _is_closed_log(change: CounterChange) -> bool:
+    return change.source == KERNEL_LOG and isinstance(change.grown, Gap)
+
+
+def _also_unheard(change: CounterChange, why: str) -> CounterChange:
+    if change.source != KERNEL_LOG or not isinstance(change.grown, Gap):
+        return change
+    return replace(change, grown=Gap(f"{change.grown.reason}; {EVENTS}: {why}"))
+
+
+def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, ...]:
+    """Return one change per GPU and Xid, and one that says that somebody listened."""
+    total = sum(heard.values())
+    each = (
+        CounterChange(f"GPU {gpu}", f"xid_{xid}", CounterKind.FATAL, 0, count, count, EVENTS, gpu)
+        for (gpu, xid), count in sorted(heard.items())
+    )
+    return (CounterChange(EVENTS, "xids", CounterKind.FATAL, 0, total, total, EVENTS, -1), *each)
+
+
+def hardware_results(
+    launched: LaunchResult,
+    node: NodeFacts,
+    path: BackendChoice,
+    watching: HardwareWatch,
+    disturbed: str,
+    left_s: float = LIMIT_S,
+) -> Hardware | Gap:
+    """Return what is known of the GPUs themselves, without speeds where somebody else used them.
+
+    A Gap with the reason where they were not tested. `left_s` is what there is until the deadline. Several nodes: the
+    GPUs are tested before the joint trials, and what was found then stands.
+    """
+    if watching.results is None:
+        watching.results = _results(launched, node, path, watching, disturbed, left_s)
+    return watching.results
+
+
+def _results(
+    launched: LaunchResult, node: NodeFacts, path: BackendChoice, watching: HardwareWatch, disturbed: str, left_s: float
+) -> Hardware | Gap:
+    if not path.wants_gpus:
+        return Gap("CPU path: no GPU was tested")
+    if path.on_cpu:
+        return Gap("a stand-in backend plays this machine: none of its GPUs is here to be tested")
+    grown = watching.stop(min(left_s, LIMIT_S)) if watching.counters and left_s >= LEAST_S else None
+    if not launched.pairs and not launched.gpus:
+        return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks told nothing of them'}")
+    chosen = {gpu.nvml_index for gpu in path.gpus}
+    burnt_s = sum(test.duration_s for test in launched.gpus if test.repetition) / max(1, len(chosen))
+    counters = None if grown is None else tuple(each for each in grown if each.gpu in chosen or each.gpu < 0)
+    hardware = Hardware(
+        pairs=one_per_pair(launched.pairs, node),
+        gpus=tuple(sorted(launched.gpus, key=lambda test: (test.repetition, test.gpu))),
+        counters=Gap(CUT_SHORT) if counters is None else counters,
+        counted_s=time.monotonic() - launched.started_at,
+        host_limits_gb_s=host_limits(load_links(), path.gpus),
+        pair_limits=pair_limits(load_links(), node, path.gpus),
+        burn_s=burnt_s if burnt_s else Gap("no burn was asked for"),
+    )
+    return without_hardware_speeds(hardware, disturbed) if disturbed else hardware

@@ -1,0 +1,181 @@
+"""What came of a launch, and a launch under way: what the ranks report, event by event, and what has ended it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from preflight.errors import HarnessError, Interrupted, PreflightError
+from preflight.model.codec import decode
+from preflight.model.gpu_test import GpuTest, PairTruth
+from preflight.model.isolation import NO_ISOLATION, Isolation
+from preflight.model.run_spec import Duel
+from preflight.model.trial import RailTest, TrialResult
+
+# What an event holds under a key: one more of a field of LaunchResult, which is of this kind.
+RESULTS: dict[str, tuple[str, Any]] = {
+    "result": ("trials", TrialResult),
+    "duel": ("duels", Duel),
+    "pair": ("pairs", PairTruth),
+    "gpu": ("gpus", GpuTest),
+    "rail": ("rails", RailTest),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SoloPhase:
+    """The first phase of a run of several nodes: what this one tried by itself, before the joint trials."""
+
+    trials: tuple[TrialResult, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What the ranks reported, as far as they came; `problem` says why they came no further."""
+
+    trials: tuple[TrialResult, ...] = ()
+    duels: tuple[Duel, ...] = ()
+    pairs: tuple[PairTruth, ...] = ()
+    gpus: tuple[GpuTest, ...] = ()
+    rails: tuple[RailTest, ...] = ()
+    isolation: Isolation = NO_ISOLATION
+    simulated: bool = False
+    problem: str = ""
+    interrupted: Interrupted | None = None  # the signal that was the problem
+    running: str = ""  # the step and stage that were under way
+    started_at: float = 0.0  # monotonic; 0 where nothing was launched
+    ready_after_s: float = 0.0  # until the supervisors had imported torch
+    done: bool = False
+    solo: SoloPhase | None = None  # several nodes: once that phase is over; the trials are those of the next one
+
+    @property
+    def own_trials(self) -> tuple[TrialResult, ...]:
+        """What this node tried by itself."""
+        return (self.solo.trials if self.solo else ()) or self.trials
+
+    @property
+    def solo_problem(self) -> str:
+        return self.solo.problem if self.solo else ""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What preflight could not do, the end of the launch first."""
+        return tuple(dict.fromkeys(filter(None, (self.problem, self.solo_problem))))
+
+
+class Launch:
+    """A launch under way. The launcher and the peers say what happens to it; `result` is what came until now."""
+
+    def __init__(self) -> None:
+        self.result = LaunchResult(started_at=time.monotonic())
+        self._is_garbled = False  # a line was cut short or mixed with another's
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.result.problem or self.result.done)
+
+    def is_at(self, running: str) -> None:
+        """Note what is under way."""
+        self.result = replace(self.result, running=running)
+
+    def fail(self, problem: str) -> None:
+        """Note what ends the launch; the first reason counts."""
+        self.result = replace(self.result, problem=self.result.problem or problem)
+
+    def end_solo(self, problem: str) -> None:
+        """Note that this node has done by itself what it can; the trials that follow are those of all nodes.
+
+        A problem of this phase does not end the launch: the other nodes still have to hear of it.
+        """
+        now = self.result
+        self.result = replace(
+            now, solo=SoloPhase(now.trials, problem), trials=(), problem="" if problem else now.problem
+        )
+
+    def end(self) -> None:
+        self.result = replace(self.result, done=True)
+
+    def stop(self, error: Exception) -> None:
+        """Note an error that ended the launch; what the ranks reported until then is not lost with it."""
+        match error:
+            case Interrupted():
+                why = f"{error} at {self.result.running or 'the start of torchrun'}"
+                self.result = replace(self.result, interrupted=error)
+            case PreflightError():
+                why = str(error)
+            case OSError():
+                why = f"the ranks could not be run: {error}"
+            case _:
+                why = f"a defect in preflight: {type(error).__name__}: {error}"
+        self.result = replace(self.result, problem=why)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take in one event of the conductor or the agent."""
+        now = self.result
+        match str(event["event"]):
+            case "ready":
+                self.result = replace(now, ready_after_s=time.monotonic() - now.started_at)
+            case "step":
+                self.is_at(event["label"])
+            case "stage":
+                self.is_at(f"{now.running.partition(' at ')[0]} at {event['stage']}")
+            case "trial" | "duel" | "tested" | "isolated" | "rail":
+                self._take_result(event)
+            case "simulated":
+                self.result = replace(now, simulated=True)
+            case "supervisor_failed":
+                self.result = replace(now, problem=f"the supervisor of rank {event['rank']} failed: {event['why']}")
+            case "supervisor_died":
+                how = how_ended(event["exitcode"])
+                self.fail(f"the supervisor of rank {event['rank']} {how} during {now.running or 'start'}")
+            case "solo":
+                self.end_solo("")
+            case "done" if self._is_garbled:
+                raise HarnessError("a line of what the ranks report arrived garbled, so a result may be missing")
+            case "done":
+                self.end()
+            case "garbled":
+                self._is_garbled = True
+            case kind:
+                raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
+
+    def _take_result(self, event: dict[str, Any]) -> None:
+        if "isolation" in event:  # the whole of it each time
+            self.result = replace(self.result, isolation=decode(Isolation, event["isolation"]))
+        for key, (name, kind) in RESULTS.items():
+            if key in event:
+                more: dict[str, Any] = {name: (*getattr(self.result, name), decode(kind, event[key]))}
+                self.result = replace(self.result, **more)
+
+
+def parse_event(line: bytes) -> dict[str, Any]:
+    """Return the event on a line; a line that holds none becomes the event `garbled`.
+
+    A conductor that is killed while it writes leaves half a line: whoever outlives it gives the reason.
+    """
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        event = None
+    return event if isinstance(event, dict) and "event" in event else {"event": "garbled"}
+
+
+def how_ended(exit_code: int) -> str:
+    """Return how a process ended, in words."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"died by {names.get(-exit_code, f'signal {-exit_code}')}"
+
+
+def progress_line(launched: LaunchResult, deadline_s: float, width: int) -> str:
+    """Return elapsed time, step and stage, and when it ends at the latest, cut to `width` columns."""
+    elapsed_s = time.monotonic() - launched.started_at
+    what = launched.running or "starting one process per rank (importing torch)"
+    done = f"{len(launched.trials)} tried" if launched.trials else ""
+    text = "  ".join(part for part in (f"{elapsed_s:3.0f} s", done, what, f"(at most {deadline_s:.0f} s)") if part)
+    return "".join(char if char.isprintable() else "?" for char in text)[: max(0, width - 1)]

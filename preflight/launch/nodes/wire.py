@@ -1,0 +1,218 @@
+"""Connections between launchers: JSON objects, one a line, never blocking and never longer than is allowed.
+
+Node 0 has thousands of them: epoll says which have something to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import resource
+import select
+import socket
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from preflight.errors import MalformedInput, MeetingError
+
+Message = dict[str, Any]  # {"kind": ...}
+
+HELLO_BYTES = 4 << 10
+FOLLOWER_BYTES = 16 << 20  # what one node may say in one message: its facts, its ranks' answers
+LEADER_BYTES = 512 << 20  # the report of all nodes
+UNPACKED_BYTES = 1 << 30
+CHUNK = 1 << 18
+SPARE_DESCRIPTORS = 128  # for everything but links: logs, pipes, libraries that are loaded
+PING_S = 2.0
+SILENT_S = 15.0  # a node whose launcher says nothing for so long is gone: it pings every 2 s
+READS_A_TURN = 64  # so that one talker does not keep the others waiting
+
+
+class Link:
+    """One end of a connection. `most_bytes` limits a line; it grows once the other end has introduced itself."""
+
+    def __init__(self, sock: socket.socket, most_bytes: int = HELLO_BYTES) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        self._unread = bytearray()
+        self._scanned = 0
+        self._unsent: deque[memoryview] = deque()
+        self.most_bytes = most_bytes
+        self.broke = 0  # the errno with which the connection failed
+        self.heard_at = self.sent_at = self.since = time.monotonic()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def here(self) -> str:
+        """The address of this end."""
+        return plain_address(str(self._socket.getsockname()[0]))
+
+    @property
+    def wants_to_send(self) -> bool:
+        return bool(self._unsent)
+
+    def queue(self, message: Message) -> None:
+        """Have a message sent as soon as the other end takes it."""
+        self.queue_line(line_of(message))
+
+    def queue_line(self, line: bytes) -> None:
+        """Have a line sent that may be shared by many links."""
+        self._unsent.append(memoryview(line))
+        self.sent_at = time.monotonic()
+
+    def ping(self, now: float) -> None:
+        """Show that this end is alive, where it has said nothing for a while."""
+        if now - self.sent_at > PING_S:
+            self.queue({"kind": "ping"})
+
+    def refuse_silence(self) -> None:
+        """Raise MeetingError where the other end has said nothing for so long that it is gone."""
+        if time.monotonic() - self.heard_at > SILENT_S:
+            raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
+
+    def send(self) -> None:
+        """Send what the other end takes now; MeetingError where it is gone."""
+        try:
+            while self._unsent:
+                sent = self._socket.send(self._unsent[0][:CHUNK])
+                self._unsent[0] = self._unsent[0][sent:]
+                if not self._unsent[0]:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._broken(error) from None
+
+    def receive(self) -> list[Message]:
+        """Return the messages that have arrived; MeetingError where the other end is gone or is no preflight."""
+        messages: list[Message] = []
+        for _ in range(READS_A_TURN):
+            try:
+                data = self._socket.recv(CHUNK)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise self._broken(error) from None
+            if not data:
+                if messages:
+                    break  # its last words first; the end of the stream is found again
+                raise MeetingError("the connection was closed")
+            self._unread += data
+            messages += self._whole_lines()
+        if messages:
+            self.heard_at = time.monotonic()
+        return messages
+
+    def _whole_lines(self) -> list[Message]:
+        messages = []
+        while (end := self._unread.find(b"\n", self._scanned)) >= 0:
+            self._refuse_length(end)
+            messages.append(parse_message(bytes(self._unread[:end])))
+            del self._unread[: end + 1]
+            self._scanned = 0
+        self._scanned = len(self._unread)
+        self._refuse_length(self._scanned)
+        return messages
+
+    def _refuse_length(self, length: int) -> None:
+        if length > self.most_bytes:
+            raise MeetingError(f"a message of more than {self.most_bytes} bytes")
+
+    def _broken(self, error: OSError) -> MeetingError:
+        self.broke = error.errno or 0
+        return MeetingError(f"the connection broke: {os.strerror(self.broke)}")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Poller:
+    """Links that are watched; its own descriptor is readable when any of them is. Closed links leave by themselves."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._wanting: dict[int, bool] = {}  # descriptor -> whether it is also waited for to take data
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to wait for; a small number, however many links there are."""
+        return self._epoll.fileno()
+
+    def watch(self, link: Link) -> None:
+        """Watch a new link."""
+        self._wanting[link.fileno()] = False
+        self._epoll.register(link.fileno(), select.EPOLLIN)
+
+    def also_for_sending(self, links: Iterable[Link]) -> None:
+        """Watch those that have something unsent until they take it, and only those."""
+        for link in links:
+            wants = link.wants_to_send
+            if wants != self._wanting.get(link.fileno(), False):
+                self._wanting[link.fileno()] = wants
+                self._epoll.modify(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if wants else 0))
+
+    def descriptors(self) -> set[int]:
+        """Return, at once, the descriptors that have something to say, take data, or broke."""
+        return {fd for fd, _ in self._epoll.poll(0, 4096)}
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+def raise_descriptor_limit(links: int) -> None:
+    """Raise the limit of open files as far as so many links need; MeetingError where that is not allowed.
+
+    Called after the ranks were started: they keep the limit that the job will have.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = links + SPARE_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise MeetingError(f"{links} nodes need {needed} open files on node 0, {hard} are allowed: raise `ulimit -Hn`")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def line_of(message: Message) -> bytes:
+    """Return a message as it goes over the wire."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def parse_message(line: bytes) -> Message:
+    """Return the message on a line; MeetingError where it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise MeetingError("what it says is no message of preflight")
+    return message
+
+
+def pack(value: Any) -> str:
+    """Return a JSON value as compressed text."""
+    return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)).decode()
+
+
+def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
+    """Return the value of packed text; MalformedInput where it is none or would fill the memory."""
+    try:
+        inflater = zlib.decompressobj()
+        data = inflater.decompress(base64.b64decode(text, validate=True), most_bytes)
+        if inflater.unconsumed_tail or not inflater.eof:
+            raise MalformedInput(f"a packed message that is cut short or holds more than {most_bytes} bytes")
+        return json.loads(data)
+    except (TypeError, ValueError, RecursionError, binascii.Error, zlib.error) as error:
+        raise MalformedInput(f"a packed message that can't be read: {error}") from None
+
+
+def plain_address(address: str) -> str:
+    """Return an address without scope, an IPv4 one in IPv6's clothes as IPv4."""
+    return address.partition("%")[0].removeprefix("::ffff:")

@@ -1,0 +1,69 @@
+"""What the launchers of several nodes say to each other: records that cross hosts as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from preflight.model.facts import NodeFacts
+from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.network_survey import NetworkSurvey
+from preflight.model.run_spec import NodePlace, TrialPlan
+from preflight.model.trial import TrialResult
+
+PROTOCOL = 2  # of these records and of the messages around them
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who calls. Nothing else is read of a caller before this has been found to fit."""
+
+    protocol: int
+    preflight: str  # version
+    run_id: str
+    nodes: int
+    node_rank: int
+    host: str
+    left_s: float  # before this node's own deadline
+
+
+@dataclass(frozen=True, slots=True)
+class SoloResult:
+    """What one node found by itself, before the common trials."""
+
+    host: str
+    ranks: int
+    backend: str
+    dialect: str
+    is_cpu_path: bool
+    problem: str  # what preflight could not do there
+    trials: tuple[TrialResult, ...]
+    findings: tuple[Finding, ...]
+    skipped_checks: tuple[SkippedCheck, ...]
+    env: tuple[tuple[str, str], ...]  # what it needs to work by itself
+    inherits_tuning: bool
+    netif: str  # through which it reached the meeting, "" where that was loopback or is not known
+    free_bytes_per_rank: int
+    gpus: tuple[int, ...]  # nvml_index of those that were chosen
+    facts: NodeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class JointPlan:
+    """What all nodes do together, as one of them gets it."""
+
+    place: NodePlace
+    trials: TrialPlan
+    left_s: float  # before the deadline of the node that has least
+
+
+@dataclass(frozen=True, slots=True)
+class JointPhase:
+    """Several nodes as node 0 knows them: what each found by itself, and how far they came together."""
+
+    solo_results: Mapping[int, SoloResult]  # by node rank
+    has_begun: bool  # their joint trials have
+    network: NetworkSurvey | None  # what was learnt of the ways between them
+
+
+NO_JOINT_PHASE = JointPhase({}, False, None)

@@ -1,0 +1,125 @@
+"""What nodes learn of the ways between them before their common trials: who reaches whom, and through what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from preflight.model.facts import NetifKind
+from preflight.model.gap import Gap
+from preflight.model.storage import SharedStorage
+from preflight.model.trial import NOT_MEASURED
+
+
+class PathEnd(Enum):
+    """How an attempt to reach another node's address from an interface ended."""
+
+    OK = "ok"
+    SMALL_ONLY = "small_only"  # a connection and small messages get through, 256 KiB do not
+    ITSELF = "itself"  # the other node's address is one of this node's own
+    STRANGER = "stranger"  # another program answers there
+    REFUSED = "refused"
+    NO_ROUTE = "no_route"
+    DROPPED = "dropped"  # no answer at all
+    FAILED = "failed"
+    UNTRIED = "untried"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An address of a node at which others may try to reach it."""
+
+    netif: str
+    kind: NetifKind
+    address: str
+    mtu: int | Gap
+    speed_mbit_s: int | Gap
+    prefix_bits: int | Gap = NOT_MEASURED
+    port: int = 0  # where it listens; 0 where it does not
+    problem: str = ""  # why it does not
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffers:
+    """The addresses of one node, or why it told none."""
+
+    node_rank: int
+    host: str
+    offers: tuple[Offer, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PathTask:
+    """One attempt that a node is asked for."""
+
+    netif: str
+    address: str  # from which it connects
+    to_node: int
+    to_netif: str
+    to_address: str
+    to_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathResult:
+    """What came of one attempt."""
+
+    from_node: int
+    netif: str
+    to_node: int
+    to_netif: str
+    end: PathEnd
+    detail: str = ""
+    rtt_us: float | Gap = NOT_MEASURED  # of a small message there and back, median
+    gb_s: float | Gap = NOT_MEASURED  # one way, over one connection for a moment: it ranks, it is no bandwidth test
+
+
+@dataclass(frozen=True, slots=True)
+class NetifSet:
+    """One interface of every node: a way for all to reach all."""
+
+    name: str
+    netifs: tuple[tuple[int, str], ...]  # by node rank
+    problem: str  # why it does not reach everybody, "" where it does
+    speed_mbit_s: int | Gap  # of the slowest link, as its driver says
+    is_physical: bool
+    rtt_us: float | Gap = NOT_MEASURED  # the median of all pairs
+    gb_s: float | Gap = NOT_MEASURED  # the slowest pair's
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """How far a node's clock is from node 0's, by the quickest of a few round trips."""
+
+    node_rank: int
+    host: str
+    offset_s: float  # positive: it is ahead
+    within_s: float  # half of that round trip: the truth is not further off than this
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSurvey:
+    """Everything that was learnt between the nodes, apart from the trials."""
+
+    nodes: tuple[NodeOffers, ...]
+    results: tuple[PathResult, ...]  # on many nodes only what did not work, and not more than a report can hold
+    untold: int  # results that are left out here
+    sets: tuple[NetifSet, ...]
+    chosen: str  # the name of the fastest set that reaches everybody, "" where none does
+    clocks: tuple[ClockOffset, ...]
+    storage: SharedStorage | Gap
+    took_s: float
+
+    def host_of(self, node_rank: int) -> str:
+        """Return a node's host name."""
+        return next((node.host for node in self.nodes if node.node_rank == node_rank), f"node {node_rank}")
+
+    def offer(self, node_rank: int, netif: str) -> Offer | None:
+        """Return what a node offered at an interface."""
+        offers = (each for node in self.nodes if node.node_rank == node_rank for each in node.offers)
+        return next((each for each in offers if each.netif == netif), None)
+
+    @property
+    def chosen_set(self) -> NetifSet | None:
+        return next((each for each in self.sets if each.name == self.chosen), None) if self.chosen else None

@@ -1,0 +1,207 @@
+"""What the launcher asks the ranks to do, and the raw answers: the records that cross processes as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from preflight.model.baseline import NO_BASELINE, Baseline
+from preflight.model.collective import Collective
+from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
+from preflight.model.hca import HcaPort
+from preflight.model.isolation import Route
+from preflight.model.trial import Candidate, Setting
+
+OWN_TIMEOUT_SHARE = 0.7  # of the stage limit: ranks that wait raise before the limit, the stuck one stays silent
+
+
+@dataclass(frozen=True, slots=True)
+class StageLimits:
+    """Seconds in which a stage must move on before its trial counts as hung."""
+
+    start_s: float  # spawned, device, store
+    init_s: float
+    first_s: float
+    timed_s: float
+    stretches: bool  # a timed step may take stretched_s() where that is longer
+
+
+def stretched_s(expected_s: float) -> float:
+    """Return how long a step may take that should take so long: 20 times that, or 3 times and a minute if sooner."""
+    return min(20 * expected_s, 3 * expected_s + 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How a collective at one size is timed."""
+
+    collective: Collective
+    nominal_bytes: int
+    budget_s: float
+    min_repetitions: int
+    max_repetitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEnv:
+    """What a candidate sets on one node, where that is not what it sets elsewhere: interface names differ."""
+
+    candidate: str
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What carries the collectives."""
+
+    name: str
+    module: str  # imported in the trial child before the group is made; "" for none
+    dialect: str  # whose settings it reads and whose log it writes: "nccl" or "gloo"
+
+
+@dataclass(frozen=True, slots=True)
+class RankGpus:
+    """The GPUs of a node's ranks, one per local rank; none on the CPU."""
+
+    uuids: tuple[str, ...] = ()
+    bdfs: tuple[str, ...] = ()  # "" where not known
+
+
+NO_GPUS = RankGpus()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Where the ranks of one node stand among all that take part."""
+
+    world_size: int
+    nodes: int = 1
+    ranks_here: int = 0  # 0 means all
+    first_rank: int = 0  # of this node
+    store_host: str = ""  # the address at which node 0's store listens
+    node_sizes: tuple[int, ...] = ()  # ranks of each node; for node 0 only, whose conductor divides them
+
+    @property
+    def local_size(self) -> int:
+        """How many of the ranks are on this node."""
+        return self.ranks_here or self.world_size
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """What is tried, in what order, and how it is measured."""
+
+    candidates: tuple[Candidate, ...]
+    limits: StageLimits
+    screen_all: bool = False  # try every candidate; otherwise only while the default fails
+    measures: tuple[Measure, ...] = ()
+    duel_measures: tuple[Measure, ...] = ()  # the decision points
+    duel_turns: int = 1  # per side and pair
+    settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
+    cure_measures: tuple[Measure, ...] = ()  # of the many trials that look for the fewest of these
+    baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
+    own_env: tuple[OwnEnv, ...] = ()
+    routes: tuple[Route, ...] = ()  # between the nodes, to be tried one at a time with whoever is at fault; for node 0
+
+    def named(self, name: str) -> Candidate:
+        """Return the candidate of that name."""
+        return next(candidate for candidate in self.candidates if candidate.name == name)
+
+    def on_this_node(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with what it sets on this node."""
+        own = next((own.env for own in self.own_env if own.candidate == candidate.name), candidate.env)
+        return replace(candidate, env=own)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything that the ranks of one node need to know."""
+
+    run_dir: str
+    backend: Backend
+    place: NodePlace
+    trials: TrialPlan
+    deadline_monotonic_s: float  # CLOCK_MONOTONIC, the same for all processes of a host
+    gpus: RankGpus = NO_GPUS
+    inherited: tuple[tuple[str, str], ...] = ()  # variables that trials run without, but for the as-is candidate's
+    devices: DevicePlan = NO_DEVICES  # what is tested on the GPUs themselves; nothing on the CPU path
+    rails: tuple[HcaPort, ...] = ()  # RDMA ports that are tried one at a time
+    machine_path: str = ""  # facts of another machine, for a stand-in backend that plays it; "" for none
+    goes_on: bool = False  # afterwards the ranks wait for a spec in `joint_dir`
+
+
+def joint_dir(run_dir: str) -> str:
+    """Return the folder of the run directory for what all nodes do together."""
+    return f"{run_dir}/joint"
+
+
+@dataclass(frozen=True, slots=True)
+class RankSamples:
+    """One rank's timings of one collective at one size, a value per repetition."""
+
+    rank: int
+    barrier_us: tuple[float, ...]  # waiting in the barrier before the call
+    call_us: tuple[float, ...]  # inside the collective
+    gap_us: tuple[float, ...]  # between the barrier's end and the call
+    wrong_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class DuelTurn:
+    """What one turn of a duel measured for one side at one decision point."""
+
+    pair: int
+    turn: int
+    collective: Collective
+    size_bytes: int
+    default_median_us: float
+    candidate_median_us: float
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """The raw turns of a candidate against the default; empty with a problem when it could not be finished."""
+
+    candidate: str
+    turns: tuple[DuelTurn, ...]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where the ranks of a trial meet: a file, or with a host a prefix in the store that a server there holds."""
+
+    path: str
+    host: str = ""
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimeouts:
+    """The process group's own timeouts."""
+
+    init_s: float  # while it is made
+    first_s: float  # when it is first used
+    timed_s: float  # and afterwards
+    stretches: bool  # it grows with the expected time of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one trial child does: it is forked with it, or started by exec with it as a JSON file."""
+
+    label: str  # unique within the run, names its files
+    rank: int
+    local_rank: int
+    world_size: int
+    backend: Backend
+    gpus: RankGpus
+    store: StorePlace
+    timeouts: GroupTimeouts
+    set_env: tuple[tuple[str, str], ...] = ()
+    unset_env: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    turns: int = 1  # times that the measures are gone through; more than 1 in a duel
+    side: int = 0  # 0 or 1 of a duel: whose turn comes first
+    sides: int = 1  # 1 for a plain trial
+    jobs: tuple[DeviceJob, ...] = ()  # no trial: these, on GPUs by themselves; the store is then the control channel

@@ -1,0 +1,91 @@
+"""A saved report, of this release or of an older one, or a baseline, back as a record."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from preflight.errors import MalformedInput
+from preflight.model.baseline import BASELINE_SCHEMA, Baseline, Reference
+from preflight.model.codec import decode
+from preflight.model.gap import known_or
+from preflight.model.report import SCHEMA_VERSION, Report
+
+T = TypeVar("T")
+VERSION, BASELINE = "schema_version", "baseline_schema"
+MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound at all
+
+
+def load_report(text: str, name: str = "the report") -> Report:
+    """Return the report that a text holds; MalformedInput in one line, beginning with `name`, where it holds none.
+
+    Keys of a later release are ignored and those that an older one lacked get their default; a schema_version above
+    ours is refused, since its keys may mean something else.
+    """
+    return as_report(_parsed(text, name), name)
+
+
+def as_report(document: object, name: str) -> Report:
+    """Return the report that a parsed document holds; MalformedInput like `load_report`."""
+    if not isinstance(document, dict) or VERSION not in document:
+        raise MalformedInput(f"{name}: no report: it has no {VERSION!r}; give what `preflight check` wrote")
+    _check_version(document[VERSION], name, "report", VERSION, SCHEMA_VERSION)
+    if "verdict" not in document and "nodes" in document:
+        raise MalformedInput(f"{name}: facts without a verdict, as `preflight probe` writes them, not a report")
+    return _decoded(Report, document, name, "report")
+
+
+def load_baseline(text: str, name: str = "the baseline") -> Baseline:
+    """Return the baseline that a text holds; MalformedInput in one line where it holds none that can be judged by."""
+    document = _parsed(text, name)
+    if not isinstance(document, dict) or BASELINE not in document:
+        raise MalformedInput(f"{name}: no baseline: it has no {BASELINE!r}; give what `preflight baseline` wrote")
+    _check_version(document[BASELINE], name, "baseline", BASELINE, BASELINE_SCHEMA)
+    baseline = _decoded(Baseline, document, name, "baseline")
+    for place, each in enumerate(baseline.references):
+        if not _is_possible(each):
+            raise MalformedInput(f"{name}: no baseline: references[{place}] holds a figure that nothing can have")
+    if not baseline.references:
+        raise MalformedInput(f"{name}: no baseline: it has no references")
+    return baseline
+
+
+def _decoded(kind: type[T], document: object, name: str, what: str) -> T:
+    try:
+        return decode(kind, document)
+    except MalformedInput as error:
+        raise MalformedInput(f"{name}: no {what} that can be read: {error}") from None
+    except RecursionError:
+        raise MalformedInput(f"{name}: no {what}: it is nested too deeply") from None
+
+
+def _is_possible(each: Reference) -> bool:
+    spreads = (each.between_nodes, known_or(each.between_repetitions, 0.0))
+    sizes = 0 <= each.size_bytes < 1 << 60 and each.group in ("large", "small") and 0 < each.busbw_gb_s < 1e9
+    counts = 1 < each.nodes < 1 << 30 and 1 <= each.repetitions < 1 << 30
+    return sizes and counts and all(0 <= spread < MOST_SPREAD for spread in spreads)
+
+
+def _parsed(text: str, name: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedInput(f"{name}: not JSON: {_reason(error, text)}") from None
+
+
+def _check_version(version: object, name: str, what: str, key: str, newest: int) -> None:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise MalformedInput(f"{name}: no {what}: its {key} is no positive whole number")
+    if version > newest:
+        # The number may have thousands of digits, which Python refuses to print.
+        shown = str(version) if version < 10**9 else "a larger one"
+        newer = f"this preflight reads up to {newest}: use a newer preflight"
+        raise MalformedInput(f"{name}: {key} is {shown}, and {newer}")
+
+
+def _reason(error: ValueError | RecursionError, text: str) -> str:
+    if not text.strip():
+        return "it is empty"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, line {error.lineno} column {error.colno}"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"

@@ -1,0 +1,66 @@
+"""How the type of a fact is shaped in JSON: the one place that knows, for the codec and the JSON Schema alike."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum, auto
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from preflight.model.gap import Gap
+
+
+class Form(Enum):
+    """What stands for a value in JSON."""
+
+    GAP = auto()  # null
+    SCALAR = auto()
+    ENUM = auto()  # its value
+    TEXT = auto()  # a record's text, where it has `text` and `from_text`
+    RECORD = auto()  # an object
+    ARRAY = auto()
+    PAIRS = auto()  # an object: tuple[tuple[K, V], ...]
+    UNION = auto()
+
+
+class Shape(NamedTuple):
+    """A type's form, and the types inside it: alternatives, an array's item, or key and value of pairs."""
+
+    form: Form
+    parts: tuple[Any, ...] = ()
+
+
+class Field(NamedTuple):
+    """A field of a record; `json` is its key."""
+
+    name: str
+    json: str
+    kind: Any
+    has_default: bool
+
+
+@functools.cache
+def shape_of(kind: Any) -> Shape:
+    """Return a type's shape; node 0 of a thousand decodes each fact of each of them."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return Shape(Form.UNION, parts)
+    if origin is tuple:
+        pair = get_args(parts[0]) if get_origin(parts[0]) is tuple else (Ellipsis,)
+        return Shape(Form.ARRAY, parts[:1]) if Ellipsis in pair else Shape(Form.PAIRS, pair)
+    if kind is Gap:
+        return Shape(Form.GAP)
+    if is_dataclass(kind):
+        return Shape(Form.TEXT if hasattr(kind, "from_text") else Form.RECORD)
+    return Shape(Form.ENUM if isinstance(kind, type) and issubclass(kind, Enum) else Form.SCALAR)
+
+
+@functools.cache
+def fields_of(record: type) -> tuple[Field, ...]:
+    """Return the fields of a record; one may have another name in JSON (`metadata={"json": ...}`)."""
+    kinds = get_type_hints(record)
+    return tuple(
+        Field(each.name, each.metadata.get("json", each.name), kinds[each.name], each.default is not MISSING)
+        for each in fields(record)
+    )

@@ -1,0 +1,39 @@
+"""Statistics that a few odd values don't mislead, and how sure a few values are."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+MAD_TO_SIGMA = 1.4826  # the standard deviation of normal values over their median distance from the median
+# Qn, the first quartile of all pairwise distances: Rousseeuw and Croux, JASA 88 (1993), with their small-sample factor.
+QN_SCALE = 2.2219
+
+
+def t_quantile(df: float, confidence: float) -> float:
+    """Return Student's quantile by the Cornish-Fisher series about the normal one (Hill, CACM 13, 1970).
+
+    For 0.99 it is 0.02 % too small with 5 degrees of freedom, and nearer with more.
+    """
+    z = statistics.NormalDist().inv_cdf(confidence)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    return z + first / df + second / df**2 + third / df**3 + fourth / df**4
+
+
+def robust_centre(values: Sequence[float]) -> float:
+    """Return the median of all pairwise means (Hodges and Lehmann): as robust as needed, nearly as sure as the mean."""
+    return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[: i + 1])
+
+
+def robust_spread(values: Sequence[float]) -> float:
+    """Return the standard deviation that the bulk of the values suggests; half of them may be anything."""
+    count = len(values)
+    if count < 2:
+        return 0.0
+    distances = sorted(abs(a - b) for i, a in enumerate(values) for b in values[:i])
+    half = count // 2 + 1
+    factor = count / (count + 1.4) if count % 2 else count / (count + 3.8)
+    return QN_SCALE * factor * distances[half * (half - 1) // 2 - 1]

@@ -1,0 +1,98 @@
+"""What carried a trial's data, entry by entry; the one place that writes and reads the text form of the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Transport(str, Enum):
+    """How the data of a pair of ranks travels."""
+
+    P2P = "P2P"
+    SHM = "SHM"
+    NET = "NET"
+    COLLNET = "COLLNET"
+
+
+class CarrierKind(Enum):
+    """What an entry is about; the value is how its text begins."""
+
+    PATH = ""  # of two ranks, or of one that hands its data to a switch
+    NETWORK = "network "
+    NETIF = "netif "
+    HCA = "hca "
+    ALGORITHM = "algorithm "  # of a collective at a size
+    TCP = "TCP/"  # the interface of a connection: gloo's sockets
+    NVLS = "NVLS"  # its tree was made
+    OTHER = "other"  # what another release of preflight wrote
+
+
+# Older releases gave the direction too, as in `0>1 [send] via NET/IB/0`.
+PATH = re.compile(r"(\d{1,7})(?:>(\d{1,7})(?: \[(?:send|receive)\])?)? via (.+)", re.ASCII | re.DOTALL)
+NAMED = (CarrierKind.NETWORK, CarrierKind.NETIF, CarrierKind.HCA, CarrierKind.ALGORITHM, CarrierKind.TCP)
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """One thing that carried data, such as the path `P2P/CUMEM` from rank 0 to rank 1, or the interface eth0."""
+
+    kind: CarrierKind
+    name: str  # of a path as NCCL prints it
+    ranks: tuple[int, ...] = ()  # of a path: from and to, or the one that hands its data to a switch
+
+    @property
+    def text(self) -> str:
+        """Return the entry as the report has it: `0>1 via P2P/CUMEM`, `3 via COLLNET/SHARP/0`, `netif eth0`, `NVLS`."""
+        if self.kind is CarrierKind.PATH:
+            return f"{'>'.join(map(str, self.ranks))} via {self.name}"
+        return f"{self.kind.value}{self.name}" if self.kind in NAMED else self.name
+
+    @classmethod
+    def from_text(cls, text: str) -> Carrier:
+        """Return the entry that a report has as this text."""
+        if match := PATH.fullmatch(text):
+            return cls(CarrierKind.PATH, match[3], tuple(int(rank) for rank in match.groups()[:2] if rank))
+        for kind in NAMED:
+            if text.startswith(kind.value):
+                return cls(kind, text.removeprefix(kind.value))
+        return NVLS if text == NVLS.name else cls(CarrierKind.OTHER, text)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is a path from one rank to another."""
+        return len(self.ranks) == 2
+
+    @property
+    def transport(self) -> Transport | None:
+        """How a path carries the data; None for what is no path."""
+        return transport_of(self.name) if self.kind is CarrierKind.PATH else None
+
+
+NVLS = Carrier(CarrierKind.NVLS, "NVLS")
+
+
+def transport_of(detail: str) -> Transport:
+    """Return how a path carries data, by NCCL's words for it."""
+    if detail.startswith("NET"):
+        return Transport.NET
+    if detail.startswith("COLLNET"):
+        return Transport.COLLNET
+    return Transport.SHM if detail.startswith(("SHM", "direct shared memory")) else Transport.P2P
+
+
+def carriers_from(texts: Iterable[str]) -> tuple[Carrier, ...]:
+    """Return the entries that these texts stand for, each once, in the order of their texts."""
+    return tuple(Carrier.from_text(text) for text in sorted(set(texts)))
+
+
+def texts_of(carriers: Iterable[Carrier]) -> tuple[str, ...]:
+    """Return the entries as the report has them."""
+    return tuple(carrier.text for carrier in carriers)
+
+
+def path_names(carriers: Iterable[Carrier]) -> tuple[str, ...]:
+    """Return the paths that any ranks took, each once, such as `NET/IB/0`."""
+    return tuple(sorted({carrier.name for carrier in carriers if carrier.kind is CarrierKind.PATH}))

@@ -1,0 +1,118 @@
+"""Which GPUs a run uses: `--gpus`, or what NVML and CUDA_VISIBLE_DEVICES both allow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from preflight.errors import UsageError
+from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.gap import known_or
+from preflight.model.gpu import Mode
+
+MOST_GPUS = 1024
+GPU_NODE = re.compile(r"nvidia\d{1,6}", re.ASCII)
+
+
+def choose_gpus(
+    text: str | None, visible: str | None, gpus: Sequence[Gpu], node: NodeFacts | None = None
+) -> tuple[Gpu, ...]:
+    """Return the GPUs to use, in the order asked for.
+
+    `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of them. `visible` is
+    the inherited CUDA_VISIBLE_DEVICES. Naming a GPU that it hides, that is cut into MIG instances or that this process
+    may not open is a UsageError; `node` tells the latter.
+    """
+    closed = {} if node is None else closed_gpus(node)
+    allowed = visible_gpus(visible, gpus)
+    if text is None:
+        return allowed
+    chosen: list[Gpu] = []
+    for word in text.split(","):
+        for gpu in _named(word.strip(), gpus, closed, node):
+            if gpu in chosen:
+                raise UsageError(f"--gpus {text}: GPU {gpu.nvml_index} is named twice")
+            if gpu.mig_mode is Mode.ENABLED:
+                raise UsageError(
+                    f"--gpus {text}: GPU {gpu.nvml_index} is cut into MIG instances, on which NCCL does not run; "
+                    f"`nvidia-smi -i {gpu.nvml_index} -mig 0` or name other GPUs"
+                )
+            chosen.append(gpu)
+    hidden = [gpu for gpu in chosen if gpu not in allowed]
+    if hidden:
+        named = f"GPU {hidden[0].nvml_index} ({known_or(hidden[0].uuid, '')})"
+        raise UsageError(f"--gpus {text}: CUDA_VISIBLE_DEVICES={visible} hides {named}; unset it or name other GPUs")
+    return tuple(chosen)
+
+
+def closed_gpus(node: NodeFacts) -> dict[int, str]:
+    """Return which GPUs this process can't open, by nvml_index, and why: NVML counts them, or lists what /dev lacks.
+
+    A cgroup (Slurm, a container) lets NVML list a GPU whose device file it keeps back.
+    """
+    unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
+    closed = {each.nvml_index: each.reason for each in unread}
+    names = () if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
+    if any(GPU_NODE.fullmatch(name) for name in names):
+        for gpu in known_or(node.gpus, ()):
+            if isinstance(gpu.minor, int) and f"nvidia{gpu.minor}" not in names:
+                closed[gpu.nvml_index] = f"/dev/nvidia{gpu.minor} is not there: a cgroup or container keeps it back"
+    return closed
+
+
+def _named(word: str, gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | None) -> tuple[Gpu, ...]:
+    by_index = {gpu.nvml_index: gpu for gpu in gpus}
+    span = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word, re.ASCII)
+    if span:
+        first, last = int(span[1]), int(span[2] or span[1])
+        if last < first or last - first >= MOST_GPUS:
+            raise UsageError(f"--gpus: {word} is no range of GPUs; write the smaller index first, as in 0-3")
+        for index in range(first, last + 1):
+            if index in closed:
+                raise UsageError(f"--gpus: GPU {index} can't be opened by this process: {closed[index]}")
+            if index not in by_index:
+                raise UsageError(_missing(index, gpus, node))
+        return tuple(by_index[index] for index in range(first, last + 1))
+    matching = tuple(_by_start(word, gpus))
+    if len(matching) != 1:
+        what = "names no GPU" if not matching else f"is the start of {len(matching)} UUIDs"
+        raise UsageError(f"--gpus: {word!r} {what}; give indices, ranges (0-3) or UUIDs as `nvidia-smi -L` shows them")
+    if matching[0].nvml_index in closed:
+        raise UsageError(f"--gpus: {word} can't be opened by this process: {closed[matching[0].nvml_index]}")
+    return matching
+
+
+def _missing(index: int, gpus: Sequence[Gpu], node: NodeFacts | None) -> str:
+    have = ", ".join(str(gpu.nvml_index) for gpu in gpus) or "none"
+    on_bus = 0 if node is None else len(known_or(node.nvidia_pci, ()))
+    hidden = f"; {on_bus} are on the PCI bus, so a cgroup (Slurm, a container) or a fault hides the others"
+    return f"--gpus: there is no GPU {index}; NVML lists {have}{hidden if on_bus > len(gpus) else ''}"
+
+
+def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
+    return [gpu for gpu in gpus if word.startswith("GPU-") and known_or(gpu.uuid, "").startswith(word)]
+
+
+def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """Return what CUDA would see (facts 6.4).
+
+    Unset is all, empty is none, an entry that names nothing cuts the list there, one that comes twice leaves none, and
+    the first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all are UUIDs.
+    """
+    if visible is None:
+        return tuple(gpus)
+    named_by = _by_start if visible.lstrip().startswith("GPU-") else _by_ordinal
+    listed: list[Gpu] = []
+    for word in visible.split(","):
+        named = named_by(word.strip(), gpus)
+        if len(named) != 1:
+            break
+        if named[0] in listed:
+            return ()
+        listed += named
+    return tuple(listed)
+
+
+def _by_ordinal(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
+    digits = re.match(r"\+?0*(\d{1,6})(?!\d)", word, re.ASCII)
+    return [gpu for gpu in gpus if digits and gpu.nvml_index == int(digits[1])]

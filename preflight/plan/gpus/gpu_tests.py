@@ -1,0 +1,175 @@
+"""What is tested on the GPUs themselves, in which order and with what at the same time; what pairs came to. Pure.
+
+What quick costs with 8 GPUs, argued, not measured (no GPU was reachable): the pairs take 7 rounds. A round is a fork
+(20 ms), two CUDA contexts made side by side (0.2 to 0.5 s each where the driver stays loaded) and 18 copies of at most
+64 MiB, which take 5 ms each over the slowest PCIe link: under a second, 4 to 7 s in all. Products and host copies are
+one round: a context, twice the time for products, and the GPUs' copies one after another, of which 4 x 64 MiB at
+12 GB/s take 25 ms: 2 to 3 s. What hangs ends at its limit, and all rounds together get no more than a third of the time
+before the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from preflight.model.device_job import (
+    NO_DEVICES,
+    DeviceJob,
+    DevicePlan,
+    GpuTestRound,
+    JobGroup,
+    JobKind,
+    NumaCpus,
+    ProductSize,
+)  # fmt: skip
+from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.gap import known_or, or_none
+from preflight.model.gpu import P2pStatus
+from preflight.model.gpu_test import Ending, PairTruth
+from preflight.model.profile import Profile
+from preflight.plan.profiles import BURN_S
+
+KIB, MIB = 1 << 10, 1 << 20
+DATA_SIZES = (4 * KIB, MIB, 64 * MIB)  # a small one, one of several pages, and one that keeps the link busy
+SPEED_SIZES = (64 * MIB,)
+HOST_COPY_SIZES = (64 * MIB,)
+# 137 GFLOP and 1.1 TFLOP: 2 to 20 ms each from a T4's successors to an H100, and under 1 GiB of memory.
+PRODUCTS = (ProductSize("float32", 4096), ProductSize("bfloat16", 8192))
+GEMM_S = {Profile.QUICK: 0.3, Profile.STANDARD: 2.0, Profile.BURN: 5.0}
+COPY_S = {Profile.QUICK: 0.02, Profile.STANDARD: 0.2, Profile.BURN: 0.5}
+PAIR_SPEED_S = 0.05
+BURN_GEMM_S = 20.0  # long enough for clocks and heat to settle; integrity of the copies is looked at in between
+Pair = tuple[int, int]
+# What a pair's tests came to together: a fault in one of them outranks what the others could not tell.
+WORST_FIRST = (Ending.WRONG, Ending.HANG, Ending.CRASH, Ending.INCONCLUSIVE, Ending.SKIPPED, Ending.OK)
+
+
+def device_plan(profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None) -> DevicePlan:
+    """Return the tests of these GPUs; nothing for none of them.
+
+    Pairs are tried first: whatever NCCL does later is read in the light of whether copies arrive. Bandwidth is measured
+    one pair at a time, since pairs that run together share uplinks, and not by quick.
+    """
+    if not gpus:
+        return NO_DEVICES
+    rounds = [*_data_rounds(len(gpus)), _alone_round(gpus, node, GEMM_S[profile], COPY_S[profile])]
+    if profile is not Profile.QUICK:
+        rounds += _speed_rounds(len(gpus))
+    under_load = (_alone_round(gpus, node, BURN_GEMM_S, COPY_S[Profile.BURN]), *_data_rounds(len(gpus)))
+    is_burn = profile is Profile.BURN
+    return DevicePlan(
+        gpus=tuple(gpu.nvml_index for gpu in gpus),
+        rounds=tuple(rounds),
+        burn_rounds=under_load if is_burn else (),
+        burn_s=(BURN_S if burn_s is None else burn_s) if is_burn else 0.0,
+    )
+
+
+def host_memory(gpu: Gpu, node: NodeFacts) -> tuple[NumaCpus, ...]:
+    """Return the GPU's own NUMA node first, then the one furthest from it; none where its own is not known.
+
+    Only CPUs that this process may run on: memory is placed where the thread that touches it first runs.
+    """
+    if isinstance(gpu.numa_node, Gap) or isinstance(node.numa_nodes, Gap):
+        return ()
+    allowed = None if isinstance(node.system, Gap) else or_none(node.system.cpu_affinity)
+    usable: dict[int, tuple[int, ...]] = {}
+    distance: dict[int, int] = {}
+    for numa in node.numa_nodes:
+        cpus = tuple(cpu for cpu in known_or(numa.cpus, ()) if allowed is None or cpu in allowed)
+        if cpus and known_or(numa.memory_bytes, 1) > 0:
+            usable[numa.id] = cpus
+        if numa.id == gpu.numa_node:
+            distance = dict(zip((each.id for each in node.numa_nodes), known_or(numa.distances, ()), strict=False))
+    near = [gpu.numa_node] if gpu.numa_node in usable else []
+    others = sorted((each for each in usable if each != gpu.numa_node), key=lambda each: -distance.get(each, 0))
+    return tuple(NumaCpus(each, usable[each], each == gpu.numa_node) for each in [*near, *others[:1]])
+
+
+def _data_rounds(count: int) -> list[GpuTestRound]:
+    rounds = rounds_of_pairs(count)
+    return [
+        GpuTestRound(
+            f"copies between GPUs, round {number + 1} of {len(rounds)}",
+            tuple(JobGroup(pair, (DeviceJob(JobKind.PAIR_DATA, pair, DATA_SIZES, 0.0),)) for pair in pairs),
+        )
+        for number, pairs in enumerate(rounds)
+    ]
+
+
+def _speed_rounds(count: int) -> list[GpuTestRound]:
+    pairs = sorted(pair for pairs in rounds_of_pairs(count) for pair in pairs)
+    return [
+        GpuTestRound(
+            f"speed between GPUs, pair {number + 1} of {len(pairs)}",
+            (JobGroup(pair, (DeviceJob(JobKind.PAIR_SPEED, pair, SPEED_SIZES, PAIR_SPEED_S),)),),
+        )
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: float) -> GpuTestRound:
+    """Return products on all GPUs at once, as a job computes, then copies to and from the host, one GPU at a time."""
+    groups = tuple(
+        JobGroup(
+            (place,),
+            (
+                DeviceJob(JobKind.GEMM, (place,), (), gemm_s, products=PRODUCTS),
+                DeviceJob(JobKind.HOST_COPY, (place,), HOST_COPY_SIZES, copy_s, host_memory(gpu, node), in_turn=True),
+            ),
+        )
+        for place, gpu in enumerate(gpus)
+    )
+    return GpuTestRound("products and host copies on each GPU", groups)
+
+
+def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
+    """Return all pairs of 0 .. count-1 in count - 1 rounds (count of them where it is odd), each pair in order.
+
+    It is the circle method of a round-robin tournament, in which no GPU is in two pairs of a round. One player stands
+    still and the others walk round the table; with an odd number the one who would meet the empty chair rests.
+    """
+    if count < 2:
+        return ()
+    players = count + count % 2
+    rounds = []
+    for turn in range(players - 1):
+        circle = [players - 1, *((turn + i) % (players - 1) for i in range(players - 1))]
+        met = ((circle[i], circle[players - 1 - i]) for i in range(players // 2))
+        pairs = (tuple(sorted(pair)) for pair in met if max(pair) < count)
+        rounds.append(tuple(sorted((low, high) for low, high in pairs)))
+    return tuple(rounds)
+
+
+def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
+    """Return the driver's statement on reading and writing between two GPUs (nvml_index): what is not OK of the two."""
+    if isinstance(node.gpu_p2p, Gap):
+        return node.gpu_p2p
+    found = next((pair for pair in node.gpu_p2p if {pair.a, pair.b} == {a, b}), None)
+    if found is None:
+        return Gap("the driver said nothing of this pair")
+    return found.write if found.read is P2pStatus.OK else found.read
+
+
+def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
+    """Return one record per pair and repetition: its test of data, its test of speed and the driver's word together."""
+    found: dict[tuple[int, int, int], PairTruth] = {}
+    for test in tests:
+        key = (test.repetition, test.a, test.b)
+        one = replace(test, driver=driver_says(node, test.a, test.b))
+        found[key] = _together(found[key], one) if key in found else one
+    return tuple(found[key] for key in sorted(found))
+
+
+def _together(first: PairTruth, second: PairTruth) -> PairTruth:
+    worse = min((first, second), key=lambda test: WORST_FIRST.index(test.end))
+    return replace(
+        first,
+        end=worse.end,
+        problem=worse.problem,
+        cuda=second.cuda if isinstance(first.cuda, Gap) else first.cuda,
+        copies=(*first.copies, *second.copies),
+        speeds=(*first.speeds, *second.speeds),
+        duration_s=first.duration_s + second.duration_s,
+    )

@@ -1,0 +1,108 @@
+"""Where the GPUs sit: model, NUMA node and path to each other, from NVML, /sys or a pasted topology alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from preflight.model.facts import Gap, Gpu, NodeFacts, known
+from preflight.model.gap import known_or, or_none
+from preflight.model.gpu import Mode
+
+NVLINK = re.compile(r"NV(\d{1,2})")
+ACROSS = "SYS"
+BELOW_SWITCH = frozenset({"PIX", "PXB"})
+PCIE = BELOW_SWITCH | {"PHB", "NODE", ACROSS}
+IDLE_BYTES = 1 << 30  # what a desktop or a monitor may hold of a GPU that is free
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLocality:
+    """One GPU; "" and None where that is not known."""
+
+    gpu: int  # nvml_index; without NVML the place in bus order
+    name: str
+    numa_node: int | None
+    is_free: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """All GPUs of a node and the paths between them, the worse of the two directions where they differ."""
+
+    by_gpu: Mapping[int, GpuLocality]
+    levels: Mapping[tuple[int, int], str]  # "" where it could not be read
+
+    def level(self, a: int, b: int) -> str:
+        """Return the path between two GPUs, "" where it is not known."""
+        return self.levels.get((min(a, b), max(a, b)), "")
+
+
+def locality_of(node: NodeFacts) -> Locality:
+    """Return where the node's GPUs sit; UnreadableFact where neither the GPUs nor the PCI bus could be read."""
+    levels: dict[tuple[int, int], str] = {}
+    for path in known(node.gpu_paths):
+        pair = (min(path.a, path.b), max(path.a, path.b))
+        level = known_or(path.level, "")
+        levels[pair] = max(levels.get(pair, level), level, key=cost)
+    return Locality({gpu.gpu: gpu for gpu in _localities(node)}, levels)
+
+
+def _localities(node: NodeFacts) -> Iterable[GpuLocality]:
+    if isinstance(node.gpus, Gap):
+        for place, device in enumerate(known(node.nvidia_pci)):
+            yield GpuLocality(place, device.device_id, or_none(device.numa_node), is_free=True)
+        return
+    for gpu in node.gpus:
+        yield GpuLocality(gpu.nvml_index, known_or(gpu.name, ""), or_none(gpu.numa_node), is_free(gpu))
+
+
+def is_free(gpu: Gpu) -> bool:
+    """Tell whether nothing runs on a GPU as far as is known."""
+    if gpu.mig_mode is Mode.ENABLED:
+        return False
+    if isinstance(gpu.processes, tuple):
+        return not gpu.processes
+    return known_or(gpu.memory_used_bytes, 0) < IDLE_BYTES
+
+
+def cost(level: str) -> float:
+    """Return how slow a path is, comparable only: more NVLinks before fewer, then PCIe from near to far."""
+    nvlinks = NVLINK.fullmatch(level)
+    if nvlinks:
+        return 1.0 / max(1, int(nvlinks[1]))
+    order = ("C2C", "PIX", "PXB", "PHB", "NODE", "SOC", ACROSS)
+    return 2.0 + (order.index(level) if level in order else len(order))
+
+
+def islands(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the GPUs that NVLinks join, directly or through others."""
+    return groups(gpus, lambda a, b: NVLINK.fullmatch(locality.level(a, b)) is not None)
+
+
+def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the GPUs that sit below the same PCIe switches."""
+    return groups(gpus, lambda a, b: locality.level(a, b) in BELOW_SWITCH)
+
+
+def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the GPUs by NUMA node; where a node isn't known, a path that does not leave it tells."""
+
+    def together(a: int, b: int) -> bool:
+        one, other = locality.by_gpu[a].numa_node, locality.by_gpu[b].numa_node
+        if one is not None and other is not None:
+            return one == other
+        return locality.level(a, b) not in (ACROSS, "SOC")
+
+    return groups(gpus, together)
+
+
+def groups(gpus: Sequence[int], together: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
+    """Return the GPUs in groups, each of which holds together pair by pair, in order."""
+    found: list[set[int]] = []
+    for gpu in gpus:
+        joined = [group for group in found if any(together(gpu, other) for other in group)]
+        found = [group for group in found if group not in joined]
+        found.append({gpu}.union(*joined))
+    return tuple(sorted(tuple(sorted(group)) for group in found))

@@ -1,0 +1,1 @@
+"""What several nodes try together, and how the one at fault is found."""

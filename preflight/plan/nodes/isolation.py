@@ -1,0 +1,207 @@
+"""Which node is at fault when a group hangs or is slow: rounds of small groups, all of a round at the same time.
+
+A group shows its worst member. Pairs come first; whoever is in a pair that passed is good, everybody else meets proven
+good nodes until he passes or has failed with enough of them. Where all pairs pass, groups double until one fails, and
+that one is halved beside good nodes. Nobody is accused who ever passed at that size, nor for one bad path to a partner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from preflight.model.isolation import GroupOutcome
+
+OK, SLOW, DEAD = GroupOutcome.OK, GroupOutcome.SLOW, GroupOutcome.DEAD
+# Dead is told by a limit of many seconds; slow by a figure, which somebody else's traffic can bend: hence once more.
+PROOFS = {DEAD: 2, SLOW: 3}
+Members = tuple[int, ...]  # of a group, as indices of nodes
+Shown = Mapping[Members, GroupOutcome]  # what the groups of a round showed: OK, SLOW or DEAD
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroupRound:
+    """Disjoint groups to try at the same time, and what for."""
+
+    groups: tuple[Members, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """The end: nodes at fault, paths at fault between good nodes, and who could be neither cleared nor accused."""
+
+    dead: tuple[int, ...] = ()
+    slow: tuple[int, ...] = ()
+    paths: tuple[tuple[int, int], ...] = ()
+    unresolved: tuple[int, ...] = ()
+    ended_because: str = ""
+
+
+def most_rounds(node_count: int) -> int:
+    """Return after how many rounds the search gives up: twice the binary logarithm, at least four."""
+    return max(4, 2 * (node_count - 1).bit_length())
+
+
+def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
+    """Return the next round for nodes 0 to n-1 that fail as a whole, or the end. Pure: all state is the history."""
+    pairs = _Pairs(node_count, history)
+    if node_count < 3:
+        reason = "with fewer than three nodes nobody can be cleared"
+        return Isolated(unresolved=tuple(range(node_count)), ended_because=reason)
+    if len(history) >= most_rounds(node_count):
+        return pairs.end("the rounds are used up")
+    if not history:
+        return NodeGroupRound(tuple((i, i + 1) for i in range(0, node_count - 1, 2)), "neighbours")
+    suspects = pairs.suspects()
+    if suspects:
+        groups = pairs.against_good(suspects)
+        why = "suspects beside proven good nodes" if pairs.good else "other partners: nobody has passed yet"
+        return NodeGroupRound(groups, why) if groups else pairs.end("no new partner is left")
+    if pairs.accused() or pairs.paths():
+        return pairs.end("")
+    return _Growth(node_count, history).next_round()
+
+
+class _Pairs:
+    """What the pairs told."""
+
+    def __init__(self, node_count: int, history: Sequence[Shown]) -> None:
+        self.node_count = node_count
+        shown = [(members, each) for done in history for members, each in done.items() if len(members) == 2]
+        self.good = {node for members, each in shown if each is OK for node in members}
+        self.failed: dict[int, list[tuple[GroupOutcome, int]]] = {node: [] for node in range(node_count)}
+        for (one, other), each in shown:
+            if each is not OK:
+                self.failed[one].append((each, other))
+                self.failed[other].append((each, one))
+
+    def accusation(self, node: int) -> GroupOutcome | None:
+        """Return dead or slow, where a node failed so with enough good partners: there it is the worst member."""
+        proofs = [(each, partner) for each, partner in self.failed[node] if partner in self.good]
+        partners = {
+            DEAD: {partner for each, partner in proofs if each is DEAD},
+            SLOW: {partner for _, partner in proofs},
+        }
+        enough = (each for each, met in partners.items() if met and len(met) >= min(PROOFS[each], len(self.good)))
+        return next(enough, None)
+
+    def accused(self) -> dict[int, GroupOutcome]:
+        found = ((node, self.accusation(node)) for node in range(self.node_count) if node not in self.good)
+        return {node: each for node, each in found if each is not None}
+
+    def suspects(self) -> list[int]:
+        """Return who neither passed nor was accused."""
+        accused = self.accused()
+        return [node for node in range(self.node_count) if node not in self.good and node not in accused]
+
+    def against_good(self, suspects: list[int]) -> tuple[Members, ...]:
+        """Give each suspect a proven good partner of its own that it has not met; who finds none waits."""
+        free = sorted(self.good)
+        groups = []
+        for suspect in suspects:
+            partner = self.stranger(suspect, free)
+            if partner is not None:
+                free.remove(partner)
+                groups.append((suspect, partner))
+        return tuple(groups) or self.strangers(suspects)
+
+    def strangers(self, suspects: list[int]) -> tuple[Members, ...]:
+        """Pair suspects who have not met, as far as there are any."""
+        left, groups = list(suspects), []
+        while left:
+            node = left.pop(0)
+            other = self.stranger(node, left)
+            if other is not None:
+                left.remove(other)
+                groups.append((node, other))
+        return tuple(groups)
+
+    def stranger(self, node: int, others: list[int]) -> int | None:
+        """Return the first that a node has not failed with."""
+        met = {partner for _, partner in self.failed[node]}
+        return next((each for each in others if each not in met), None)
+
+    def paths(self) -> tuple[tuple[int, int], ...]:
+        """Return pairs that failed though both passed with others: the path between them, or a passing disturbance."""
+        found = {
+            (min(node, partner), max(node, partner))
+            for node in self.good
+            for _, partner in self.failed[node]
+            if partner in self.good
+        }
+        return tuple(sorted(found))
+
+    def end(self, ended_because: str) -> Isolated:
+        dead, slow = _named(self.accused())
+        return Isolated(dead, slow, self.paths(), tuple(self.suspects()), ended_because)
+
+
+def _named(accused: Mapping[int, GroupOutcome]) -> tuple[Members, Members]:
+    """Return who is dead and who is slow, each in order."""
+    dead, slow = (tuple(sorted(node for node, each in accused.items() if each is kind)) for kind in (DEAD, SLOW))
+    return dead, slow
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """Faults that no pair shows: groups double in size until one fails, and that one is halved beside good nodes."""
+
+    node_count: int
+    history: Sequence[Shown]
+
+    def next_round(self) -> NodeGroupRound | Isolated:
+        large = [done for done in self.history if any(len(members) > 2 for members in done)]
+        if not large:
+            return self._groups_of(4)
+        first_bad = next((i for i, done in enumerate(large) if any(each is not OK for each in done.values())), None)
+        if first_bad is not None:
+            return self._halve(min(map(len, large[first_bad])), large[first_bad:])
+        size = 2 * max(map(len, large[-1]))
+        if size > self.node_count // 2:
+            return Isolated(ended_because="it shows in no half of the nodes, only in all of them together")
+        return self._groups_of(size)
+
+    def _groups_of(self, size: int) -> NodeGroupRound | Isolated:
+        if size > self.node_count // 2:
+            return Isolated(ended_because="no pair shows it, and the group is too small to divide")
+        groups = [tuple(range(start, start + size)) for start in range(0, self.node_count - size + 1, size)]
+        rest = tuple(range(len(groups) * size, self.node_count))
+        return NodeGroupRound((*groups[:-1], groups[-1] + rest), f"groups of {size}: every pair passed")
+
+    def _halve(self, size: int, rounds: Sequence[Shown]) -> NodeGroupRound | Isolated:
+        """Go on with the parts that failed; a part that is one node, filled up with good ones, is the node at fault."""
+        good = {node for done in rounds for members, each in done.items() if each is OK for node in members}
+        parts = [set(members) - good for members, each in rounds[0].items() if each is not OK]
+        shown: dict[int, list[GroupOutcome]] = {}
+        for done in rounds[1:]:
+            tried = [(set(members) - good, each) for members, each in done.items() if each is not OK]
+            reached = set().union(*done)
+            parts = [*(part for part, _ in tried), *(part for part in parts if not part & reached)]
+            for part, each in tried:
+                if len(part) == 1:
+                    shown.setdefault(min(part), []).append(each)
+        parts = [part for part in parts if part]
+        if not parts:
+            return Isolated(ended_because="no part of the group fails beside good nodes")
+        if all(len(part) == 1 and len(shown.get(min(part), [])) >= 2 for part in parts):
+            dead, slow = _named({node: DEAD if DEAD in proofs else SLOW for node, proofs in shown.items()})
+            return Isolated(dead, slow, ended_because=f"it shows in groups of {size} only")
+        return self._halves(parts, sorted(good), size)
+
+    def _halves(self, parts: Sequence[set[int]], good: list[int], size: int) -> NodeGroupRound | Isolated:
+        groups = []
+        for part in sorted(parts, key=len):
+            ordered = sorted(part)
+            middle = (len(ordered) + 1) // 2
+            halves = [half for half in (ordered[:middle], ordered[middle:]) if half]
+            if sum(size - len(half) for half in halves) > len(good):
+                continue  # it waits until more nodes are free
+            for half in halves:
+                need = size - len(half)
+                groups.append(tuple(sorted([*half, *good[:need]])))
+                good = good[need:]
+        if not groups:
+            reason = f"it shows in groups of {size}, and too few nodes are proven good"
+            return Isolated(unresolved=tuple(sorted(set().union(*parts))), ended_because=reason)
+        return NodeGroupRound(tuple(groups), f"halves of the groups of {size} that failed, beside good nodes")

@@ -1,0 +1,124 @@
+"""How a candidate is measured against the default, and which one is worth it. Pure.
+
+What a process group is lucky or unlucky with (its CPUs, queues and memory, the rings that were built) stays with it for
+as long as it lives, so two equal groups may differ by 5 % for ever. With that noise between groups, one pair of groups
+calls every fourth equal candidate faster, however often its sides alternate. The unit of evidence is therefore a fresh
+pair of groups; the turns inside a pair only cancel drift. In 200 runs of scripts/bench_decisions.py (8 candidates; 5 %
+noise between groups, shared by all that a group measures; 10 % within; medians of 20; averages over 10,000 runs):
+
+    pairs                      6      7      8     10     12
+    false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
+    20 % faster found        192    196    197    197    197   (at least 190)
+
+Without the heats the best of eight is missed in 7 of 200 runs; without the entry gain twice as many runs are false.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from preflight.model.collective import Collective
+from preflight.model.facts import Gap
+from preflight.model.run_spec import Duel, DuelTurn, Measure
+from preflight.model.trial import AS_IS, DEFAULT, CollectiveResult, Outcome, TrialResult
+
+DUEL_PAIRS = 8  # fresh pairs of process groups, both of a pair alive at once
+DUEL_TURNS = 2  # per side and pair, in the order default, candidate, candidate, default
+HEATS = 3  # the best of the screening each meet the default in one pair of their own
+MIN_GAIN = 0.05  # less is not worth a setting that somebody has to carry along
+DECIDING = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
+BUCKET_BYTES = 32 << 20  # what DDP and FSDP send at a time
+SMALLEST_THAT_DECIDES_BYTES = 64 << 10  # below, a figure is latency and the scheduler's mood
+
+Point = tuple[Collective, int]
+
+
+def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
+    """Return the sizes in bytes that decide: 32 MiB and the largest; on the CPU the two largest from 64 KiB.
+
+    The nearest to 32 MiB stands for it, since totals are rounded to whole elements per rank.
+    """
+    ordered = sorted(set(sizes))
+    large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered
+    if cpu_path or not large:
+        return tuple(large[-2:])
+    bucket = min(large, key=lambda size: abs(math.log(max(size, 1) / BUCKET_BYTES)))
+    return tuple(sorted({bucket, large[-1]}))
+
+
+def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tuple[CollectiveResult, ...]:
+    """Return the results at the decision sizes, all_reduce first."""
+    chosen: list[CollectiveResult] = []
+    for collective in DECIDING:
+        same = sorted((each for each in results if each.collective is collective), key=lambda each: each.size_bytes)
+        wanted = decision_sizes([each.size_bytes for each in same], cpu_path)
+        chosen.extend(each for each in same if each.size_bytes in wanted)
+    return tuple(chosen)
+
+
+def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
+    """Return per pair and decision point the mean log ratio of times; above 0 where the candidate is faster.
+
+    Logarithms, because noise on times is multiplicative and because swapping the sides must only swap the sign.
+    """
+    logs: dict[int, dict[Point, list[float]]] = {}
+    for turn in turns:
+        ratio = turn.default_median_us / turn.candidate_median_us
+        logs.setdefault(turn.pair, {}).setdefault((turn.collective, turn.size_bytes), []).append(math.log(ratio))
+    return {
+        pair: {point: math.fsum(values) / len(values) for point, values in points.items()}
+        for pair, points in logs.items()
+    }
+
+
+def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]) -> dict[str, float]:
+    """Return per candidate the mean log gain over the default's trial; only for those that may win."""
+    default = next((result for result in results if result.candidate == DEFAULT), None)
+    if default is None or not is_sound(default):
+        return {}
+    base_us = _medians(decisions, default)
+    gains = {}
+    for result in results:
+        if result.candidate in (DEFAULT, AS_IS) or not is_sound(result):
+            continue
+        times_us = _medians(decisions, result)
+        if base_us and times_us.keys() == base_us.keys():
+            gains[result.candidate] = statistics.fmean(math.log(base_us[p] / times_us[p]) for p in base_us)
+    return gains
+
+
+def is_sound(result: TrialResult) -> bool:
+    """Tell whether a trial worked and every answer in it was right."""
+    return result.outcome is Outcome.OK and bool(result.results) and all(each.verified for each in result.results)
+
+
+def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the candidates that meet the default in one fresh pair each, best first."""
+    return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
+
+
+def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
+    """Return the candidate whose screening and heat together promise more than MIN_GAIN, or "" for none.
+
+    The duel that follows starts afresh: the figures that chose a candidate flatter it and must not judge it.
+    """
+    promise = {}
+    for heat in heated:
+        pairs = [statistics.fmean(points.values()) for points in point_gains(heat.turns).values()]
+        if heat.candidate in screened and pairs and not heat.problem and all(turn.verified for turn in heat.turns):
+            promise[heat.candidate] = (screened[heat.candidate] + statistics.fmean(pairs)) / 2
+    best = min(promise, key=lambda name: (-promise[name], name), default="")
+    return best if best and math.expm1(promise[best]) > MIN_GAIN else ""
+
+
+def _medians(decisions: Sequence[Measure], result: TrialResult) -> dict[Point, float]:
+    """Return the medians at the decision points; totals are rounded to whole elements per rank, so take the nearest."""
+    medians = {}
+    for measure in decisions:
+        same = [each for each in result.results if each.collective is measure.collective]
+        nearest = min(same, key=lambda each: abs(each.size_bytes - measure.nominal_bytes), default=None)
+        if nearest is not None and not isinstance(nearest.median_us, Gap) and nearest.median_us > 0:
+            medians[measure.collective, measure.nominal_bytes] = nearest.median_us
+    return medians

@@ -1,0 +1,42 @@
+"""The RDMA ports of a node, one at a time: a trial each, told apart from the trials that candidates get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from preflight.model.collective import Collective
+from preflight.model.facts import Gap, HcaPort
+from preflight.model.transport import path_names
+from preflight.model.trial import Candidate, Outcome, RailTest, TrialResult
+from preflight.plan.settings.rdma import rail_candidates
+
+MOST_HANGS = 2
+NOT_MEASURED = Gap("it carried nothing that could be measured")
+
+
+def try_rails(
+    rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
+) -> list[RailTest]:
+    """Return what each port showed; those that could not be tried any more are skipped, with the reason.
+
+    Each that hangs takes a whole stage limit: where the first few all hang, the others are left alone.
+    """
+    found: list[RailTest] = []
+    for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):
+        all_hang = [rail.outcome for rail in found[:MOST_HANGS]] == [Outcome.HANG] * MOST_HANGS
+        why = why_no_more() or (f"the first {MOST_HANGS} ports all hung" if all_hang else "")
+        if why:
+            found.append(RailTest(port.hca, port.port, port.rate_gbit_s, Outcome.SKIPPED, why, (), NOT_MEASURED))
+        else:
+            found.append(_rail_test(port, attempt(candidate)))
+    return found
+
+
+def _rail_test(port: HcaPort, result: TrialResult) -> RailTest:
+    measured = [each for each in result.results if each.collective is Collective.ALL_REDUCE]
+    largest = max(measured, key=lambda each: each.size_bytes, default=None)
+    works = result.outcome is Outcome.OK and largest is not None
+    return RailTest(
+        port.hca, port.port, port.rate_gbit_s, result.outcome, result.problem, path_names(result.transport),
+        largest.busbw_gb_s if works and largest is not None else NOT_MEASURED,
+    )  # fmt: skip

@@ -1,0 +1,219 @@
+"""A step that all ranks take together: a trial of one candidate, or a duel of two; and how rank 0 has them take any.
+
+Beside trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from preflight.model.codec import decode, encode
+from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, RunSpec, StorePlace
+from preflight.model.transport import texts_of
+from preflight.model.trial import Candidate
+from preflight.plan.settings.environment import trial_environment
+from preflight.rank import children
+from preflight.rank.channel import Channel
+from preflight.rank.transport import carried, last_words
+
+LISTEN_S = 0.02
+OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
+ANSWER_S = 10.0
+LIKELY_HANG_S = 12.0
+
+Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
+Listener = Callable[[children.Child], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """This process: which rank it supervises, for which run, over which channel."""
+
+    rank: int
+    local_rank: int
+    spec: RunSpec
+    channel: Channel
+
+    def why_killed(self, index: int) -> str:
+        """Return why somebody ended a step, "" where nobody did."""
+        key = f"kill/{index}"
+        return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
+
+
+# Runs this rank's part of a step and returns the number of the next one.
+TakeStep = Callable[[Rank, int, Order, "Listener | None"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that all ranks take together."""
+
+    label: str
+    candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
+    by_exec: bool  # start the children by exec: CUDA failed in a forked one
+    is_for_cure: bool = False  # measured at few sizes
+    likely_hangs: bool = False  # a pair of GPUs is known to be broken: its first collective gets less time
+
+    @property
+    def is_duel(self) -> bool:
+        return len(self.candidates) > 1
+
+
+class Steps:
+    """Rank 0's side of every step: publish it, take part in it, and collect what all ranks answer."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.index = 0  # of the next step
+        self.by_exec = False
+        self._events = os.open(os.environ["PREFLIGHT_EVENTS"], os.O_WRONLY)
+        self._reported_stage = ""
+
+    def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
+        """Return what every rank answered; each has ANSWER_S for it, counted from `until` where that is later."""
+        index, spec = self.index, self.rank.spec
+        self.rank.channel.put(f"step/{index}", order)
+        self.report({"event": "step", "label": label})
+        self.index = take(self.rank, index, order, self._report_stage)
+        place = spec.place
+        return self.rank.channel.collect(
+            index, place.world_size, place.node_sizes, lambda: max(until, time.monotonic()) + ANSWER_S
+        )
+
+    def stop(self) -> None:
+        """Have every rank end this phase."""
+        self.rank.channel.put(f"step/{self.index}", {"kind": "stop"})
+
+    def report(self, event: dict[str, Any]) -> None:
+        """Tell the launcher."""
+        data = memoryview(json.dumps(event).encode() + b"\n")
+        while data:
+            data = data[os.write(self._events, data) :]
+
+    def _report_stage(self, child: children.Child) -> None:
+        stage = f"{child.assignment.label}: {child.stage}"
+        if stage != self._reported_stage:
+            self._reported_stage = stage
+            self.report({"event": "stage", "stage": child.stage})
+
+
+def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
+    """Run this rank's children of a step to their end, publish the outcome, and return the next step's number."""
+    step = decode(Step, order)
+    rank = replace(rank, spec=_hurried(rank.spec)) if step.likely_hangs else rank
+    assignments = [assign(rank, index, step, side) for side in range(len(step.candidates))]
+    running = [start(rank, each, step.by_exec) for each in assignments]
+    rank.channel.put(f"end/{index}/{rank.rank}", run_to_end(rank, index, running, on_stage))
+    return index + 1
+
+
+def _hurried(spec: RunSpec) -> RunSpec:
+    limits = replace(spec.trials.limits, first_s=min(spec.trials.limits.first_s, LIKELY_HANG_S))
+    return replace(spec, trials=replace(spec.trials, limits=limits))
+
+
+def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
+    """Start a child of a trial, with a log of its own."""
+    log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
+    return children.start(assignment, log_path, by_exec)
+
+
+def run_to_end(
+    rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
+) -> list[dict[str, Any]]:
+    """Listen to children until they have ended or are to be killed; return how each ended."""
+    hung = _watch(rank, index, running, on_stage)
+    children.kill(running, hung, rank.spec.trials.limits)
+    return [_outcome(child) for child in running]
+
+
+def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
+    """Return what this rank's child does on one side of a step; `also` is set over what the candidate sets."""
+    spec = rank.spec
+    place, limits = spec.place, spec.trials.limits
+    candidate = spec.trials.on_this_node(step.candidates[side])
+    candidate = replace(candidate, env=(*candidate.env, *also))
+    label = f"{index}-{side}" if step.is_duel else f"{index}"
+    debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
+    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend.dialect, debug_file)
+    if place.nodes == 1:
+        store = StorePlace(os.path.join(spec.run_dir, "stores", f"{index}"))
+    else:
+        store = StorePlace(f"{index}", place.store_host, rank.channel.get("store/0")["port"])
+    return Assignment(
+        label=label,
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        world_size=place.world_size,
+        backend=spec.backend,
+        gpus=spec.gpus,
+        store=store,
+        timeouts=GroupTimeouts(
+            OWN_TIMEOUT_SHARE * limits.init_s,
+            OWN_TIMEOUT_SHARE * limits.first_s,
+            OWN_TIMEOUT_SHARE * limits.timed_s,
+            limits.stretches,
+        ),
+        set_env=set_env,
+        unset_env=unset_env,
+        measures=_measures(spec, step),
+        turns=spec.trials.duel_turns if step.is_duel else 1,
+        side=side,
+        sides=len(step.candidates),
+    )
+
+
+def _measures(spec: RunSpec, step: Step) -> tuple[Measure, ...]:
+    if step.is_duel:
+        return spec.trials.duel_measures
+    return spec.trials.cure_measures if step.is_for_cure else spec.trials.measures
+
+
+def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None) -> bool:
+    """Listen until every child is done or the step is killed; return whether it was killed as hung."""
+    while True:
+        children.listen(running, LISTEN_S)
+        if on_stage:
+            on_stage(running[0])
+        if all(child.is_done and child.end for child in running):
+            return False
+        if why := rank.why_killed(index):
+            _let_end(running)
+            return why == "hang"
+        if why := _reason_to_kill(rank, running):
+            rank.channel.put_first(f"kill/{index}", {"by": rank.rank, "why": why})
+
+
+def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
+    if time.monotonic() > rank.spec.deadline_monotonic_s:
+        return "deadline"
+    for child in running:
+        if child.end is not None and child.end.ended not in ("done", *children.CONSEQUENCES):
+            return "failed"
+        if children.is_overdue(child, rank.spec.trials.limits):
+            return "hang"
+    return ""
+
+
+def _let_end(running: list[children.Child]) -> None:
+    """Give children that are dying anyway the time to say why."""
+    until = time.monotonic() + OWN_END_GRACE_S
+    while any(child.end is None for child in running) and time.monotonic() < until:
+        children.listen(running, LISTEN_S)
+
+
+def _outcome(child: children.Child) -> dict[str, Any]:
+    assert child.end is not None  # kill() ends every child
+    end, events = child.end, child.events
+    if not child.is_done and child.assignment.backend.dialect == "nccl":
+        pattern = dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
+        path, log = last_words(pattern, child.pid)
+        end = replace(end, log_file=os.path.join("nccl", os.path.basename(path)) if path else "", log=log)
+        transport = texts_of(carried(pattern, child.pid))
+        events = [*events, {"transport": transport}] if transport else events
+    return {"end": encode(end), "events": events, "started_by": child.started_by}

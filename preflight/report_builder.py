@@ -1,0 +1,266 @@
+"""From what a run gathered to its report: findings, advice, verdict; and the report of a run that was cut short."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from preflight import __version__
+from preflight.errors import Interrupted
+from preflight.explain.failed_trial import with_cause
+from preflight.judge.check import Case, RunCheck, all_checks, ran_checks, run_checks
+from preflight.judge.gpus_of_node import why_disturbed
+from preflight.judge.phases import Progress, phases_of
+from preflight.judge.policy import apply_policy
+from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
+from preflight.judge.verdict import decide, unanswered
+from preflight.judge.workarounds import default_trial, works
+from preflight.launch.hardware_results import hardware_results
+from preflight.model.facts import EnvVar, Gap, known
+from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.job import Job
+from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
+from preflight.model.report import Advice, Report
+from preflight.model.storage import NO_DIRECTORY
+from preflight.model.trial import Comparison, Outcome, RailTest, TrialResult, without_speeds
+from preflight.plan.gpus.gpu_set import closed_gpus
+from preflight.plan.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
+from preflight.plan.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
+from preflight.plan.settings.environment import inherited_settings, matters
+from preflight.plan.settings.rdma import rails_to_try
+from preflight.recommend.compare import compare
+from preflight.recommend.env import recommend
+from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.recommend.machine_context import MachineContext
+from preflight.run_record import Request, RunRecord
+from preflight.system.installed import installed_versions
+from preflight.system.links import load_links
+from preflight.timeout.frameworks import with_timeouts
+from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.timings import nccl_settings, timings
+
+KILLED = "preflight was killed, or the machine went down, before it could answer"
+REPORT_S = 0.4  # for judging and writing
+Findings = tuple[tuple[Finding, ...], tuple[SkippedCheck, ...]]
+
+
+def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupted | None]:
+    """Return the report, and the signal that cut the run short.
+
+    Where judging fails or is interrupted it has everything but a judgement.
+    """
+    try:
+        return _judged(run, joint), run.launch.interrupted
+    except Interrupted as error:
+        run = replace(run, launch=replace(run.launch, interrupted=error))
+        why = f"{error} while judging"
+    except Exception as error:  # noqa: BLE001  what was tried is not lost with it
+        why = " ".join(f"a defect in preflight: {type(error).__name__}: {error}".split())
+    return unjudged(run, why, why), run.launch.interrupted
+
+
+def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
+    """Return what this node found by itself, for the others."""
+    path = run.path
+    report = _judged(run, NO_JOINT_PHASE)
+    return SoloResult(
+        host=run.node.host, ranks=path.world_size, backend=path.backend, dialect=path.dialect,
+        is_cpu_path=not path.wants_gpus, problem=run.launch.solo_problem, trials=report.trials,
+        findings=report.findings, skipped_checks=report.skipped_checks, env=report.advice.env,
+        inherits_tuning=any(matters(name, path.dialect) for name, _ in run.inherited), netif="",
+        free_bytes_per_rank=free_bytes_per_rank, gpus=run.chosen, facts=run.node,
+    )  # fmt: skip
+
+
+def _judged(run: RunRecord, joint: JointPhase) -> Report:
+    since = time.monotonic()
+    blank = unjudged(run, run.launch.problem, "")
+    disturbed = why_disturbed(run.path.gpus)
+    trials = _trials(run, joint, disturbed)
+    case = _case(run, joint, trials, disturbed)
+    findings, skipped = _findings(run, joint, case)
+    comparisons = () if disturbed else tuple(compare(duel) for duel in run.launch.duels)
+    advice = _advice(run, joint, case, comparisons, blank.created_at.partition("T")[0])
+    decision = decide(
+        case, findings, skipped, trials, advice, run.launch.problems,
+        strict=run.request.strict, accept=run.request.accept, cpu_path=not run.path.wants_gpus,
+    )  # fmt: skip
+    gpu_tests = case.hardware
+    assert gpu_tests is not None
+    return replace(
+        blank,
+        verdict=decision.verdict,
+        node_verdict=decision.node_verdict,
+        exit_code=run.launch.interrupted.exit_code if run.launch.interrupted else decision.exit_code,
+        headline=decision.headline,
+        world_size=case.world_size,
+        nodes=tuple(solo.facts for solo in joint.solo_results.values()) or (run.node,),
+        trials=trials,
+        comparisons=comparisons,
+        left_out=run.plan.left_out_of(trials),
+        findings=findings,
+        skipped_checks=skipped,
+        problems=run.launch.problems,
+        advice=advice,
+        durations_s=_durations(run, ("judging", time.monotonic() - since)),
+        checks=ran_checks(all_checks()),
+        between=joint.network or blank.between,
+        expected=expected_of_trials(load_links(), run.node, run.chosen, trials) if run.chosen else NO_GPU_TRIED,
+        p2p=gpu_tests if isinstance(gpu_tests, Gap) else gpu_tests.pairs,
+        gpu_tests=gpu_tests if isinstance(gpu_tests, Gap) else gpu_tests.gpus,
+        counters=gpu_tests if isinstance(gpu_tests, Gap) else gpu_tests.counters,
+        judged_by=judged_by(case),
+        beside_baseline=beside_baseline(case) if is_beside_baseline(case) else (),
+        isolation=run.launch.isolation,
+        rails=run.launch.rails,
+        storage=run.storage or NO_DIRECTORY,
+    )
+
+
+def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialResult, ...]:
+    """Return the trials, each with its cause; all nodes' where they came to run them together."""
+    tried = run.launch.trials if joint.has_begun else run.launch.own_trials
+    hosts = hosts_by_rank(joint.solo_results) if joint.has_begun else ()
+    caused = (with_hosts(with_cause(trial), hosts) for trial in tried)
+    return tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in caused)
+
+
+def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], disturbed: str) -> Case:
+    request, path, launched = run.request, run.path, run.launch
+    left_s = 0.0 if launched.interrupted else run.ends_at() - time.monotonic() - REPORT_S
+    case = Case(
+        (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
+        links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
+        hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s),
+        baseline=request.baseline, baseline_source=request.baseline_source,
+    )  # fmt: skip
+    if not joint.has_begun:
+        return case
+    solos = joint.solo_results.values()
+    return replace(
+        case, nodes=tuple(solo.facts for solo in solos), gpus_by_node=tuple(solo.gpus for solo in solos),
+        world_size=sum(solo.ranks for solo in solos), between=joint.network, isolation=launched.isolation,
+    )  # fmt: skip
+
+
+def _findings(run: RunRecord, joint: JointPhase, case: Case) -> Findings:
+    if joint.has_begun:
+        findings, skipped = joint_findings(joint.solo_results, case)
+    elif len(joint.solo_results) > 1:
+        findings, skipped = separate_findings(joint.solo_results)
+    else:
+        findings, skipped = run_checks(all_checks(), case)
+    policy = run.request.policy
+    return findings if policy is None else apply_policy(findings, policy), skipped
+
+
+def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Findings:
+    """Return what the checks find in the common trials and all nodes, and what trials on single nodes had shown."""
+    findings, skipped = run_checks(all_checks(), case)
+    of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
+    solo = [f for f in _by_host(solo_results) if f.check in of_runs]
+    return (*findings, *solo), skipped
+
+
+def separate_findings(solo_results: Mapping[int, SoloResult]) -> Findings:
+    """Return what each node had found by itself, where they were not tried together."""
+    skipped = (
+        replace(each, reason=f"{solo.host}: {each.reason}")
+        for solo in solo_results.values()
+        for each in solo.skipped_checks
+    )
+    return tuple(_by_host(solo_results)), tuple(skipped)
+
+
+def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
+    for solo in solo_results.values():
+        for finding in solo.findings:
+            is_named = solo.host in finding.subject
+            yield finding if is_named else replace(finding, subject=f"{solo.host}, {finding.subject}")
+
+
+def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tuple[RailTest, ...] | Gap | None:
+    """Return what the RDMA ports carried by themselves; None where they were not to be tried."""
+    default = default_trial(trials)
+    if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
+        return None
+    if not run.launch.rails:
+        return Gap(run.launch.problem or run.launch.solo_problem or "the run ended before they were tried")
+    if disturbed:
+        return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in run.launch.rails)
+    return run.launch.rails
+
+
+def _advice(run: RunRecord, joint: JointPhase, case: Case, comparisons: Sequence[Comparison], today: str) -> Advice:
+    inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
+    context = MachineContext(
+        run.plan.settings, inherited_settings(run.inherited, run.path.dialect), run.node, run.chosen,
+        None if run.path.on_cpu else load_links(), today,  # what the CPU reaches is no share of what GPUs should
+    )  # fmt: skip
+    cpu_path = not run.path.wants_gpus
+    advice = recommend(case.trials, comparisons, inherited, cpu_path=cpu_path, context=context)
+    if joint.has_begun:
+        advice = advice_of_nodes(advice, case.trials, joint.solo_results, joint.network)
+    return _with_timeouts(run, case.trials, _with_gpus(run, advice), case.world_size)
+
+
+def _with_gpus(run: RunRecord, advice: Advice) -> Advice:
+    listed = run.node.gpus if isinstance(run.node.gpus, tuple) else ()
+    visible, is_any_closed = run.environ.get(VISIBLE), bool(closed_gpus(run.node))
+    pinned = gpu_env(run.request.gpus is not None, visible, run.path.gpus, listed, is_any_closed)
+    uuids = tuple(known(gpu.uuid) for gpu in run.path.gpus) if pinned else ()
+    return replace(advice, gpus=uuids, gpu_env=pinned)
+
+
+def _with_timeouts(run: RunRecord, trials: tuple[TrialResult, ...], advice: Advice, world_size: int) -> Advice:
+    """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
+    if not any(trial.outcome is Outcome.OK for trial in trials):
+        return advice
+    measured = timings(trials, world_size, run.storage, nccl_settings(run.node))
+    torch = known(run.node.software).torch
+    versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
+    versions |= installed_versions(("deepspeed",))
+    safe = safe_timeout(Job(world_size=world_size), measured, versions=versions)
+    return with_timeouts(advice, safe, versions, run.path.dialect)
+
+
+def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
+    """Return what is known without a judgement; `judged` says why there is none, None where it was not reached."""
+    launched = run.launch
+    progress = Progress(
+        True, launched.started_at > 0, launched.ready_after_s > 0, launched.done, launched.problem or why,
+        launched.trials, launched.duels, judged,
+    )  # fmt: skip
+    blank = _unknown(run.request, run.path.backend, launched.interrupted, why)
+    return replace(
+        blank,
+        simulated=blank.simulated or launched.simulated,
+        world_size=run.path.world_size,
+        nodes=(run.node,),
+        trials=launched.trials,
+        left_out=run.plan.left_out,
+        problems=tuple(dict.fromkeys(filter(None, (launched.problem, why)))),
+        durations_s=_durations(run),
+        phases=phases_of(progress),
+    )
+
+
+def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, float], ...]:
+    return (*run.durations_s, *last, ("total", time.monotonic() - run.started_at))
+
+
+def unprobed(request: Request, error: Interrupted) -> Report:
+    why = f"{error} while the node was probed"
+    phases = phases_of(Progress(False, False, False, False, why))
+    return replace(_unknown(request, request.backend or "none", error, why), phases=phases)
+
+
+def _unknown(request: Request, backend: str, interrupted: Interrupted | None, why: str) -> Report:
+    code = interrupted.exit_code if interrupted else None
+    report = unanswered(
+        why, code, version=__version__, created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        backend=backend, profile=request.profile.value, accept=request.accept,
+    )  # fmt: skip
+    return replace(report, simulated=request.is_other_machine)

@@ -1,0 +1,91 @@
+"""What this node's ranks are asked to do: the plan of their trials, and the spec that says so."""
+
+from __future__ import annotations
+
+from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_class_of
+from preflight.model.facts import Gap, SystemFacts, known
+from preflight.model.profile import Profile
+from preflight.model.run_spec import Backend, NodePlace, RankGpus, RunSpec, TrialPlan
+from preflight.plan import profiles
+from preflight.plan.gpus.gpu_tests import device_plan
+from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
+from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
+from preflight.plan.settings.rdma import rails_to_try
+from preflight.run_record import RunRecord
+
+CONDUCTOR_MARGIN_S = 1.5  # before the deadline: the conductor ends its step
+CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
+GPU_MEMORY_SHARE = 0.8
+GIB = 1 << 30
+
+
+def plan_trials(run: RunRecord) -> NcclPlan:
+    """Return what is worth trying on this node, and what is not."""
+    if run.request.default_only:
+        return NcclPlan((DEFAULT_CANDIDATE,), (), ())
+    if run.path.dialect == "nccl":
+        return plan_nccl(run.node, run.chosen, run.inherited, for_speed=run.request.profile is not Profile.QUICK)
+    netifs = run.node.netifs if isinstance(run.node.netifs, tuple) else ()
+    candidates, left_out = gloo_candidates(netifs, run.inherited)
+    return NcclPlan(candidates, (), left_out)
+
+
+def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
+    """Return what the ranks of this node do by themselves; with a path, on the machine whose facts lie there."""
+    request, path = run.request, run.path
+    gpus = () if path.on_cpu else path.gpus
+    addresses = tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in gpus)
+    return RunSpec(
+        run_dir=run.run_dir,
+        backend=Backend(path.backend, path.backend_module, path.dialect),
+        place=NodePlace(path.world_size),
+        trials=_trial_plan(run),
+        deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
+        gpus=RankGpus(tuple(known(gpu.uuid) for gpu in gpus), addresses),
+        inherited=run.inherited,
+        devices=device_plan(request.profile, gpus, run.node, request.burn_s),
+        rails=rails_to_try(run.node, request.profile, path.dialect),
+        machine_path=machine_path,
+    )
+
+
+def _trial_plan(run: RunRecord) -> TrialPlan:
+    request, path = run.request, run.path
+    sizes = profiles.sizes(request.profile, bool(path.gpus) and not path.on_cpu, free_bytes_per_rank(run))
+    deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
+    return TrialPlan(
+        candidates=run.plan.candidates,
+        limits=profiles.stage_limits(path.backend, request.stage_limit_s),
+        screen_all=request.profile is not Profile.QUICK,
+        measures=profiles.measures(profiles.EFFORT[request.profile], sizes, request.collectives),
+        duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
+        duel_turns=DUEL_TURNS,
+        settings=run.plan.settings,
+        cure_measures=profiles.measures(profiles.DUEL_EFFORT, profiles.cure_sizes(sizes), request.collectives),
+        baseline=_comparable_baseline(run),
+    )
+
+
+def _comparable_baseline(run: RunRecord) -> Baseline:
+    """Return the baseline where it is of hardware like this: what can't be compared is not worth repeating."""
+    asked, system = run.request.baseline, run.node.system
+    if asked is None or isinstance(system, Gap):
+        return NO_BASELINE
+    here = hardware_class_of(run.path.backend, run.path.world_size, system.architecture, run.path.gpus)
+    return NO_BASELINE if difference(here, asked.hardware) else asked
+
+
+def free_bytes_per_rank(run: RunRecord) -> int:
+    """Return what one rank may use: of the fullest GPU, or its share of the host's memory under the cgroup's limit."""
+    if not run.path.on_cpu:
+        free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
+        return int(min(free, default=GIB) * GPU_MEMORY_SHARE)
+    system = run.node.system
+    if run.request.is_played:  # what is free on that machine is not free here
+        return GIB // max(1, run.path.world_size)
+    limits = (
+        (system.memory_available_bytes, system.cgroup_memory_limit_bytes) if isinstance(system, SystemFacts) else ()
+    )
+    free_bytes = min((value for value in limits if isinstance(value, int)), default=GIB)
+    return int(free_bytes * CPU_MEMORY_SHARE / max(1, run.path.world_size))

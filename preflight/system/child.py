@@ -1,0 +1,230 @@
+"""Children that may hang: forked or started, spoken with in lines of JSON, killed at their limit, and reaped.
+
+A thread that is stuck in the kernel (a driver's ioctl, a dead NFS mount, a name server that drops packets) can't be
+ended; a process can be left behind. A child that has ended already is no error, and neither is one that somebody else
+reaped: the launcher adopts orphans and reaps whatever it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.system.processes import die_with_parent
+from preflight.system.signals import STOPPING
+from preflight.system.wakeups import wait_for
+
+REAP_S = 0.2
+REAP_POLL_S = 0.001
+PIECE_BYTES = 1 << 18
+
+Json = Any
+
+
+@dataclass(slots=True)
+class ChildProcess:
+    """A child, the pipe that it writes to, and where it is asked questions the one that it reads from."""
+
+    pid: int
+    fd: int = -1  # what it writes; -1 once that is closed
+    questions_fd: int = -1
+    unread: bytearray = field(default_factory=bytearray)
+    is_reaped: bool = False
+    exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
+
+    def send(self, message: Json) -> None:
+        """Write a message to the child; OSError where it reads no more."""
+        write_lines(self.questions_fd, message)
+
+    def receive(self) -> list[Json]:
+        """Return the messages that are there, without waiting; at the end `fd` is -1. ValueError where one is no JSON.
+
+        To be called when `fd` is readable, unless the pipe was made not to block.
+        """
+        try:
+            data = os.read(self.fd, PIECE_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            os.close(self.fd)
+            self.fd = -1
+            return []
+        self.unread += data
+        if b"\n" not in data:
+            return []
+        *lines, rest = bytes(self.unread).split(b"\n")
+        self.unread = bytearray(rest)
+        return [json.loads(line) for line in lines]
+
+    def receive_within(self, limit_s: float) -> list[Json]:
+        """Return the next messages; none where none comes in time, or ever."""
+        until = time.monotonic() + limit_s
+        while self.fd >= 0 and wait_for([self.fd], (), max(0.0, until - time.monotonic())):
+            if messages := self.receive():
+                return messages
+        return []
+
+    def close(self) -> None:
+        """Close both pipes, which tells a child that reads questions to go."""
+        for fd in {self.fd, self.questions_fd} - {-1}:
+            os.close(fd)
+        self.fd = self.questions_fd = -1
+
+    def signal(self, number: int) -> None:
+        """Send a signal, to nobody if the child was reaped: its number may be another's by now."""
+        if self._is_ours():
+            os.kill(self.pid, number)
+
+    def kill_group(self) -> None:
+        """SIGKILL the child and the process group that it leads, if it leads one."""
+        if self._is_ours():
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(self.pid, signal.SIGKILL)
+
+    def reap(self, until: float = 0.0) -> bool:
+        """Tell whether the child has gone; wait for that until a monotonic time."""
+        while not self.is_reaped:
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else did
+                self.is_reaped = True
+                break
+            if ended:
+                self.is_reaped, self.exitcode = True, os.waitstatus_to_exitcode(status)
+            elif time.monotonic() >= until:
+                return False
+            else:
+                time.sleep(REAP_POLL_S)
+        return True
+
+    def kill(self, within_s: float = REAP_S) -> bool:
+        """Close, SIGKILL and reap; False where it is left to the kernel, in an uninterruptible sleep."""
+        self.close()
+        self.signal(signal.SIGKILL)
+        return self.reap(time.monotonic() + within_s)
+
+    def _is_ours(self) -> bool:
+        """Tell whether the child is still there, if only as a zombie: then nobody else has its number."""
+        if self.is_reaped:
+            return False
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            self.is_reaped = True
+        return not self.is_reaped
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The parent as a forked child has it."""
+
+    fd: int  # what the child writes to
+    questions_fd: int
+
+    def send(self, *messages: Json) -> None:
+        """Write messages to the parent, all at once."""
+        write_lines(self.fd, *messages)
+
+    def questions(self) -> Iterator[Json]:
+        """Yield what the parent asks until it asks no more."""
+        with open(self.questions_fd, "rb") as file:
+            yield from map(json.loads, file)
+
+
+def write_lines(fd: int, *messages: Json) -> None:
+    """Write messages, one a line, whatever a pipe takes at once."""
+    view = memoryview("".join(f"{json.dumps(message)}\n" for message in messages).encode())
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def fork_child(
+    main: Callable[[Parent], object], *, is_heard: bool = True, is_asked: bool = False, keeps_signals: bool = False
+) -> ChildProcess:
+    """Fork a child that runs `main` and ends with 0, with 1 where that raises; it dies with this process.
+
+    `is_heard`: there is a pipe for what it writes. `is_asked`: there is one for questions too. Unless it keeps the
+    signals' handlers it ignores Ctrl-C, since the parent decides what that ends, and the others end it.
+    To be called from a process with a single thread.
+    """
+    parent_pid = os.getpid()
+    with _pipes(is_heard, is_asked) as (reader, writer, questions_reader, questions_writer):
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            die_with_parent(parent_pid)
+            if not keeps_signals:
+                _leave_signals_to_the_parent()
+            _close((reader, questions_writer))
+            main(Parent(writer, questions_reader))
+            code = 0
+        finally:
+            os._exit(code)
+    _close((writer, questions_reader))
+    return ChildProcess(pid, reader, questions_writer)
+
+
+def start_program(command: Sequence[str], environ: Mapping[str, str], own_session: bool = False) -> ChildProcess:
+    """Start a program that answers on its standard output what it is asked on its standard input."""
+    with _pipes(True, True) as (reader, writer, questions_reader, questions_writer):
+        process = subprocess.Popen(
+            command, env=environ, stdin=questions_reader, stdout=writer, stderr=subprocess.DEVNULL,
+            start_new_session=own_session,
+        )  # fmt: skip
+    _close((writer, questions_reader))
+    return ChildProcess(pid_of(process), reader, questions_writer)
+
+
+def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
+    """Answer, as such a program, each question by its `what`, until the parent asks no more."""
+    parent = Parent(sys.stdout.fileno(), sys.stdin.fileno())
+    for asked in parent.questions():
+        try:
+            answer = {"value": answers[asked["what"]](asked)}
+        except Exception as error:  # noqa: BLE001  a defect here is a gap in what is known, never the end of the run
+            answer = {"failure": f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(BrokenPipeError):
+            parent.send(answer)
+
+
+def pid_of(process: subprocess.Popen[bytes]) -> int:
+    """Return the number of a child that is reaped here: Popen's own clean-up must not take its exit status first."""
+    process.returncode = 0
+    return process.pid
+
+
+@contextlib.contextmanager
+def _pipes(*wanted: bool) -> Iterator[list[int]]:
+    """Give both ends of each pipe, -1 for one that is not wanted; an OSError in the block closes them."""
+    fds: list[int] = []
+    try:
+        for is_wanted in wanted:
+            fds += os.pipe() if is_wanted else (-1, -1)
+        yield fds
+    except OSError:
+        _close(fds)
+        raise
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _leave_signals_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

@@ -1,0 +1,146 @@
+"""Questions about a machine whose answers are not files; every answer is JSON, so that it can be recorded."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import resource
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from preflight.errors import UnreadableFact
+from preflight.system.installed import installed_software
+from preflight.system.interfaces import network_interfaces
+from preflight.system.machine import Json, Tree
+from preflight.system.nvml import LIBRARY, ask_nvml
+from preflight.system.shm_segments import nccl_segments
+
+UNLIMITED = "unlimited"
+KMSG_BYTES = 1 << 14
+DRIVER_LINE = "NVRM: "
+
+# Only what NCCL, gloo, torch and CUDA read: a report travels, and an environment holds secrets.
+REPORTED_PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "CUDA_")
+REPORTED_NAMES = frozenset({"TP_SOCKET_IFNAME", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS"})
+
+LIMITS = ("memlock", "nofile", "stack", "nproc")
+
+
+def live_machine() -> Tree:
+    """Return the machine that this process runs on."""
+    return Tree(Path("/"), LIVE_QUESTIONS)
+
+
+def tree_machine(root: Path) -> Tree:
+    """Return a recorded tree; NVML answers for it only through a library that lies in it, never this machine's."""
+    library = root / LIBRARY
+    questions = {"nvml": lambda: ask_nvml(str(library.resolve()))} if library.is_file() else {}
+    return Tree(root, questions)
+
+
+def kernel_log() -> Json:
+    """Return the kernel log's lines that the NVIDIA driver wrote."""
+    lines: list[str] = []
+    descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                record = os.read(descriptor, KMSG_BYTES)
+            except BlockingIOError:
+                return lines
+            except BrokenPipeError:  # the ring has overwritten the next record
+                continue
+            text = _printable(record).partition(";")[2].partition("\n")[0]
+            lines += [text] if DRIVER_LINE in text else []
+    finally:
+        os.close(descriptor)
+
+
+def uname() -> Json:
+    """Return the node's name, kernel release and architecture."""
+    answer = os.uname()
+    return {"nodename": answer.nodename, "release": answer.release, "machine": answer.machine}
+
+
+def cpu_affinity() -> Json:
+    """Return the logical CPUs that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def shm_statvfs() -> Json:
+    """Return the size of /dev/shm and what an ordinary user may still put there."""
+    answer = os.statvfs("/dev/shm")
+    return {"size_bytes": answer.f_blocks * answer.f_frsize, "free_bytes": answer.f_bavail * answer.f_frsize}
+
+
+def rlimits() -> Json:
+    """Return the soft limits, in bytes or counts, or "unlimited"."""
+    soft = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0] for name in LIMITS}
+    return {name: UNLIMITED if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
+
+
+def host_addresses() -> Json:
+    """Return the host's own name and what it resolves to, in the resolver's order."""
+    name = socket.gethostname()
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # a name that IDNA can't encode is a UnicodeError
+        raise UnreadableFact(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    return {"name": name, "addresses": list(dict.fromkeys(str(entry[4][0]) for entry in found))}
+
+
+def environment() -> Json:
+    """Return the inherited variables that NCCL, gloo, torch or CUDA read, by name."""
+    items = ((_printable(name), _printable(value)) for name, value in os.environb.items())
+    return {name: value for name, value in sorted(items) if is_reported(name)}
+
+
+def is_reported(name: str) -> bool:
+    """Tell whether a variable may stand in a report."""
+    return name.startswith(REPORTED_PREFIXES) or name in REPORTED_NAMES
+
+
+def home() -> Json:
+    """Return the home directory as NCCL finds it (getpwuid, not $HOME), and the working directory."""
+    try:
+        directory = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        directory = ""  # NCCL then reads no user file
+    return {"home": directory, "working_directory": os.getcwd()}
+
+
+def _printable(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _reasoned(name: str, question: Callable[[], Json]) -> Callable[[], Json]:
+    @functools.wraps(question)
+    def ask() -> Json:
+        try:
+            return question()
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise UnreadableFact(f"{name}: {where}{error.strerror or error}") from None
+
+    return ask
+
+
+LIVE_QUESTIONS: Mapping[str, Callable[[], Json]] = {
+    name: _reasoned(name, question)
+    for name, question in {
+        "uname": uname,
+        "cpu_affinity": cpu_affinity,
+        "shm_statvfs": shm_statvfs,
+        "shm_mapped": nccl_segments,
+        "rlimits": rlimits,
+        "host_addresses": host_addresses,
+        "interfaces": network_interfaces,
+        "environment": environment,
+        "home": home,
+        "software": installed_software,
+        "nvml": ask_nvml,
+        "kernel_log": kernel_log,
+    }.items()
+}

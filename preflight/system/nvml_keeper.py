@@ -1,0 +1,114 @@
+"""`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open, as long as its parent lives.
+
+While somebody has NVML open the driver stays loaded: without persistence mode each trial would wait for it anew. It
+is a process of its own, since NVML may hang and the supervisor that forks trials may not. Each line on stdin is
+answered by one line of JSON: bytes in use by GPU UUID, without those that could not be read.
+
+Forked by `watch_xids` it tells of the Xids that come up during a run instead, as NVML's events: the kernel log, which
+has them too, is often closed to users. NVML tells only what happens after it was asked to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.errors import UnreadableFact
+from preflight.system.child import ChildProcess, Parent, fork_child
+from preflight.system.machine import Json
+from preflight.system.nvml import failures_of, open_nvml, unreadable
+from preflight.system.nvml_values import as_text
+from preflight.system.processes import die_with_parent
+
+PARENT = "PREFLIGHT_SUPERVISOR_PID"
+XID_CRITICAL = 0x8
+WAIT_MS = 200
+READY_S = 5.0
+END_S = 1.0
+HUNG = "NVML did not take the request for events in time: the driver hangs"
+
+
+@dataclass(slots=True)
+class XidWatch:
+    """A keeper that listens; `stop` ends it and gives what it heard."""
+
+    child: ChildProcess
+    messages: list[Json] = field(default_factory=list)
+
+    def stop(self) -> Mapping[tuple[int, int], int]:
+        """Return how often each GPU (nvml_index) had each Xid; UnreadableFact where nobody could listen."""
+        while messages := self.child.receive_within(0.0):
+            self.messages += messages
+        self.child.kill(END_S)
+        problem = next((message["unreadable"] for message in self.messages if "unreadable" in message), "")
+        if problem or not any("listening" in message for message in self.messages):
+            raise UnreadableFact(problem or HUNG)
+        return Counter((message["gpu"], message["xid"]) for message in self.messages if "xid" in message)
+
+
+def watch_xids(library_path: str | None = None) -> XidWatch:
+    """Start listening, and return once NVML has agreed or failed. To be called from a process with a single thread."""
+    watch = XidWatch(fork_child(lambda parent: _tell_xids(parent, library_path)))
+    watch.messages += watch.child.receive_within(READY_S)
+    return watch
+
+
+def _tell_xids(parent: Parent, library_path: str | None) -> None:
+    try:
+        nvml = open_nvml(library_path)
+        try:
+            for message in _xids(nvml):
+                parent.send(message)
+        except failures_of(nvml) as error:
+            parent.send(unreadable(error))
+    except UnreadableFact as error:
+        parent.send({"unreadable": str(error)})
+
+
+def _xids(nvml: Any) -> Iterator[Json]:
+    """Ask for the Xids of every GPU, say so, and then yield each."""
+    events = nvml.nvmlEventSetCreate()
+    by_handle = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        nvml.nvmlDeviceRegisterEvents(handle, XID_CRITICAL, events)
+        by_handle[_address(handle)] = index
+    yield {"listening": len(by_handle)}
+    while True:
+        with contextlib.suppress(nvml.NVMLError_Timeout):
+            event = nvml.nvmlEventSetWait_v2(events, WAIT_MS)
+            if event.eventType == XID_CRITICAL:
+                yield {"gpu": by_handle.get(_address(event.device), -1), "xid": int(event.eventData)}
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def main() -> None:
+    """Answer how much memory is in use until stdin ends or the parent dies."""
+    die_with_parent(int(os.environ[PARENT]))
+    nvml = open_nvml(sys.argv[1] if len(sys.argv) > 1 else None)
+    failures = failures_of(nvml)
+    handles = {}
+    for i in range(nvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(*failures):
+            handle = nvml.nvmlDeviceGetHandleByIndex(i)
+            handles[as_text(nvml.nvmlDeviceGetUUID(handle))] = handle
+    parent = Parent(sys.stdout.fileno(), sys.stdin.fileno())
+    for _ in parent.questions():
+        used = {}
+        for uuid, handle in handles.items():
+            with contextlib.suppress(*failures):
+                used[uuid] = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        parent.send(used)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""NCCL's files in /dev/shm, and which of them no process can be using any more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from preflight.system.machine import Json
+
+PREFIX = "nccl-"
+SEGMENTS_SUFFIX = ".segments"  # of the file beside a trial's log that lists what it was seen to map
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
+OTHERS_MAY_OPEN = 0o066
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    name: str
+    device: int
+    inode: int
+    uid: int
+    mode: int
+    size_bytes: int
+
+
+def nccl_segments(shm: str = "/dev/shm", proc: str = "/proc") -> Json:
+    """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` only where no process can be using it.
+
+    A file is not called stale when a process that might use it can't be seen (another PID namespace may share
+    /dev/shm, another user's processes may be hidden) or can't be looked into.
+    """
+    segments = _segments(shm)
+    if not segments:
+        return []
+    used = _in_use(segments, proc) if _sees_every_process(proc) else {segment.name for segment in segments}
+    return [{"name": s.name, "size_bytes": s.size_bytes, "stale": s.name not in used} for s in segments]
+
+
+def _segments(shm: str) -> tuple[_Segment, ...]:
+    found = []
+    for name in sorted(os.listdir(shm)):
+        if name.startswith(PREFIX):
+            try:
+                status = os.lstat(os.path.join(shm, name))
+            except FileNotFoundError:
+                continue  # NCCL unlinks a segment as soon as both sides have it
+            size_bytes = status.st_blocks * 512
+            plain = os.fsencode(name).decode("utf-8", "backslashreplace")
+            found.append(_Segment(plain, status.st_dev, status.st_ino, status.st_uid, status.st_mode, size_bytes))
+    return tuple(found)
+
+
+def _sees_every_process(proc: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"{proc}/self/ns/pid") == INITIAL_PID_NAMESPACE
+    return False
+
+
+def _in_use(segments: tuple[_Segment, ...], proc: str) -> set[str]:
+    own = os.geteuid()
+    used = {s.name for s in segments if own not in (0, s.uid)}  # hidepid= may hide that user's processes
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        candidates = [s for s in segments if s.name not in used]
+        if not candidates:
+            break
+        try:
+            uids = _uids(f"{proc}/{pid}/status")
+            candidates = [s for s in candidates if s.uid in uids or s.mode & OTHERS_MAY_OPEN]
+            if candidates:
+                inodes = set(_inodes(f"{proc}/{pid}"))
+                used |= {s.name for s in candidates if (s.device, s.inode) in inodes}
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+        except OSError:
+            used |= {s.name for s in candidates}
+    return used
+
+
+def _uids(path: str) -> set[int]:
+    """Return the real, effective, saved and file system uid; readable by everyone, unlike maps."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        line = next((line for line in file if line.startswith("Uid:")), "")
+    return set(map(int, line.split()[1:]))
+
+
+def _inodes(process: str) -> Iterator[tuple[int, int]]:
+    """Yield device and inode of the nccl-* files that a process has mapped or open."""
+    with open(f"{process}/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if f"/{PREFIX}" in line:
+                _, _, _, device, inode, *_ = line.split()
+                major, _, minor = device.partition(":")
+                yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
+    for fd in os.listdir(f"{process}/fd"):
+        path = f"{process}/fd/{fd}"
+        try:
+            if f"/{PREFIX}" in os.readlink(path):  # asked first: to stat a file on a dead mount would stall
+                status = os.stat(path)
+                yield status.st_dev, status.st_ino
+        except FileNotFoundError:
+            continue
+
+
+def has_segments(shm: str = "/dev/shm") -> bool:
+    """Tell whether there is any nccl-* file at all."""
+    with contextlib.suppress(OSError):
+        return any(name.startswith(PREFIX) for name in os.listdir(shm))
+    return False
+
+
+def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozenset[str]:
+    """Return the paths of the nccl-* files that a process of our own maps or holds open."""
+    start = os.path.join(shm, PREFIX)
+    found: set[str] = set()
+    with contextlib.suppress(OSError), open(f"{proc}/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+        found |= {line[line.index(start) :].rstrip("\n") for line in file if start in line}
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"{proc}/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(f"{proc}/{pid}/fd/{fd}"))
+    return frozenset(path for path in found if path.startswith(start) and not path.endswith(" (deleted)"))
+
+
+def segments_of_all(pids: Iterable[int]) -> frozenset[str]:
+    """Return the paths of the nccl-* files that any of these processes maps or holds open."""
+    return frozenset().union(*map(segments_of, pids)) if has_segments() else frozenset()
+
+
+def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
+    """Return the paths that the files with SEGMENTS_SUFFIX in a folder list; only such as NCCL makes."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for note in Path(folder).glob(f"*{SEGMENTS_SUFFIX}"):
+            found |= set(note.read_text(encoding="utf-8", errors="surrogateescape").split("\n"))
+    start = os.path.join(shm, PREFIX)
+    return frozenset(path for path in found if path.startswith(start) and "/" not in path.removeprefix(start))
+
+
+def remove_segments(paths: Iterable[str]) -> None:
+    """Remove the files: NCCL unlinks a segment when both sides have it, which a killed rank never did."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

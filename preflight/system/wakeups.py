@@ -1,0 +1,66 @@
+"""What wakes a loop that waits: descriptors of any number, and files that appear in a directory (inotify)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import struct
+from collections.abc import Iterable
+
+IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # linux/inotify.h
+IN_Q_OVERFLOW = 0x4000
+EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
+    """Return which descriptors are ready by then, of any number: select() takes none above 1,023."""
+    poller = select.poll()
+    for fd in reading:
+        poller.register(fd, select.POLLIN)
+    for fd in sending:
+        poller.register(fd, select.POLLIN | select.POLLOUT)
+    return [fd for fd, _ in poller.poll(timeout_s * 1000)]
+
+
+def parse_events(data: bytes) -> list[str] | None:
+    """Return the names in what the kernel wrote, in order; None where it had to drop some."""
+    names, start = [], 0
+    while start < len(data):
+        _, mask, _, length = EVENT.unpack_from(data, start)
+        if mask & IN_Q_OVERFLOW:
+            return None
+        start += EVENT.size
+        names.append(os.fsdecode(data[start : start + length].rstrip(b"\0")))
+        start += length
+    return names
+
+
+class DirectoryWatch:
+    """Readable when something has appeared; `fds` is empty where there is no watch: then look now and then."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd >= 0 and _libc.inotify_add_watch(self._fd, os.fsencode(path), IN_CREATE | IN_MOVED_TO) < 0:
+            self.close()
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        return (self._fd,) if self._fd >= 0 else ()
+
+    def drain(self) -> list[str] | None:
+        """Return the names that have appeared since; None where the directory itself has to be read."""
+        if self._fd < 0:
+            return None
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data += os.read(self._fd, 1 << 16)  # whole events only
+        return parse_events(data)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,147 @@
+"""How each framework takes the timeout (facts 4.4, 4.5): the line in its version's words and unit; what to source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from preflight.model.gap import Gap
+from preflight.model.parsing import version_tuple
+from preflight.model.report import Advice
+from preflight.model.timeout import FrameworkLine, SafeTimeout, Timings
+from preflight.timeout.pauses import absorbed_bytes
+
+# Distributions whose version decides what a line looks like or what its default is.
+DISTRIBUTIONS = ("torch", "transformers", "accelerate", "deepspeed", "lightning", "megatron-core", "torchtitan")
+# The call, option or variable that takes the timeout (facts 4.4); {s} seconds, {m} minutes.
+CALLS = {
+    "torch": "init_process_group(..., timeout=timedelta(seconds={s}))",
+    "transformers": "--ddp_timeout {s}",
+    "accelerate": "InitProcessGroupKwargs(timeout=timedelta(seconds={s}))",
+    "deepspeed": "export DEEPSPEED_TIMEOUT={m}",
+    "lightning": "DDPStrategy(timeout=timedelta(seconds={s}))",
+    "megatron": "--distributed-timeout-minutes {m}",
+    "torchtitan": "--comm.train_timeout_seconds {s}",
+}
+# The same with where it goes, for a reader who has only the failed run's log.
+FRAMEWORK_SETTING: Mapping[str, str] = {
+    "transformers": "training arguments: " + CALLS["transformers"],
+    "accelerate": f"Accelerator(kwargs_handlers=[{CALLS['accelerate']}])  "
+    "# from accelerate.utils import InitProcessGroupKwargs",
+    "deepspeed": CALLS["deepspeed"] + "   # minutes",
+    "lightning": CALLS["lightning"] + "   # FSDPStrategy and DeepSpeedStrategy take it too",
+    "megatron": CALLS["megatron"],
+    "torchtitan": CALLS["torchtitan"],
+    "mmengine": "env_cfg = dict(dist_cfg=dict(backend='nccl', timeout={s}))",
+    "torch": "torch.distributed." + CALLS["torch"],
+}
+PG_TIMEOUT = "PREFLIGHT_PG_TIMEOUT_S"
+INIT_TIMEOUT = "PREFLIGHT_INIT_TIMEOUT_S"
+DEEPSPEED = "DEEPSPEED_TIMEOUT"
+RECORDED_CALLS = "2000"  # torch's own default from 2.11 on
+# Of the flight recorder.
+FIRST_WITH_RECORDER, FIRST_WITH_DUMP, FIRST_WITH_NEW_NAME, FIRST_THAT_RECORDS = (2, 2), (2, 7), (2, 8), (2, 11)
+FIRST_WITH_10_MINUTES = (2, 2)  # torch's default for NCCL; before, 30 minutes for every backend
+FIRST_WITH_SET_TIMEOUT, FIRST_WITH_PRIVATE_ONE = (2, 14), (2, 4)
+DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.5, 10 in 0.19.6
+
+
+def framework_lines(
+    pg_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
+) -> tuple[FrameworkLine, ...]:
+    """Return one line per framework; its default's worth is told at the speed that was measured."""
+
+    def line(name: str, text: str, value: int, unit: str, default_s: int | Gap, note: str) -> FrameworkLine:
+        sets_s = value * 60 if unit == "min" else value
+        return FrameworkLine(name, text, value, unit, sets_s, default_s, _absorbs(default_s, timings, factor), note)
+
+    minutes = minutes_up(pg_s)
+    calls = {name: call.format(s=pg_s, m=minutes) for name, call in CALLS.items()}
+    return (
+        line("torch", f"dist.{calls['torch']}", pg_s, "s", *_torch(versions.get("torch", ""))),
+        line("torchrun", f"torchrun --rdzv-backend c10d --rdzv-conf join_timeout={init_s} ...", init_s, "s", 600,
+             "how long nodes wait for each other; the static rendezvous calls it `timeout` (900 s)"),
+        line("transformers", calls["transformers"], pg_s, "s", 1800,
+             f"or TrainingArguments(ddp_timeout={pg_s}); on NCCL as well; lost with --use_cpu"),
+        line("accelerate", calls["accelerate"], pg_s, "s", 600,
+             "in Accelerator(kwargs_handlers=[...]), before anything else makes the group"),
+        line("deepspeed", calls["deepspeed"], minutes, "min", deepspeed_default_s(versions),
+             "in whole minutes; or deepspeed.init_distributed(timeout=timedelta(...))"),
+        line("lightning", f"Trainer(strategy={calls['lightning']})", pg_s, "s", 1800,
+             "FSDPStrategy, DeepSpeedStrategy and ModelParallelStrategy take it too"),
+        line("megatron", calls["megatron"], minutes, "min", 600, "in whole minutes"),
+        line("torchtitan", f"--comm.init_timeout_seconds {init_s} {calls['torchtitan']}", pg_s, "s", 100,
+             "the second holds from the second step on; by default 300 s before it, 100 s after it"),
+    )  # fmt: skip
+
+
+def minutes_up(value_s: float) -> int:
+    """Return whole minutes, never shorter than the seconds."""
+    return math.ceil(value_s / 60)
+
+
+def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
+    """Return DeepSpeed's own default; a Gap where it is not installed here."""
+    version = version_tuple(versions.get("deepspeed", ""))
+    if not version:
+        return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")
+    return 600 if version >= DEEPSPEED_FIRST_WITH_10_MINUTES else 1800
+
+
+def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
+    """Return what to export so that sourcing it never shortens what the job would have without."""
+    default_s = deepspeed_default_s(versions)
+    return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
+
+
+def _torch(version: str) -> tuple[int, str]:
+    """Return the default on NCCL, and how the timeout is changed later."""
+    known = version_tuple(version)
+    default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
+    private = "; later: dist.distributed_c10d._set_pg_timeout(...)" if known >= FIRST_WITH_PRIVATE_ONE else ""
+    later = "; later: dist.set_timeout(...)" if known >= FIRST_WITH_SET_TIMEOUT else private
+    return default_s, f"groups of dist.new_group() do not inherit it: give them timeout= as well{later}"
+
+
+def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
+    if isinstance(timings.write_one_bytes_per_s, Gap):
+        return timings.write_one_bytes_per_s
+    if isinstance(default_s, Gap):
+        return default_s
+    return int(absorbed_bytes(default_s, factor, timings))
+
+
+def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
+    """Return the advice with its timeouts; `dialect` tells whether NCCL is there for torch to record."""
+    return replace(
+        advice,
+        pg_timeout_s=safe.pg_timeout_s,
+        init_timeout_s=safe.init_timeout_s,
+        timeout_env=timeout_env(safe, versions, dialect),
+        timeout_reason=safe.verdict,
+    )
+
+
+def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
+    """Return what to export.
+
+    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is not among it: it ends a process whose watchdog is stuck, however long its
+    collectives may take.
+    """
+    own = (
+        (PG_TIMEOUT, str(safe.pg_timeout_s)),
+        (INIT_TIMEOUT, str(safe.init_timeout_s)),
+        (DEEPSPEED, str(deepspeed_minutes(safe.pg_timeout_s, versions))),
+    )
+    return own + (flight_recorder_env(versions.get("torch", "")) if dialect == "nccl" else ())
+
+
+def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
+    """Return what makes this torch record its last collectives, where it does not by itself (facts 4.2)."""
+    version = version_tuple(torch_version)[:2]
+    if not FIRST_WITH_RECORDER <= version < FIRST_THAT_RECORDS:
+        return ()
+    name = "TORCH_NCCL_TRACE_BUFFER_SIZE" if version < FIRST_WITH_NEW_NAME else "TORCH_FR_BUFFER_SIZE"
+    dump = (("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),) if version < FIRST_WITH_DUMP else ()
+    return ((name, RECORDED_CALLS), *dump)

@@ -1,0 +1,138 @@
+"""What the user says of the job, as typed: model sizes, durations, shares and counts. All raise UsageError only."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+from preflight.errors import MalformedInput, UsageError
+from preflight.model.fit import ModelShape
+from preflight.model.job import ParamCount
+
+SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+NUMBER = r"(\d{1,6}(?:\.\d{1,6})?)"
+COUNT = re.compile(NUMBER + r"([KMBT])", re.ASCII | re.IGNORECASE)
+EXPERTS = re.compile(r"(\d{1,4})x" + NUMBER + r"([KMBT])", re.ASCII | re.IGNORECASE)
+DURATION = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}m(?:in)?)?(?:{NUMBER}s)?", re.ASCII | re.IGNORECASE)
+SECONDS = re.compile(NUMBER, re.ASCII)
+SHARE = re.compile(NUMBER + "%", re.ASCII)
+WHOLE = re.compile(r"\d{1,9}", re.ASCII)
+FEWEST, MOST = 1000, 10**14  # parameters
+LONGEST_S = 7 * 86400
+SHOWN = 40  # characters of what was typed
+
+
+def parse_params(text: str) -> ParamCount:
+    """Parse `7B`, `1.5B`, `500M`, or of a mixture of experts `47B/13B` (all of them / those that work on a token).
+
+    `8x7B` counts every expert as a whole model, so that it is the most that such a model can have; it does not say how
+    many are active, so that all are.
+    """
+    total_text, slash, active_text = text.strip().partition("/")
+    total = _count(total_text, text)
+    active = _count(active_text, text) if slash else total
+    if active > total:
+        raise _wrong("--params", text, "more active parameters than there are: write all of them first, as in 47B/13B")
+    return ParamCount(total, active)
+
+
+def is_upper_bound(text: str) -> bool:
+    """Tell whether the size was written as `8x7B`, which says no more than the most that the model can have."""
+    return "x" in text.lower()
+
+
+def parse_duration_s(text: str, option: str) -> float:
+    """Parse `90s`, `30m`, `1h30m`, `1.5h` or plain seconds into seconds."""
+    typed = text.strip()
+    plain = SECONDS.fullmatch(typed)
+    parts = DURATION.fullmatch(typed) if typed else None
+    if plain:
+        value = Decimal(plain[1])
+    elif parts and any(parts.groups()):
+        hours, minutes, seconds = (Decimal(part or 0) for part in parts.groups())
+        value = 3600 * hours + 60 * minutes + seconds
+    else:
+        raise _wrong(option, text, "not a time: write 90s, 30m, 1h30m or seconds")
+    if not 0 < value <= LONGEST_S:
+        raise _wrong(option, text, "give a time above 0 and up to 7 days")
+    return float(value)
+
+
+def parse_lora_share(text: str) -> float:
+    """Parse the trained share of the parameters, as PEFT prints it: `0.5%` into 0.005. A rank alone says no share."""
+    found = SHARE.fullmatch(text.strip())
+    if not found:
+        raise _wrong("--lora", text, "give the trained share with its sign, as print_trainable_parameters() says: 0.5%")
+    share = Decimal(found[1]) / 100
+    if not 0 < share <= 1:
+        raise _wrong("--lora", text, "give a share above 0 % and up to 100 %")
+    return float(share)
+
+
+def parse_count(text: str, option: str, most: int) -> int:
+    """Parse a whole number from 1 to `most`: ranks, tokens, sequences."""
+    found = WHOLE.fullmatch(text.strip())
+    if not found or not 0 < int(found[0]) <= most:
+        raise _wrong(option, text, f"give a whole number from 1 to {most}")
+    return int(found[0])
+
+
+def _count(typed: str, text: str) -> int:
+    experts, plain = EXPERTS.fullmatch(typed.strip()), COUNT.fullmatch(typed.strip())
+    if experts:
+        count = int(experts[1]) * Decimal(experts[2]) * SCALE[experts[3].upper()]
+    elif plain:
+        count = Decimal(plain[1]) * SCALE[plain[2].upper()]
+    else:
+        raise _wrong("--params", text, "not a model size: write 7B, 1.5B, 500M, or 47B/13B for a mixture of experts")
+    if not FEWEST <= count <= MOST:
+        raise _wrong("--params", text, "give 1K to 100T parameters")
+    return int(count)
+
+
+def _wrong(option: str, text: str, why: str) -> UsageError:
+    shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return UsageError(f"{option} {shown}: {why}")
+
+
+MOST_CHARACTERS = 1 << 20  # real ones have some kilobytes
+NESTED = ("text_config", "llm_config", "language_config")  # where a model of several parts keeps its language model
+# The names that architectures give to the same number, and the most that any model could mean by it.
+HIDDEN = (("hidden_size", "n_embd", "d_model", "dim"), 1 << 20)
+LAYERS = (("num_hidden_layers", "n_layer", "num_layers", "n_layers"), 10_000)
+INTERMEDIATE = (("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size"), 1 << 24)
+VOCABULARY = (("vocab_size", "padded_vocab_size"), 1 << 24)
+CLASSIC_WIDENING = 4  # of the feed-forward, where a config names none
+
+
+def parse_model_shape(text: str, where: str) -> ModelShape:
+    """Return the shape that a config.json gives; MalformedInput, with `where` it came from, says what is missing."""
+    if len(text) > MOST_CHARACTERS:
+        raise MalformedInput(f"{where}: larger than 1 MiB, which no model's config.json is")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedInput(f"{where}: not JSON; give the model's config.json") from None
+    if not isinstance(document, dict):
+        raise MalformedInput(f"{where}: not a JSON object; give the model's config.json")
+    nested = (document[name] for name in NESTED if isinstance(document.get(name), dict))
+    config = {**document, **next(nested, {})}
+    hidden = _number(config, HIDDEN, where)
+    return ModelShape(
+        hidden_size=hidden,
+        layers=_number(config, LAYERS, where),
+        intermediate_size=_number(config, INTERMEDIATE, where, default=CLASSIC_WIDENING * hidden),
+        vocab_size=_number(config, VOCABULARY, where),
+    )
+
+
+def _number(config: dict[str, Any], key: tuple[tuple[str, ...], int], where: str, default: int | None = None) -> int:
+    names, most = key
+    name, value = next(((name, config[name]) for name in names if config.get(name) is not None), ("", default))
+    if value is None:
+        raise MalformedInput(f"{where}: there is no {' or '.join(names)}; give the config.json of a transformer")
+    if name and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most):
+        raise MalformedInput(f"{where}: {name} is {str(value)[:40]!r}, not a whole number from 1 to {most}")
+    return int(value)

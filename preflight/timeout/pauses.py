@@ -1,0 +1,102 @@
+"""The phases in which one rank works while the others already wait in a collective (facts 10.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.model.gap import Gap
+from preflight.model.job import Job, ParamCount, Save
+from preflight.model.timeout import Part, Source, Timings
+from preflight.model.units import decimal_text
+from preflight.timeout.checkpoint_size import bytes_per_parameter, checkpoint_bytes, gathered_bytes, weight_bytes
+
+# What is assumed where nothing was measured: a shared file system that is busy, a host that is not.
+ASSUMED_WRITE_BYTES_PER_S = 0.2e9
+ASSUMED_READ_BYTES_PER_S = 0.2e9
+ASSUMED_GATHER_BYTES_PER_S = 2e9  # from the GPUs of other ranks to one rank's host memory
+ASSUMED_STAGE_BYTES_PER_S = 2e9  # from a GPU to its own rank's host memory
+PICKLE_BYTES_PER_S = 1e9  # torch.save serialises in one thread, however fast the disk is
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """One such phase: how long it takes, when it comes, and where the number is from."""
+
+    name: str
+    value_s: float
+    parts: tuple[Part, ...]
+    source: Source
+    detail: str
+
+
+def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
+    """Return the job's pauses as far as anything is known of them."""
+    both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
+    known = [] if job.params is None else [_load(job, job.params, timings), _save(job, job.params, timings)]
+    given = (
+        ("preprocessing", job.preprocess_s, both, "one rank prepares the data, as you said"),
+        ("first compilation", job.compile_s, both, "ranks compile for different times, as you said"),
+        ("evaluation", job.eval_s, training, "one rank evaluates, as you said"),
+    )
+    stated = [Pause(name, value_s, parts, Source.GIVEN, why) for name, value_s, parts, why in given if value_s > 0]
+    return (*known, *stated)
+
+
+def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
+    """Return the largest full checkpoint whose save by rank 0, taken `factor` times, a timeout covers."""
+    return timeout_s / factor * _rank0_speed(timings)[0]
+
+
+def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
+    size = weight_bytes(job, params)
+    speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S, timings, "read")
+    detail = f"{decimal_text(size)} of weights at {decimal_text(speed)}/s ({where})"
+    return Pause("loading the weights", size / speed, (Part.INIT,), source, detail)
+
+
+def _save(job: Job, params: ParamCount, timings: Timings) -> Pause:
+    """Return how long the ranks that are through with their part of a save wait for the last one."""
+    trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g} % only, "
+    what = f"{decimal_text(checkpoint_bytes(job, params))} ({trained}{bytes_per_parameter(job)} bytes per parameter)"
+    how = {Save.FULL: _full, Save.SHARDED: _sharded, Save.ASYNC: _async}[job.save]
+    value_s, source, detail = how(job, params, timings)
+    return Pause("saving", value_s, (Part.TRAINING,), source, f"{what}: {detail}")
+
+
+def _full(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source, str]:
+    speed, source, where = _rank0_speed(timings)
+    detail = f"rank 0 writes it at {decimal_text(speed)}/s ({where})"
+    if gathered := gathered_bytes(job, params):
+        rate = decimal_text(ASSUMED_GATHER_BYTES_PER_S)
+        detail += f", after it gathered {decimal_text(gathered)} at {rate}/s (assumed)"
+    value_s = gathered / ASSUMED_GATHER_BYTES_PER_S + checkpoint_bytes(job, params) / speed
+    return value_s, source, detail
+
+
+def _sharded(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source, str]:
+    measured = timings.write_all_bytes_per_s
+    if isinstance(measured, Gap):
+        measured = timings.write_one_bytes_per_s
+    speed, source, where = _speed(measured, ASSUMED_WRITE_BYTES_PER_S, timings, "write")
+    size = checkpoint_bytes(job, params)
+    return size / speed, source, f"all ranks together write it at {decimal_text(speed)}/s ({where})"
+
+
+def _async(job: Job, params: ParamCount, _timings: Timings) -> tuple[float, Source, str]:
+    rate = decimal_text(ASSUMED_STAGE_BYTES_PER_S)
+    value_s = checkpoint_bytes(job, params) / ASSUMED_STAGE_BYTES_PER_S
+    return value_s, Source.ASSUMED, f"at most all of it is copied to host memory at {rate}/s (assumed), written later"
+
+
+def _rank0_speed(timings: Timings) -> tuple[float, Source, str]:
+    speed, source, where = _speed(timings.write_one_bytes_per_s, ASSUMED_WRITE_BYTES_PER_S, timings, "write")
+    if speed <= PICKLE_BYTES_PER_S:
+        return speed, source, where
+    fast = decimal_text(speed)
+    return PICKLE_BYTES_PER_S, source, f"one thread serialises at about that; {timings.directory} takes {fast}/s"
+
+
+def _speed(measured: float | Gap, assumed: float, timings: Timings, verb: str) -> tuple[float, Source, str]:
+    if isinstance(measured, Gap):
+        return assumed, Source.ASSUMED, f"assumed: no {verb} was measured"
+    return measured, Source.MEASURED, f"measured in {timings.directory}"

@@ -1,0 +1,166 @@
+"""The safe timeout as a sum (facts 10.3): long enough for what is known, short enough that a hang is seen.
+
+    training = 3 x longest pause + 10 x (largest collective + spread of the ranks) + NCCL's own retries
+    init     = start + 3 x longest pause at the start + 10 x making the communicator + NCCL's own retries
+
+Both are rounded up to a minute, never below the floor, never above the cap. The group's timeout covers both, since
+torch has one for both. The factors are judgement: a pause that was measured or told may take three times as long
+beside other users of the storage; what takes milliseconds on an idle machine, ten times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from preflight.model.gap import Gap
+from preflight.model.job import Job, Save
+from preflight.model.timeout import Part, SafeTimeout, Source, Term, Timings
+from preflight.model.units import decimal_text, seconds_text
+from preflight.timeout.checkpoint_size import DDP_BUCKET_BYTES, checkpoint_bytes, message_bytes
+from preflight.timeout.frameworks import framework_lines, minutes_up
+from preflight.timeout.pauses import Pause, pauses
+from preflight.timeout.wording import notes_on, verdict_on
+
+FLOOR_S = 600  # torch's default for NCCL since 2.2; torchrun's join_timeout
+CAP_S = 3600
+PAUSE_FACTOR, COLLECTIVE_FACTOR = 3, 10
+START_S = 120.0  # assumed: imports, opening the data, a node that starts later
+ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
+ASSUMED_ALGBW_BYTES_PER_S = 1e9
+NO_PARAMS = Gap("--params was not given")
+NO_PAUSE = Gap("nothing is known in which one rank works while the others wait")
+
+
+def safe_timeout(
+    job: Job, timings: Timings, current_s: float | None = None, versions: Mapping[str, str] | None = None
+) -> SafeTimeout:
+    """Return the timeouts, their argument, and the line of each framework in the version that is installed."""
+    found = pauses(job, timings)
+    longest = max(found, key=lambda pause: pause.value_s, default=None)
+    terms = _terms(found, job, timings)
+    sums = {part: sum(term.counts_s for term in terms if term.part is part) for part in Part}
+    floor_s = max(FLOOR_S, 60 * minutes_up(min(timings.nccl_report_s, CAP_S)))
+    init_s = _clamp(sums[Part.INIT], floor_s)
+    total_s = max(sums.values())
+    part = Part.INIT if sums[Part.INIT] > sums[Part.TRAINING] else Part.TRAINING
+    largest = max((term for term in terms if term.part is part), key=lambda term: term.counts_s)
+    pg_s = max(init_s, _clamp(total_s, floor_s))
+    longest_s = longest.value_s if longest else 0.0
+    answer = SafeTimeout(
+        init_timeout_s=init_s,
+        pg_timeout_s=pg_s,
+        floor_s=floor_s,
+        cap_s=CAP_S,
+        sum_s=total_s,
+        longest_pause_s=longest_s,
+        longest_source=longest.source if longest else NO_PAUSE,
+        dominated_by=largest.name if total_s > floor_s else "the floor",
+        is_enough=longest_s <= pg_s,
+        checkpoint_bytes=NO_PARAMS if job.params is None else checkpoint_bytes(job, job.params),
+        terms=terms,
+        verdict="",
+        smaller=_smaller(job, timings, longest) if longest and total_s > floor_s else (),
+        notes=(),
+        frameworks=framework_lines(pg_s, init_s, timings, versions or {}, PAUSE_FACTOR),
+    )
+    return replace(answer, verdict=verdict_on(answer, current_s), notes=notes_on(answer, job, timings, current_s))
+
+
+def _terms(found: tuple[Pause, ...], job: Job, timings: Timings) -> tuple[Term, ...]:
+    report_s = min(timings.nccl_report_s, float(CAP_S))
+    terms: list[Term] = []
+    for part in Part:
+        terms += _pause_terms(found, part)
+        terms += _training(job, timings) if part is Part.TRAINING else _start(job, timings)
+        why = f"its error is better evidence than our timeout: {timings.nccl_report_why}"
+        terms.append(Term("NCCL's own retries", part, report_s, "s", 1, report_s, Source.ASSUMED, why))
+    return tuple(terms)
+
+
+def _pause_terms(found: tuple[Pause, ...], part: Part) -> list[Term]:
+    """Return the pauses of a part; only the longest counts, since the others come at another time."""
+    here = sorted((pause for pause in found if part in pause.parts), key=lambda pause: -pause.value_s)
+    return [
+        Term(each.name, part, each.value_s, "s", PAUSE_FACTOR, 0.0 if i else PAUSE_FACTOR * each.value_s,
+             each.source, each.detail)
+        for i, each in enumerate(here)
+    ]  # fmt: skip
+
+
+def _training(job: Job, timings: Timings) -> list[Term]:
+    size = DDP_BUCKET_BYTES if job.params is None else message_bytes(job, job.params)
+    what = f"{decimal_text(size)} among {job.world_size} rank{'s' * (job.world_size > 1)}"
+    if isinstance(timings.collective_s, Gap):
+        value_s, source = size / ASSUMED_ALGBW_BYTES_PER_S, Source.ASSUMED
+        detail = f"{what} at {decimal_text(ASSUMED_ALGBW_BYTES_PER_S)}/s, assumed: no trial was given"
+    else:
+        times = max(1.0, size / timings.collective_bytes)
+        value_s, source = timings.collective_s * times, Source.MEASURED
+        detail = f"{what}: the 99th percentile at {decimal_text(timings.collective_bytes)}"
+        detail += f", times {times:.3g} for the size" if times > 1 else ""
+    value_s *= _growth(job, timings)
+    terms = [_tenfold("largest collective", Part.TRAINING, value_s, source, detail + _more_ranks(job, timings))]
+    if not isinstance(timings.spread_s, Gap):
+        detail = "the slowest rank behind the fastest in that collective"
+        terms.append(_tenfold("spread of the ranks", Part.TRAINING, timings.spread_s, Source.MEASURED, detail))
+    return terms
+
+
+def _start(job: Job, timings: Timings) -> list[Term]:
+    if isinstance(timings.connect_s, Gap):
+        value_s, source = ASSUMED_CONNECT_S + ASSUMED_CONNECT_PER_RANK_S * job.world_size, Source.ASSUMED
+        detail = f"{ASSUMED_CONNECT_S:g} s and {ASSUMED_CONNECT_PER_RANK_S:g} s a rank, assumed: no trial was given"
+    else:
+        value_s, source = timings.connect_s * _growth(job, timings), Source.MEASURED
+        detail = f"group and first collective of {timings.ranks} ranks{_more_ranks(job, timings)}"
+    start = "imports, opening the data, a node that starts later; assumed"
+    return [
+        Term("start", Part.INIT, START_S, "s", 1, START_S, Source.ASSUMED, start),
+        _tenfold("making the communicator", Part.INIT, value_s, source, detail),
+    ]
+
+
+def _tenfold(name: str, part: Part, value_s: float, source: Source, detail: str) -> Term:
+    return Term(name, part, value_s, "s", COLLECTIVE_FACTOR, COLLECTIVE_FACTOR * value_s, source, detail)
+
+
+def _growth(job: Job, timings: Timings) -> float:
+    """Return by how much the job's ranks outnumber those that were measured; the time is assumed to grow with them."""
+    return max(1.0, job.world_size / timings.ranks) if timings.ranks else 1.0
+
+
+def _more_ranks(job: Job, timings: Timings) -> str:
+    if not timings.ranks or job.world_size <= timings.ranks:
+        return ""
+    return f", times {job.world_size}/{timings.ranks} for the ranks that were not there (assumed)"
+
+
+def _smaller(job: Job, timings: Timings, longest: Pause) -> tuple[str, ...]:
+    """Return what would shorten the longest pause, each with the pause that is left."""
+    name, now_s = longest.name, longest.value_s
+    if name == "saving":
+        others = [
+            (save, pause.value_s)
+            for save in Save
+            for pause in pauses(replace(job, save=save), timings)
+            if save is not job.save and pause.name == "saving"
+        ]
+        found = [
+            f"--save {save.value}: its pause is {seconds_text(then_s)} instead of {seconds_text(now_s)}"
+            for save, then_s in sorted(others, key=lambda other: other[1])
+            if then_s < 0.9 * now_s
+        ]
+        return (*found, "a faster directory for checkpoints (a local disk, copied away later)")
+    if name == "preprocessing":
+        return ("preprocess once, before the job starts, and train from the cache: the pause is gone",)
+    if name == "evaluation":
+        group = 'dist.new_group(backend="gloo", timeout=timedelta(hours=4))'
+        return ("evaluate on all ranks", f"let the others wait in a gloo group of its own: {group}")
+    if name == "first compilation":
+        return ("compile before the job starts into a cache that all ranks share (TORCHINDUCTOR_CACHE_DIR)",)
+    return ("load from a disk that every node has of its own",)
+
+
+def _clamp(value_s: float, floor_s: int) -> int:
+    return min(CAP_S, max(floor_s, 60 * minutes_up(min(value_s, float(CAP_S)))))

@@ -1,0 +1,126 @@
+"""What a timeout means in words: the verdict on it, where it leaves the usual advice, and when not to raise it."""
+
+from __future__ import annotations
+
+from preflight.model.gap import Gap
+from preflight.model.job import Job
+from preflight.model.timeout import Part, SafeTimeout, Source, Term, Timings
+from preflight.model.units import decimal_text, seconds_text
+
+# What forums advise by size of the model, in seconds; above, "longer, by hand".
+USUAL_ADVICE_S = ((1e9, 600, 1200, "under 1 B"), (1e10, 1800, 3600, "of 1 to 10 B"))
+SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: transfers take seconds at most, lateness is what a timeout is for
+NOT_TO_RAISE = (
+    "a collective that some ranks never enter (a save, an evaluation, a log call behind `if rank == 0`): it waits for "
+    "ever, a longer timeout only hides it for longer",
+    "a rank that died (out of memory, a data loader, the kernel's OOM killer): the others wait for nobody; "
+    "`preflight explain LOG` names it",
+    "a run that died at this timeout already: the same number, or a smaller one, changes nothing",
+)
+
+
+def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
+    """Return the answer as one sentence."""
+    needs = f"the longest pause that is known is {_longest(found)}"
+    if not found.is_enough and found.longest_source is Source.ASSUMED:
+        return f"maybe none is enough: {needs}, longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
+    if not found.is_enough:
+        return (
+            f"no timeout that makes sense is enough: {needs}, longer than the cap of {found.cap_s:,} s; "
+            "move that work out of the other ranks' way"
+        )
+    if current_s is not None and found.pg_timeout_s <= current_s:
+        is_guess = found.longest_source is Source.ASSUMED
+        guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""
+        return (
+            f"a longer timeout is useless: the job has {current_s:,.0f} s already, and nothing that is known needs "
+            f"more than {found.pg_timeout_s:,} s{guess}; a run that died at {current_s:,.0f} s waited for something "
+            "else"
+        )
+    asked = f"the sum is {seconds_text(found.sum_s)}"
+    if found.sum_s > found.cap_s:
+        share = f"{found.pg_timeout_s / found.longest_pause_s:.1f} times" if found.longest_pause_s else "all of"
+        return f"{asked}, the cap {found.cap_s:,} s: that still covers {share} the longest pause, {_longest(found)}"
+    if found.sum_s <= found.floor_s:
+        return f"{asked}, so the floor is enough"
+    better = "" if current_s is None else f"; the job has {current_s:,.0f} s, which is too short"
+    return f"{asked}, dominated by {found.dominated_by}{better}"
+
+
+def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
+    """Return what else to know about this answer."""
+    notes = []
+    if job.params is None:
+        notes.append("the size of the model is not known (--params), so that nothing is said of its saves")
+    if found.sum_s > found.cap_s:
+        notes.append(
+            f"the cap: above {found.cap_s:,} s each hang holds all GPUs for more than an hour before anybody learns of "
+            "it; work that takes longer belongs before the job, into shards, or into a gloo group with a timeout of "
+            "its own"
+        )
+    notes += _usual_advice(found, job)
+    notes += _slow_collective(found, timings)
+    if timings.nccl_report_s > found.cap_s:
+        notes.append(
+            f"NCCL retries for {timings.nccl_report_s:,.0f} s before it reports an error (NCCL_IB_TIMEOUT and the "
+            "like): no timeout waits for that; lower the setting"
+        )
+    if current_s is not None and found.pg_timeout_s <= current_s and found.is_enough:
+        notes.append(
+            "to find out what it waited for: `preflight explain LOG` of every rank; time one save by itself; do all "
+            "ranks enter it?"
+        )
+    return tuple(notes)
+
+
+def unmeasured(timings: Timings) -> tuple[str, ...]:
+    """Return why what was assumed was not measured, each reason once."""
+    read = (timings.write_one_bytes_per_s, timings.read_one_bytes_per_s, timings.collective_s, timings.connect_s)
+    return tuple(dict.fromkeys(each.reason for each in read if isinstance(each, Gap)))
+
+
+def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
+    """Return why the answer leaves the ranges that forums give by the size of the model, where it does."""
+    if job.params is None:
+        return []
+    total, pg_s = job.params.total, found.pg_timeout_s
+    row = next((row for row in USUAL_ADVICE_S if total < row[0]), None)
+    if row is None:
+        return [
+            f'for models above 10 B the usual advice is "longer, by hand"; here it is the sum, up to {found.cap_s:,} s'
+        ]
+    _, low_s, high_s, which = row
+    usual = f"the usual advice for models {which} is {low_s:,} to {high_s:,} s"
+    if pg_s < low_s:
+        return [f"{usual}; less is enough here, since {_why(found)}: a longer one only shows a hang later"]
+    if pg_s > high_s:
+        return [f"{usual}; more is needed here, since {_why(found)}"]
+    return []
+
+
+def _why(found: SafeTimeout) -> str:
+    term = _longest_term(found)
+    return f"{term.name} takes {seconds_text(term.value)} ({term.source.value})" if term else "nothing takes long"
+
+
+def _longest(found: SafeTimeout) -> str:
+    term = _longest_term(found)
+    if term is None:
+        return "none"
+    said = "as you said" if term.source is Source.GIVEN else term.source.value
+    return f"{term.name} with {seconds_text(term.value)} ({said})"
+
+
+def _longest_term(found: SafeTimeout) -> Term | None:
+    paused = [term for term in found.terms if term.factor > 1 and term.value == found.longest_pause_s]
+    return paused[0] if paused and found.longest_pause_s else None
+
+
+def _slow_collective(found: SafeTimeout, timings: Timings) -> list[str]:
+    term = next(term for term in found.terms if term.part is Part.TRAINING and term.name == "largest collective")
+    if term.source is not Source.MEASURED or term.value <= SLOW_COLLECTIVE_SHARE * found.floor_s:
+        return []
+    size = "" if isinstance(timings.collective_s, Gap) else f" ({decimal_text(timings.collective_bytes)} were measured)"
+    return [
+        f"one collective takes {seconds_text(term.value)}{size}, more than a tenth of the floor: mend the network first"
+    ]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from preflight.judge.node.nvlink_down_fabric_state import fabric_state
+from preflight.model.finding import Blame, Severity
+from preflight.model.gpu import Fabric, FabricState
+from tests.facts import gpu_node
+from tests.gpus import NO_PAGES, gpu
+from tests.judge.findings import on_gpus, only
+
+
+def test_registered_gpus_are_fine() -> None:
+    assert on_gpus(fabric_state, gpu_node(8)) == ()
+
+
+@pytest.mark.parametrize("state", [FabricState.NOT_STARTED, FabricState.IN_PROGRESS])
+def test_a_registration_that_is_not_completed_fails(state: FabricState) -> None:
+    finding = only(on_gpus(fabric_state, gpu_node(gpus=(gpu(0), gpu(1, fabric=Fabric(state, "", ()))))))
+    assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.FABRIC)
+    assert "nvidia-fabricmanager" in finding.fix
+
+
+def test_a_registration_that_failed_tells_why() -> None:
+    failed = Fabric(FabricState.COMPLETED, "NVMLError_InsufficientResources: x", ())
+    assert "InsufficientResources" in only(on_gpus(fabric_state, gpu_node(1, gpus=(gpu(0, fabric=failed),)))).problem
+
+
+def test_an_unhealthy_fabric_is_a_warning() -> None:
+    sick = Fabric(FabricState.COMPLETED, "", ("degraded_bandwidth", "route_unhealthy"))
+    finding = only(on_gpus(fabric_state, gpu_node(1, gpus=(gpu(0, fabric=sick),))))
+    assert finding.severity is Severity.WARN
+    assert "degraded bandwidth, route unhealthy" in finding.problem
+
+
+def test_machines_without_switches_need_no_fabric() -> None:
+    solo = gpu(0, nvlinks=(), fabric=Fabric(FabricState.NOT_STARTED, "", ()))
+    assert on_gpus(fabric_state, gpu_node(1, gpus=(solo,))) == ()
+
+
+def test_gpus_before_hopper_are_left_alone() -> None:
+    assert on_gpus(fabric_state, gpu_node(1, gpus=(gpu(0, fabric=NO_PAGES),))) == ()

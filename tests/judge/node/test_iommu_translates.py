@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from preflight.judge.node.acs_iommu import iommu_translates
+from preflight.model.facts import Gap, PciKind
+from preflight.model.finding import Severity
+from tests.facts import gpu_case, system
+from tests.judge.findings import found, only, skips
+from tests.topology import pcie_node, with_device
+
+BOTH = {"gpus": (0, 1)}
+
+
+@pytest.mark.parametrize("kind", ["DMA", "DMA-FQ"])
+def test_a_translating_group_between_pcie_gpus_is_a_warning(kind: str) -> None:
+    node = with_device(pcie_node(), PciKind.GPU, iommu_type=kind)
+    assert only(found(iommu_translates, gpu_case(nodes=(node,), **BOTH))).severity is Severity.WARN
+
+
+@pytest.mark.parametrize("kind", ["identity", ""])
+def test_pass_through_and_no_iommu_are_fine(kind: str) -> None:
+    node = with_device(pcie_node(), PciKind.GPU, iommu_type=kind)
+    assert found(iommu_translates, gpu_case(nodes=(node,), **BOTH)) == ()
+
+
+def test_nvlink_does_not_pass_the_iommu() -> None:
+    node = with_device(pcie_node(("NV4",)), PciKind.GPU, iommu_type="DMA")
+    assert found(iommu_translates, gpu_case(nodes=(node,), **BOTH)) == ()
+
+
+def test_a_virtual_machine_has_an_iommu_of_its_own() -> None:
+    node = with_device(pcie_node(system=system(hypervisor="kvm")), PciKind.GPU, iommu_type="DMA")
+    assert found(iommu_translates, gpu_case(nodes=(node,), **BOTH)) == ()
+
+
+def test_an_unreadable_group_skips_the_check() -> None:
+    node = with_device(pcie_node(), PciKind.GPU, iommu_type=Gap("/sys/kernel: not there"))
+    assert skips(iommu_translates, gpu_case(nodes=(node,), **BOTH))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from preflight.judge.node.p2p_refused import p2p_refused
+from preflight.model.facts import Gap, GpuPath, NodeFacts
+from preflight.model.finding import Severity
+from preflight.model.gpu import P2pStatus
+from tests.facts import gpu_case, gpu_node
+from tests.gpus import NO_PAGES, gpu_p2p
+from tests.judge.findings import found, on_gpus, only, skips
+
+
+def pair(status: P2pStatus | Gap, level: str = "PIX") -> NodeFacts:
+    return gpu_node(gpu_paths=(GpuPath(0, 1, level),), gpu_p2p=(gpu_p2p(0, 1, read=status, write=status),))
+
+
+@pytest.mark.parametrize("status", [P2pStatus.OK, P2pStatus.NOT_SUPPORTED, P2pStatus.GPU_NOT_SUPPORTED, NO_PAGES])
+def test_what_gpus_without_nvlink_can_do_or_never_could_is_fine(status: P2pStatus | Gap) -> None:
+    assert on_gpus(p2p_refused, pair(status)) == ()
+
+
+def test_peer_access_that_was_switched_off_is_a_warning() -> None:
+    finding = only(on_gpus(p2p_refused, pair(P2pStatus.DISABLED_BY_REGKEY)))
+    assert (finding.severity, finding.subject) == (Severity.WARN, "gpu1 GPUs 0-1")
+    assert "NVreg" in finding.fix
+
+
+@pytest.mark.parametrize("status", [P2pStatus.CHIPSET_NOT_SUPPORTED, P2pStatus.TOPOLOGY_NOT_SUPPORTED])
+def test_what_the_board_can_not_do_is_only_told(status: P2pStatus) -> None:
+    assert only(on_gpus(p2p_refused, pair(status))).severity is Severity.INFO
+
+
+@pytest.mark.parametrize("status", [P2pStatus.NOT_SUPPORTED, P2pStatus.UNKNOWN])
+def test_any_refusal_over_nvlink_is_a_warning(status: P2pStatus) -> None:
+    finding = only(on_gpus(p2p_refused, pair(status, "NV18")))
+    assert finding.severity is Severity.WARN
+    assert "although NVLinks join them" in finding.problem
+
+
+def test_many_pairs_with_one_reason_are_one_finding() -> None:
+    pairs = tuple(gpu_p2p(path.a, path.b, read=P2pStatus.NOT_SUPPORTED) for path in gpu_node(8).gpu_paths)  # type: ignore[union-attr]
+    assert "0-1, 0-2, 0-3, 0-4, 0-5, 0-6 ..." in only(on_gpus(p2p_refused, gpu_node(8, gpu_p2p=pairs))).subject
+
+
+def test_pairs_that_are_not_used_do_not_matter() -> None:
+    assert found(p2p_refused, gpu_case(nodes=(pair(P2pStatus.DISABLED_BY_REGKEY),), gpus=(0,))) == ()
+
+
+def test_a_status_that_could_not_be_read_skips_the_check() -> None:
+    assert skips(p2p_refused, gpu_case(nodes=(pair(Gap("the call hangs")),)))

@@ -1,0 +1,126 @@
+"""What the ranks measured below NCCL, put together with what the driver says and what the counters did."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from preflight.errors import UnreadableFact
+from preflight.launch.hardware_results import HardwareWatch, hardware_results, start_hardware_watch
+from preflight.launch.launch_result import LaunchResult
+from preflight.model.counters import CounterChange
+from preflight.model.facts import Gap, known
+from preflight.model.gpu import P2pStatus
+from preflight.model.gpu_test import Hardware
+from preflight.plan.backend_choice import BackendChoice
+from preflight.probe.counters import probe_counters
+from preflight.system import processes
+from preflight.system.machine import Tree
+from preflight.system.nvml_keeper import watch_xids
+from tests.facts import gpu_node, node
+from tests.hardware import gpu_test, pair
+from tests.nvmlsim.machine import NOT_SUPPORTED, render
+from tests.nvmlsim.machines import H100X8, with_gpu
+from tests.nvmlsim.simulate import LIBRARY, simulate
+
+NODE = gpu_node(2)
+PATH = BackendChoice("nccl", "", "nccl", 2, known(NODE.gpus), wants_gpus=True, cpu_path=False, blocked="")
+LAUNCHED = LaunchResult(
+    pairs=(pair(driver=Gap("not asked")),), gpus=(gpu_test(1), gpu_test(0)), started_at=time.monotonic()
+)
+
+
+def test_the_drivers_word_the_limits_and_the_counters_join_the_tests(tmp_path: Path) -> None:
+    tree = simulate(H100X8, tmp_path)
+    watching = start_hardware_watch(tree, PATH, is_other_machine=True)
+    worse = with_gpu(with_gpu(H100X8, 1, ecc_counts=(0, 1, 0, 1)), 5, ecc_counts=(0, 1, 0, 1))
+    (tmp_path / f"{LIBRARY}.machine").write_text(render(worse), encoding="utf-8")
+    found = hardware_results(LAUNCHED, NODE, PATH, watching, "")
+    assert isinstance(found, Hardware)
+    assert found.pairs[0].driver is P2pStatus.OK
+    assert [test.gpu for test in found.gpus] == [0, 1]
+    assert isinstance(found.counters, tuple)
+    grown = {each.subject: each.grown for each in found.counters if each.name == "ecc_uncorrected"}
+    assert grown == {"GPU 0": 0, "GPU 1": 1}, "GPU 5 is somebody else's"
+    assert dict(found.host_limits_gb_s).keys() == {0, 1}
+    assert found.pair_limits[0].gb_s == 450.0
+
+
+def test_beside_another_job_no_speed_is_left_and_the_data_is(tmp_path: Path) -> None:
+    found = hardware_results(LAUNCHED, NODE, PATH, HardwareWatch(Tree(tmp_path)), "GPU 0 was in use by somebody else")
+    assert isinstance(found, Hardware)
+    gap = Gap("GPU 0 was in use by somebody else")
+    assert {speed.gb_s for pair in found.pairs for speed in pair.speeds} == {gap}
+    assert {gemm.tflop_s for test in found.gpus for gemm in test.gemms} == {gap}
+    assert {copy.gb_s for test in found.gpus for copy in test.copies} == {gap}
+    assert found.pairs[0].copies == LAUNCHED.pairs[0].copies
+
+
+def test_the_cpu_path_is_a_gap_with_its_reason_and_reads_no_counter(tmp_path: Path) -> None:
+    cpu = BackendChoice("gloo", "", "gloo", 2, (), wants_gpus=False, cpu_path=True, blocked="")
+    watching = start_hardware_watch(Tree(tmp_path), cpu, is_other_machine=False)
+    assert (watching.counters, watching.xids) == ((), None)
+    assert hardware_results(LaunchResult(), node(), cpu, watching, "") == Gap("CPU path: no GPU was tested")
+
+
+def test_gpus_that_were_never_reached_are_a_gap_with_what_stopped_it(tmp_path: Path) -> None:
+    stopped = LaunchResult(problem="torchrun died by SIGKILL")
+    found = hardware_results(stopped, NODE, PATH, HardwareWatch(Tree(tmp_path)), "")
+    assert found == Gap("the GPUs were not tested: torchrun died by SIGKILL")
+    blocked = replace(PATH, gpus=(), blocked="NVML does not answer: hung")
+    assert "NVML does not answer" in str(
+        hardware_results(LaunchResult(), NODE, blocked, HardwareWatch(Tree(tmp_path)), "")
+    )
+
+
+def watched(tmp_path: Path, **answers: str) -> dict[str, CounterChange]:
+    """Return what a run's Xids come to, with NVML's answers to questions about events, where the log is closed."""
+    asked = {"nvmlEventSetCreate": "", **{f"nvmlDeviceRegisterEvents/{i}": "" for i in range(8)}, **answers}
+    tree = simulate(replace(H100X8, answers=asked), tmp_path)  # a tree has no kernel log
+    watching = HardwareWatch(tree, probe_counters(tree), watch_xids(str(tmp_path / LIBRARY)))
+    time.sleep(0.5)
+    return {f"{each.subject} {each.name}": each for each in watching.stop(5.0)}
+
+
+def test_an_xid_during_the_run_comes_from_nvmls_events_where_the_kernel_log_is_closed(tmp_path: Path) -> None:
+    found = watched(tmp_path, nvmlEventSetWait="3 79")
+    assert (found["GPU 3 xid_79"].grown, found["GPU 3 xid_79"].gpu) == (1, 3)
+    assert found["NVML events xids"].grown == 1
+    assert "kernel log all" not in found
+
+
+def test_a_run_without_xids_is_told_as_one_that_somebody_listened_to(tmp_path: Path) -> None:
+    assert watched(tmp_path)["NVML events xids"].grown == 0
+
+
+def test_where_neither_the_log_nor_events_tell_the_gap_has_both_reasons(tmp_path: Path) -> None:
+    gap = watched(tmp_path, nvmlEventSetCreate="!4")["kernel log all"].grown
+    assert isinstance(gap, Gap)
+    assert "not recorded" in gap.reason
+    assert "NVML events: NVMLError_NoPermission" in gap.reason
+
+
+def test_a_listener_that_gave_up_and_was_reaped_by_the_launcher_is_no_defect(tmp_path: Path) -> None:
+    simulate(replace(H100X8, answers={"nvmlEventSetCreate": NOT_SUPPORTED}), tmp_path)
+    watch = watch_xids(str(tmp_path / LIBRARY))
+    assert processes.kill_descendants(frozenset(), 10.0) == ()  # as the launcher does at the end of a run
+    with pytest.raises(UnreadableFact, match="NVMLError_NotSupported"):
+        watch.stop()
+
+
+def test_a_driver_that_hangs_at_the_request_costs_its_limit_and_nothing_more(tmp_path: Path) -> None:
+    start = time.monotonic()
+    gap = watched(tmp_path, nvmlEventSetCreate="hang")["kernel log all"].grown
+    assert isinstance(gap, Gap)
+    assert "the driver hangs" in gap.reason
+    assert time.monotonic() - start < 20
+
+
+def test_a_run_that_was_cut_short_does_not_read_the_counters_again(tmp_path: Path) -> None:
+    watching = start_hardware_watch(simulate(H100X8, tmp_path), PATH, is_other_machine=True)
+    found = hardware_results(LAUNCHED, NODE, PATH, watching, "", left_s=0.0)
+    assert isinstance(found, Hardware)
+    assert found.counters == Gap("the counters were not read again: the run was cut short")

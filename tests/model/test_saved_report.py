@@ -1,0 +1,117 @@
+"""A saved report loads in every later release; whatever else a file holds is one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from preflight.errors import MalformedInput
+from preflight.model.codec import encode
+from preflight.model.facts import Gap
+from preflight.model.report import NOT_WORKED_OUT, SCHEMA_VERSION, Report, Verdict
+from preflight.model.saved_report import load_report
+from preflight.render.formats import Format, render_as
+from tests.model.test_codec import ANY_JSON, records
+from tests.render.outputs import every_report
+from tests.reports import report_of
+
+RELEASED = sorted((Path(__file__).parent / "reports").glob("schema_*.json"))
+DOCUMENT = encode(report_of())
+
+
+def changed(**keys: Any) -> str:
+    return json.dumps(DOCUMENT | keys)
+
+
+def test_there_is_a_frozen_report_of_every_schema_version() -> None:
+    assert [path.stem for path in RELEASED] == [f"schema_{i}" for i in range(1, SCHEMA_VERSION + 1)]
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+def test_the_report_of_an_older_release_loads_and_is_rendered_in_every_form(path: Path) -> None:
+    report = load_report(path.read_text())
+    assert report.verdict is Verdict.READY
+    assert [finding.check for finding in report.findings] == ["memlock", "shm-size"]
+    assert (report.phases, report.checks, report.expected) == ((), (), NOT_WORKED_OUT)
+    for form in Format:
+        assert render_as(form, report).strip()
+
+
+@pytest.mark.parametrize("name", every_report())
+def test_a_report_comes_back_as_it_was(name: str) -> None:
+    report = every_report()[name]
+    assert load_report(json.dumps(encode(report))) == report
+
+
+def test_keys_of_a_newer_release_are_ignored() -> None:
+    assert load_report(changed(what_comes={"later": [1]}, gaps=[*DOCUMENT["gaps"], {"fact": "x"}])) == report_of()
+
+
+def test_a_fact_that_an_older_release_did_not_know_is_a_gap_with_a_reason() -> None:
+    nodes = [{key: value for key, value in node.items() if key != "hca_ports"} for node in DOCUMENT["nodes"]]
+    ports = load_report(changed(nodes=nodes)).nodes[0].hca_ports
+    assert isinstance(ports, Gap)
+    assert "older preflight" in ports.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "not JSON: it is empty"),
+        ("  \n", "not JSON: it is empty"),
+        ("{", "not JSON: Expecting property name"),
+        ('{"schema_version": 1', "line 1 column"),
+        ("[" * 100_000, "not JSON: nested too deeply"),
+        ("1" * 5000, "not JSON: a number is too long"),
+        ("[]", "no report: it has no 'schema_version'"),
+        ("null", "no report"),
+        ('{"verdict": "ready"}', "no report: it has no 'schema_version'"),
+        ('{"schema_version": "1"}', "no positive whole number"),
+        ('{"schema_version": true}', "no positive whole number"),
+        ('{"schema_version": 0}', "no positive whole number"),
+        ('{"schema_version": 1}', "the key 'preflight_version' is missing"),
+        ('{"schema_version": 1, "nodes": []}', "facts without a verdict"),
+        (changed(schema_version=2), "schema_version is 2, and this preflight reads up to 1: use a newer preflight"),
+        (changed(schema_version=10**50), "a larger one"),
+        (changed(verdict="maybe"), "verdict: expected one of ready"),
+        (changed(trials=[{}]), "trials[0]: the key 'candidate' is missing"),
+        (changed(exit_code="x"), "exit_code: expected a whole number"),
+        (changed(durations_s={"probe": "NaN"}), "durations_s.probe: expected a number"),
+        (json.dumps(DOCUMENT).replace("2.81", "NaN"), "expected a finite number"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_no_report_is_one_line_that_begins_with_the_files_name(text: str, told: str) -> None:
+    with pytest.raises(MalformedInput) as raised:
+        load_report(text, "r.json")
+    assert str(raised.value).startswith("r.json: ")
+    assert told in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(document=ANY_JSON, key=st.sampled_from([*DOCUMENT, "new"]))
+def test_any_json_is_a_report_or_our_error(document: object, key: str) -> None:
+    for text in (json.dumps(document), json.dumps(DOCUMENT | {key: document}), json.dumps({key: document})):
+        try:
+            assert isinstance(load_report(text), Report)
+        except MalformedInput as error:
+            assert "\n" not in str(error)
+
+
+@settings(deadline=None)
+@given(text=st.text())
+def test_any_text_is_a_report_or_our_error(text: str) -> None:
+    with pytest.raises(MalformedInput):
+        load_report(text)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(report=records(Report), form=st.sampled_from([form for form in Format if form is not Format.ENV]))
+def test_any_report_at_all_can_be_rendered_in_any_form(report: Report, form: Format) -> None:
+    assert render_as(form, report)

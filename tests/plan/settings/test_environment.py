@@ -1,0 +1,91 @@
+"""What a trial sets and removes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preflight.model.trial import AS_IS, Candidate, Scope
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
+from preflight.plan.settings.environment import (
+    DIAGNOSTIC,
+    KEPT,
+    NCCL_TRIAL_ENV,
+    inherited_tuning,
+    matters,
+    trial_environment,
+)
+
+NAMES = st.sampled_from(
+    [*KEPT, *DIAGNOSTIC, "NCCL_ALGO", "GLOO_SOCKET_IFNAME", "TORCH_NCCL_BLOCKING_WAIT", "TP_SOCKET_IFNAME", "PATH",
+     "LD_LIBRARY_PATH", "FI_PROVIDER", "UCX_TLS", "CUDA_VISIBLE_DEVICES", "TORCH_DISTRIBUTED_DEBUG", "TORCH_HOME"]
+)  # fmt: skip
+ENVIRONS = st.dictionaries(NAMES, st.text(max_size=5))
+AS_IS_CANDIDATE = Candidate(AS_IS, (), "", Scope.ANYWHERE)
+ETH0 = Candidate("netif eth0", (("GLOO_SOCKET_IFNAME", "eth0"),), "", Scope.ONE_NODE)
+BACKENDS = st.sampled_from(["gloo", "nccl", "simnccl"])
+CANDIDATES = st.sampled_from([DEFAULT_CANDIDATE, AS_IS_CANDIDATE, ETH0])
+MACHINE = {*KEPT, "PATH", "LD_LIBRARY_PATH", "FI_PROVIDER", "UCX_TLS", "CUDA_VISIBLE_DEVICES", "TORCH_HOME"}
+
+
+@given(ENVIRONS, CANDIDATES, BACKENDS)
+def test_what_is_part_of_the_machine_is_never_removed_or_changed(
+    environ: dict[str, str], candidate: Candidate, backend: str
+) -> None:
+    set_env, unset = trial_environment(candidate, inherited_tuning(environ), backend, "/run/x.log")
+    assert not MACHINE & {*dict(set_env), *unset}
+
+
+@given(ENVIRONS, BACKENDS)
+def test_as_is_removes_nothing_and_changes_only_what_the_harness_needs(environ: dict[str, str], backend: str) -> None:
+    set_env, unset = trial_environment(AS_IS_CANDIDATE, inherited_tuning(environ), backend, "/run/x.log")
+    assert unset == ()
+    harness = {name for name, _ in NCCL_TRIAL_ENV} | {"NCCL_DEBUG_FILE"} if backend == "nccl" else set()
+    changed = {name for name, value in set_env if environ.get(name) != value}
+    assert changed <= harness
+
+
+@given(ENVIRONS, BACKENDS)
+def test_the_default_runs_without_any_inherited_tuning(environ: dict[str, str], backend: str) -> None:
+    inherited = inherited_tuning(environ)
+    set_env, unset = trial_environment(DEFAULT_CANDIDATE, inherited, backend, "/run/x.log")
+    assert {name for name, _ in inherited} <= {*unset, *dict(set_env)}
+    assert not set(unset) & {*dict(set_env)}
+
+
+@given(ENVIRONS, CANDIDATES, BACKENDS)
+def test_what_a_candidate_recommends_is_what_its_trial_ran_with(
+    environ: dict[str, str], candidate: Candidate, backend: str
+) -> None:
+    set_env, unset = trial_environment(candidate, inherited_tuning(environ), backend, "/run/x.log")
+    assert set(candidate.env) <= set(set_env)
+    assert not {name for name, _ in candidate.env} & set(unset)
+
+
+@given(ENVIRONS)
+def test_inherited_tuning_is_sorted_and_comes_unchanged_from_the_environment(environ: dict[str, str]) -> None:
+    found = inherited_tuning(environ)
+    assert list(found) == sorted(found)
+    assert dict(found).items() <= environ.items()
+    assert not any(name in KEPT for name, _ in found)
+
+
+def test_an_nccl_trial_logs_to_its_own_file_and_raises_where_it_hangs() -> None:
+    set_env = dict(trial_environment(DEFAULT_CANDIDATE, (), "nccl", "/run/1.%h.%p.log")[0])
+    assert set_env["NCCL_DEBUG"] == "INFO"
+    assert set_env["NCCL_DEBUG_FILE"] == "/run/1.%h.%p.log"
+    assert set_env["NCCL_RAS_ENABLE"] == "0"
+    assert "TORCH_NCCL_BLOCKING_WAIT" not in set_env  # with it nobody raises from torch 2.8 on
+    assert set_env["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "0"
+
+
+def test_a_gloo_trial_sets_nothing_of_nccl() -> None:
+    assert trial_environment(DEFAULT_CANDIDATE, (), "gloo", "/run/1.log") == ((), ())
+
+
+def test_what_only_prints_or_belongs_to_another_backend_changes_nothing() -> None:
+    assert not matters("NCCL_DEBUG", "nccl")
+    assert not matters("NCCL_ALGO", "gloo")
+    assert matters("NCCL_ALGO", "nccl")
+    assert matters("GLOO_SOCKET_IFNAME", "gloo")
+    assert matters("NCCL_ALGO", "simnccl")

@@ -1,0 +1,36 @@
+"""A rank proves that CUDA gave it the GPU that was meant."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from preflight.rank.gpu_test_devices import check_device
+
+UUID, BDF = "GPU-3b0c1c6e-1c2d-4f5a-9a3b-0123456789ab", "0000:1b:00.0"
+ADDRESS = {"pci_domain_id": 0, "pci_bus_id": 0x1B, "pci_device_id": 0}
+
+
+@pytest.mark.parametrize("uuid", [UUID, UUID.removeprefix("GPU-")])
+def test_the_gpu_of_the_uuid_is_the_one_however_torch_writes_it(uuid: str) -> None:
+    check_device(SimpleNamespace(uuid=uuid), UUID, BDF)
+
+
+def test_another_uuid_is_an_error_that_names_both() -> None:
+    with pytest.raises(RuntimeError, match=f"CUDA gave GPU-ff where {UUID} was asked for"):
+        check_device(SimpleNamespace(uuid="ff"), UUID, BDF)
+
+
+def test_a_torch_without_uuids_is_held_to_the_bus_address() -> None:
+    check_device(SimpleNamespace(**ADDRESS), UUID, BDF)
+    with pytest.raises(RuntimeError, match=r"CUDA gave 0000:1b:00\.0 where 0000:1c:00\.0"):
+        check_device(SimpleNamespace(**ADDRESS), UUID, "0000:1c:00.0")
+
+
+def test_without_an_address_to_compare_with_the_uuid_has_to_do() -> None:
+    check_device(SimpleNamespace(**ADDRESS), UUID, "")
+
+
+def test_a_torch_that_tells_neither_has_to_be_believed() -> None:
+    check_device(SimpleNamespace(), UUID, BDF)

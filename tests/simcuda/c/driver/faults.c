@@ -1,0 +1,49 @@
+/* What is broken: pairs of GPUs whose peer access loses or changes bytes, and GPUs that die. */
+#include "simcuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int sim_names_pair(const char *setting, int a, int b) {
+    const char *text = sim_setting(setting);
+    if (!text) return 0;
+    char *words = strdup(text), *rest = NULL;
+    int found = 0, x, y;
+    for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest))
+        found |= !strcmp(word, "all") || (sscanf(word, "%d-%d", &x, &y) == 2 && ((x == a && y == b) || (x == b && y == a)));
+    free(words);
+    return found;
+}
+
+int sim_peer_fault(int mine, int theirs) {
+    if (mine == theirs || mine < 0 || theirs < 0) return FAULT_NONE;
+    if (sim_names_pair("P2P_LOSES", mine, theirs)) return FAULT_LOSES;
+    return sim_names_pair("P2P_CHANGES", mine, theirs) ? FAULT_CHANGES : FAULT_NONE;
+}
+
+int sim_is_chosen(const char *setting, int gpu, long *number) {
+    const char *text = sim_setting(setting);
+    if (!text) return 0;
+    char *words = strdup(text), *rest = NULL;
+    int found = 0;
+    for (char *word = strtok_r(words, ",", &rest); word && !found; word = strtok_r(NULL, ",", &rest)) {
+        char *colon = strchr(word, ':');
+        if (colon) *colon = 0;
+        found = !strcmp(word, "all") || atoi(word) == gpu;
+        if (found && number && colon) *number = atol(colon + 1);
+    }
+    free(words);
+    return found;
+}
+
+static _Atomic long launches[MOST_GPUS];
+void sim_count_launch(int gpu) { launches[gpu]++; }
+
+/* SIMCUDA_GPU_DIES=2 is dead from the start, =2:5 falls off the bus (Xid 79) after its fifth kernel. */
+CUresult sim_gpu_health(int gpu) {
+    long after = 0;
+    if (!sim_is_chosen("GPU_DIES", gpu, &after) || launches[gpu] < after) return CUDA_SUCCESS;
+    sim_log(1, "GPU %d has died", gpu);
+    return after ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
