@@ -68,6 +68,7 @@ class Command:
         left_out = ("NCCL_", "GLOO_", "TORCH_", "SIMNCCL", "COLUMNS", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         own = {"PREFLIGHT_TEST_MARK": self.mark, "TMPDIR": str(self._tmp()), "PYTHONPATH": OWN_PATH}
+        own["PREFLIGHT_VERBOSE"] = "1"  # a test may ask for anything that the page holds
         return inherited | own | dict(env or {})
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:

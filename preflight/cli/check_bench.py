@@ -11,7 +11,7 @@ import typer
 from preflight import app as application
 from preflight.cli import options
 from preflight.cli.check_outputs import Outputs, parse_also, retire_env, save, write_and_print
-from preflight.cli.output import check_outputs, print_result, say_where, style
+from preflight.cli.output import check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
 from preflight.judge.check import all_checks
@@ -56,6 +56,8 @@ def check(
     rdzv_endpoint: options.Endpoint = None,
     rdzv_id: options.RunId = None,
     checkpoint_dir: options.SharedDirectory = None,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
@@ -72,7 +74,9 @@ def check(
         baseline_source=baseline or "", asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
         checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
-    outputs = Outputs(json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))))
+    outputs = Outputs(
+        json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))), detail_of(verbose, quiet)
+    )
     check_outputs(env_out, report, json, *(path for _, path in outputs.also))
     try:
         checked = run_ranks(request, sysroot, machine, lambda interim: save(interim, outputs))

@@ -11,11 +11,12 @@ from functools import partial
 import typer
 
 from preflight import app as application
-from preflight.cli.output import PROGRAM, print_result, say_where, style
+from preflight.cli.output import PROGRAM, Detail, print_result, say_where, style
 from preflight.errors import OutputError, UsageError
 from preflight.model.report import Report
 from preflight.render.check_page import render_check
 from preflight.render.env_file import render_env
+from preflight.render.first_screen import Written, render_first_screen, render_verdict
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
 from preflight.system.files import set_aside, write_atomically
@@ -32,6 +33,7 @@ class Outputs:
     env_path: str
     report_path: str
     also: tuple[tuple[Format, str], ...] = ()
+    detail: Detail = Detail.SCREEN
 
 
 def parse_also(options: Sequence[str], taken: Sequence[str]) -> tuple[tuple[Format, str], ...]:
@@ -91,13 +93,25 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
         report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
         with contextlib.suppress(OutputError):
             save(report, outputs)
-    print_result(outputs.json_path, lambda: render_json(report), lambda: render_check(report, style(), env_path))
+    print_result(outputs.json_path, lambda: render_json(report), lambda: _page(report, outputs))
     say_where(checked.run_dir)
     if failure is not None:
         raise failure
     if checked.interrupted is not None:
         raise checked.interrupted
     raise typer.Exit(report.exit_code)
+
+
+def _page(report: Report, outputs: Outputs) -> str:
+    match outputs.detail:
+        case Detail.VERDICT:
+            return render_verdict(report, style())
+        case Detail.SCREEN:
+            env = outputs.env_path if report.exit_code == 0 else ""
+            others = (*(path for _, path in outputs.also), *([outputs.json_path] if outputs.json_path else []))
+            return render_first_screen(report, style(), Written(env, outputs.report_path, others))
+        case Detail.ALL:
+            return render_check(report, style(), outputs.env_path)
 
 
 def retire_env(env_path: str) -> None:

@@ -51,6 +51,10 @@ Endpoint = Annotated[str | None, valued("HOST:PORT", "Where node 0 is reached.",
 RunId = Annotated[str | None, valued("ID", "What keeps two runs at one place apart.", "--rdzv-id")]
 Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", envvar="PREFLIGHT_VERBOSE", help="Print everything, not just one screen.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict's line only.")]
 TopoOption = Annotated[str | None, valued("FILE", "Read a pasted `nvidia-smi topo -m` instead; - is stdin.", "--topo")]
 SharedDirectory = Annotated[
     str | None,

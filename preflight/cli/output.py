@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from enum import Enum
 
 from preflight.render.text import Style
 from preflight.system.files import check_writable, write_atomically
@@ -13,6 +14,21 @@ from preflight.system.streams import knows_unicode, to_stderr, to_stdout
 
 PROGRAM = "preflight"
 STDOUT = "-"
+
+
+class Detail(Enum):
+    """How much of a page is printed."""
+
+    VERDICT = "the verdict's line"
+    SCREEN = "one screen"
+    ALL = "everything"
+
+
+def detail_of(verbose: bool, quiet: bool) -> Detail:
+    """Return how much the options ask for; -q outweighs PREFLIGHT_VERBOSE."""
+    if quiet:
+        return Detail.VERDICT
+    return Detail.ALL if verbose else Detail.SCREEN
 
 
 def write_or_print(path: str, text: str) -> None:

@@ -77,7 +77,9 @@ def _text(block: Text, style: Style) -> list[str]:
     first = start if block.head else first
     text = shorten(clean(block.text), _limit(block.limit, style.width))
     names = ", ".join(shorten(clean(name), style.width // 3) for name in block.names)
-    lines = wrap(f"{names}: {text}" if names else text, style.width, first, rest)[: block.most_lines]
+    lines = wrap(f"{names}: {text}" if names else text, style.width, first, rest)
+    if block.most_lines and len(lines) > block.most_lines:
+        lines = [*lines[: block.most_lines - 1], shorten(f"{lines[block.most_lines - 1]} …", style.width)]
     if block.label_tone:
         word = block.label.rstrip(": ")
         lines[0] = lines[0].replace(word, paint(word, block.label_tone, style), 1)

@@ -46,7 +46,7 @@ def recommendation_section(report: Report, env_path: str) -> list[Block]:
     if advice.one_node_only:
         blocks.append(note(ON_ONE_NODE))
     if settings and ready:
-        blocks.append(Text(f"source {_quoted_path(env_path)}", 2, 8, label="Next: "))
+        blocks.append(Text(f"source {quoted_path(env_path)}", 2, 8, label="Next: "))
     return blocks
 
 
@@ -67,7 +67,7 @@ def _evidence(lines: list[str], *, several: bool) -> list[Block]:
     return [Text(line, 6, 8 if several else 6) for line in lines]
 
 
-def _quoted_path(path: str) -> str:
+def quoted_path(path: str) -> str:
     """Return the path as one types it: bare where it is plain."""
     plain = path and all(char.isalnum() or char in "._-/+,@:" for char in path) and path.isascii()
     return path if plain else shell_quote(path)

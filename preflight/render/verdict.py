@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
 from preflight.model.report import NodeVerdict, Report, RunPhase, RunPhaseEnd, Verdict
@@ -17,8 +19,8 @@ WORDS = {
 }
 
 
-def verdict_section(report: Report) -> list[Block]:
-    """Return what was not tried, then the verdict and its sentence."""
+def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
+    """Return what was not tried, then the verdict and its sentence, cut after so many lines."""
     blocks: list[Block] = []
     if report.simulated:
         where = f"a stand-in backend ({report.backend}) or another machine's facts"
@@ -28,7 +30,8 @@ def verdict_section(report: Report) -> list[Block]:
         nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
         blocks.append(Text(f"CPU path: gloo over {ranks}{nodes}; no GPU and no NCCL was tried."))
     word, tone = WORDS[report.verdict]
-    blocks.append(answer_line(word, tone, report.headline.removeprefix(f"{word.lower()}: ")))
+    sentence_of_it = report.headline.removeprefix(f"{word.lower()}: ")
+    blocks.append(replace(answer_line(word, tone, sentence_of_it), most_lines=most_lines))
     if not isinstance(report.node_verdict, Gap):
         blocks.append(Text(f"Node: {report.node_verdict.value}"))
     return blocks

@@ -1,0 +1,163 @@
+"""The first screen of `preflight check`: the answer, why, what to do next, what was written, in 24 lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.model.facts import Gap
+from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
+from preflight.model.report import NodeVerdict, Report, Verdict
+from preflight.render.checks_and_findings import worst_first
+from preflight.render.console_writer import SEVERITIES, finish, lines_of
+from preflight.render.document import BLANK, Block, Text
+from preflight.render.settings import evidence_of, export, quoted_path
+from preflight.render.text import Style, line
+from preflight.render.verdict import deciding, phase_text, unfinished, verdict_section
+
+ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
+ALL = "-v shows all"
+WITHOUT = "Without it: "
+AGAIN = "repair what is named above, then run the same command again"
+FOR_THE_NODE = {
+    NodeVerdict.ACCEPT: "put the node into service",
+    NodeVerdict.REJECT: "drain the node; `preflight render {report} --format drain` prints the reason",
+    NodeVerdict.UNKNOWN: "leave the node as it is; repair what kept preflight from looking, then run it again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The files of a run that its page names; "" where one was not written."""
+
+    env: str
+    report: str
+    others: tuple[str, ...] = ()
+
+
+def render_first_screen(report: Report, style: Style, written: Written) -> str:
+    """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
+    head: list[Block] = [*verdict_section(report, most_lines=3), *_not_finished(report)]
+    rows = [("Next", _next(report, written)), *_timeouts(report), ("Checks", _counts(report)), _files(written)]
+    groups = [*_settings(report), *_problems(report), *map(short, _by_weight(report))]
+    return fitted(head, groups, foot_of(rows), style)
+
+
+def render_verdict(report: Report, style: Style) -> str:
+    """Return the verdict and its sentence on one line, for `-q`."""
+    (text,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
+    simulated = "SIMULATED  " if report.simulated else ""
+    return finish([f"{simulated}{text.label}{line(text.text)}"], style)
+
+
+def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
+    """Return a page of at most ROWS lines: all of head and foot, and of the groups as many as have room."""
+    above, below = lines_of(head, style), lines_of(foot, style)
+    room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
+    middle: list[str] = []
+    for i, group in enumerate(groups):
+        lines = lines_of(group, style)
+        if len(middle) + len(lines) > room:
+            middle += lines_of([Text(f"{len(groups) - i} more: {ALL}", 2, tone="dim")], style)
+            break
+        middle += lines
+    return finish([*above, *([""] if middle else []), *middle, *below], style)
+
+
+def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:
+    """Return the lines at the end of a screen: names, each with what is said of it in at most two lines."""
+    column = max(len(name) for name, _ in rows) + 2
+    return [
+        BLANK,
+        *(Text(text, 0, column, label=name.ljust(column), label_tone="bold", most_lines=2) for name, text in rows),
+    ]
+
+
+def short(finding: Finding) -> list[Block]:
+    """Return a finding in at most four lines: what it is, and what to do about it unless it is a note."""
+    text = f"{finding.check} · {finding.subject}: {finding.problem}"
+    label = f"{finding.severity.name:<6}"
+    found = Text(text, 0, 6, label=label, label_tone=SEVERITIES[finding.severity], most_lines=2)
+    fix = Text(finding.fix, 6, 8, label="fix: ", most_lines=2)
+    return [found, fix] if finding.fix and finding.severity is not Severity.INFO else [found]
+
+
+def _by_weight(report: Report) -> list[Finding]:
+    """Return the findings, those that decided first; of the others those that blame the node."""
+    decided = deciding(report)
+    others = sorted(worst_first(report.findings), key=lambda each: each.blame not in REJECTS_A_NODE)
+    return [*decided, *(each for each in worst_first(tuple(others)) if each not in decided)]
+
+
+def _not_finished(report: Report) -> list[Block]:
+    cut = unfinished(report)
+    return (
+        [Text("; ".join(f"{each.name} {phase_text(each)}" for each in cut), 2, 4, label="Not finished: ", most_lines=2)]
+        if cut
+        else []
+    )
+
+
+def _settings(report: Report) -> list[list[Block]]:
+    """Return each setting with what happened without it."""
+    advice = report.advice
+    named = [(export(name, value), name) for name, value in advice.env]
+    named += [(f"unset {name}", name) for name in advice.unset]
+    groups: list[list[Block]] = []
+    for command, name in named:
+        evidence = [text.splitlines()[0] for text in evidence_of(advice, name) if text]
+        without = [text.removeprefix(WITHOUT) for text in evidence if text.startswith(WITHOUT)]
+        why: list[Block] = [Text(without[0], 4, 6, label="without it: ", most_lines=2)] if without else []
+        groups.append([Text(command, 2), *why])
+    return groups
+
+
+def _problems(report: Report) -> list[list[Block]]:
+    """Return what preflight itself could not do."""
+    return [[Text(each, 0, 6, label="ERROR ", label_tone="yellow", most_lines=3)] for each in report.problems]
+
+
+def _next(report: Report, written: Written) -> str:
+    """Return what to do next, with the command."""
+    if isinstance(report.node_verdict, NodeVerdict):
+        return FOR_THE_NODE[report.node_verdict].format(report=quoted_path(written.report))
+    match report.verdict:
+        case Verdict.READY:
+            return "start the job; nothing has to be set"
+        case Verdict.READY_WITH_ENV:
+            return f"source {quoted_path(written.env)}, then start the job from that shell"
+        case Verdict.NOT_READY if any(each.fix for each in deciding(report)):
+            return AGAIN
+        case Verdict.NOT_READY:
+            return "-v shows every trial, --keep keeps its logs for `preflight explain`"
+        case Verdict.UNKNOWN:
+            return "repair what kept preflight from looking, then run the same command again"
+
+
+def _timeouts(report: Report) -> list[tuple[str, str]]:
+    advice = report.advice
+    if report.exit_code != 0 or isinstance(advice.pg_timeout_s, Gap) or isinstance(advice.init_timeout_s, Gap):
+        return []
+    both = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
+    return [("Timeout", f"{both}; `preflight timeout` knows saves and models")]
+
+
+def _counts(report: Report) -> str:
+    """Return how many checks passed, found something, or could not look."""
+    found = {each.check for each in report.findings}
+    skipped = {each.check for each in report.skipped_checks} - found
+    passed = len({each.check for each in report.checks} - found - skipped)
+    worst = {each.check: each.severity for each in reversed(worst_first(report.findings))}
+    count = {severity: sum(each is severity for each in worst.values()) for severity in Severity}
+    words = [
+        f"{passed} passed",
+        f"{count[Severity.FAIL]} failed" if count[Severity.FAIL] else "",
+        f"{count[Severity.WARN]} warned" if count[Severity.WARN] else "",
+        f"{count[Severity.INFO]} noted" if count[Severity.INFO] else "",
+        f"{len(skipped)} could not look" if skipped else "",
+    ]
+    return f"{', '.join(filter(None, words))} ({ALL})"
+
+
+def _files(written: Written) -> tuple[str, str]:
+    return "Written", ", ".join(filter(None, (written.env, written.report, *written.others))) or "nothing"

@@ -1,0 +1,75 @@
+"""The first screen of `preflight check`: what it holds in each situation, and that it is one screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from preflight.model.finding import Blame, Finding, Severity
+from preflight.model.report import Report
+from preflight.render.first_screen import ROWS, Written, render_first_screen, render_verdict
+from preflight.render.text import Style, width_of
+from tests.render.golden_reports import healthy
+from tests.render.outputs import every_report, hostile
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "first-screens"
+WRITTEN = Written("preflight.env", "preflight-report.json")
+REFUSED = Written("", "preflight-report.json")
+REPORTS = every_report()
+
+
+def screen_of(report: Report, width: int = 80) -> str:
+    return render_first_screen(report, Style(width), WRITTEN if report.exit_code == 0 else REFUSED)
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_the_screen_is_the_expected_one(name: str) -> None:
+    page, path = screen_of(REPORTS[name]), GOLDEN / f"{name.replace(' ', '_')}.txt"
+    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_text_from_outside_is_made_visible(name: str) -> None:
+    page = screen_of(hostile(REPORTS[name]))
+    assert len(page.splitlines()) <= ROWS
+    assert all(char.isprintable() for char in page.replace("\n", ""))
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_whatever_was_found_is_one_screen(name: str, width: int) -> None:
+    long = "x" * 200 + " words" * 100
+    many = tuple(
+        Finding(f"check-{i}", Blame.HOST, severity, long, long, long, ()) for i, severity in enumerate([*Severity] * 20)
+    )
+    report = dataclasses.replace(REPORTS[name], findings=many, problems=(long,) * 5, headline=long)
+    lines = screen_of(report, width).splitlines()
+    assert len(lines) <= ROWS
+    assert all(width_of(line) <= width for line in lines)
+    assert "more: -v shows all" in "\n".join(lines)
+
+
+def test_the_worst_stands_first_and_names_its_fix() -> None:
+    bad = Finding("gpu-lost", Blame.GPU, Severity.FAIL, "n1 GPU 3", "it fell off the bus", "reboot, then RMA", ())
+    note = Finding("a-note", Blame.HOST, Severity.INFO, "n1", "of no importance", "nothing", ())
+    page = screen_of(dataclasses.replace(healthy(), findings=(note, bad)))
+    assert page.index("gpu-lost") < page.index("a-note")
+    assert "fix: reboot, then RMA" in page and "fix: nothing" not in page
+
+
+def test_files_that_were_not_written_are_not_named() -> None:
+    assert "preflight.env" not in screen_of(REPORTS["nothing_works"])
+    assert "preflight.env, preflight-report.json" in screen_of(REPORTS["healthy"])
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_the_verdict_alone_is_one_line(name: str) -> None:
+    page = render_verdict(REPORTS[name], Style())
+    assert page.count("\n") == 1
+    assert page.startswith(("READY", "NOT READY", "UNKNOWN", "SIMULATED"))
