@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from typing import NoReturn
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000  # loading makes many objects and no garbage: looking for it takes 80 ms
 gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)  # before anything large is loaded
 
-from preflight.cli import main  # noqa: E402
+
+def main() -> NoReturn:
+    """Run the command line; an installation that can't be loaded says nothing of the node, so that is 3 too."""
+    try:
+        from preflight.cli import main as run  # noqa: PLC0415  a dependency may be missing
+    except BaseException as error:  # noqa: BLE001  Python's own exit code for it, 1, would reject a good node
+        code = 130 if isinstance(error, KeyboardInterrupt) else _cannot_load(error)
+        os._exit(code)
+    run()
+
+
+def _cannot_load(error: BaseException) -> int:
+    try:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        os.write(2, f"preflight: this installation can't be loaded: {why}\n".encode(errors="backslashreplace"))
+        from preflight.system.last_resort import retire_outputs  # noqa: PLC0415
+
+        retire_outputs(sys.argv[1:])
+    except Exception:  # noqa: BLE001  without memory or descriptors nothing more can be done, or told
+        return 3
+    return 3
+
 
 if __name__ == "__main__":
     main()

@@ -33,7 +33,7 @@ from preflight.run_record import Request, RunRecord
 from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials
 from preflight.system.machine import Machine
 
-__all__ = ["Checked", "Request", "check"]
+__all__ = ["Checked", "Request", "check", "unprobed"]
 
 LAUNCHER_MARGIN_S = 0.6  # before the deadline: the launcher ends everything, then the report is written
 
@@ -72,6 +72,8 @@ def check(
         node, _ = probe_node(machine, process, silent=silent)
     except Interrupted as error:
         return Checked(unprobed(request, error), "", error)
+    except (OSError, MemoryError) as error:  # no process, no descriptor, no memory for it
+        return Checked(unprobed(request, error), "", None)
     if request.is_played:  # as if the job were started there with what is set here
         node = replace(node, environment=reported_environment(environ))
     path = choose_backend(

@@ -5,6 +5,7 @@
      |   +- MalformedInput         a file or text from outside that can't be read as what it claims to be
      +- OutputError                a result could not be written (full disk, read-only directory)
      +- HarnessError               preflight's own machinery failed
+     |   +- BrokenInstallation     something that preflight depends on can't be imported
      |   +- LaunchError            torchrun or a supervisor did not start, or died
      |   +- MeetingError           another node did not come, went away, or does not speak as one
      +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
@@ -39,6 +40,10 @@ class OutputError(PreflightError):
 
 class HarnessError(PreflightError):
     """Preflight's own machinery failed; says nothing about the machine."""
+
+
+class BrokenInstallation(HarnessError):
+    """A part of preflight, or something that it depends on, can't be imported."""
 
 
 class LaunchError(HarnessError):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from preflight import __version__
-from preflight.errors import Interrupted
+from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
 from preflight.judge.check import Case, RunCheck, all_checks, ran_checks, run_checks
 from preflight.judge.gpus_of_node import why_disturbed
@@ -251,10 +251,20 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
     return (*run.durations_s, *last, ("total", time.monotonic() - run.started_at))
 
 
-def unprobed(request: Request, error: Interrupted) -> Report:
-    why = f"{error} while the node was probed"
+def unprobed(request: Request, error: Exception) -> Report:
+    """Return the report of a run that came to nothing: stopped, or something that it needs could not be had."""
+    match error:
+        case Interrupted():
+            why = f"{error} while the node was probed"
+        case PreflightError():
+            why = str(error)
+        case OSError() | MemoryError():
+            why = f"the node could not be probed: {error or 'out of memory'}"
+        case _:
+            why = f"a defect in preflight: {type(error).__name__}: {error}"
     phases = phases_of(Progress(False, False, False, False, why))
-    return replace(_unknown(request, request.backend or "none", error, why), phases=phases)
+    interrupted = error if isinstance(error, Interrupted) else None
+    return replace(_unknown(request, request.backend or "none", interrupted, why), phases=phases)
 
 
 def _unknown(request: Request, backend: str, interrupted: Interrupted | None, why: str) -> Report:

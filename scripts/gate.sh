@@ -3,25 +3,28 @@
 #
 #   scripts/gate.sh [DIRECTORY] [OPTIONS OF preflight check ...]
 #
-# Only 0 and 1 are answers. Whatever else happens (no GPU free, a missing library, a deadline, preflight missing or
-# killed) says nothing about the node: it is neither taken in nor drained. An older answer never stays in its place.
+# Only 0 and 1 are answers, and only together with the reason that this run wrote: Python exits with 1 too where it can't
+# even start. Whatever else happens (no GPU free, a missing library, a deadline, preflight missing or killed) says nothing
+# about the node: it is neither taken in nor drained. An older answer never stays in its place.
 set -u
 
 out=${1:-/var/lib/preflight}
 [ $# -gt 0 ] && shift
 mkdir -p "$out" && cd "$out" || exit 3
-rm -f answer
+rm -f answer drain.txt preflight-report.json || exit 3 # what is there afterwards is this run's
 
 preflight check --accept --env-out preflight.env --report preflight-report.json \
   --also html=report.html --also junit=junit.xml --also prometheus=preflight.prom --also drain=drain.txt "$@"
 code=$?
 
-case $code in
-  0) echo accept > answer ;;
-  1) echo reject > answer
-     echo "gate: rejected: $(cat drain.txt)" >&2 ;;
+reason=$(cat drain.txt 2>/dev/null) || reason=
+case $code:$reason in
+  "0:preflight accept"*) echo accept > answer ;;
+  "1:preflight reject"*)
+     echo reject > answer
+     echo "gate: rejected: $reason" >&2 ;;
   *) echo unknown > answer
      echo "gate: no answer (exit code $code): look at $out/report.html and try again" >&2
-     [ "$code" -ge 2 ] || code=3 ;;
+     [ "$code" -ge 2 ] || code=3 ;; # a 0 or 1 without this run's reason
 esac
 exit "$code"

@@ -14,9 +14,10 @@ preflight probe --deadline 20 >probe.new 2>&1
 code=$?
 mv probe.new probe.txt
 
-case $code in
-  0) told= ;;
-  1) told="preflight probe: $(sed -n 's/^ *FAIL *//p' probe.txt | head -n 1 | tr -c '\nA-Za-z0-9 ._:/()[]-' '_')" ;;
+found=$(sed -n 's/^ *FAIL *//p' probe.txt | head -n 1 | tr -c '\nA-Za-z0-9 ._:/()[]-' '_')
+case $code:$found in
+  0:*) told= ;;
+  1:?*) told="preflight probe: $found" ;; # Python exits with 1 too where it can't start, and finds nothing
   *) told="preflight could not look: exit code $code" ;;
 esac
 [ "$told" = "$(cat comment.txt 2>/dev/null)" ] && exit 0 # the controller hears of changes only

@@ -10,7 +10,7 @@ import typer
 
 from preflight import app as application
 from preflight.cli import options
-from preflight.cli.check_outputs import Outputs, parse_also, retire_env, save, write_and_print
+from preflight.cli.check_outputs import give_up, open_outputs, save_interim, write_and_print
 from preflight.cli.output import check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
@@ -19,6 +19,7 @@ from preflight.judge.policy import parse_policy
 from preflight.launch.launch_result import LaunchResult, progress_line
 from preflight.launch.nodes.placement import Asked
 from preflight.model.collective import Collective
+from preflight.model.input_limits import BASELINE, CAPTURE, POLICY
 from preflight.model.policy import Policy
 from preflight.model.profile import Profile
 from preflight.model.report import Report
@@ -27,7 +28,7 @@ from preflight.plan.profiles import DEADLINE_S
 from preflight.probe.capture import open_capture
 from preflight.render.bench import render_bench
 from preflight.render.json_document import render_json
-from preflight.system.files import read_input
+from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import LiveLine
 
@@ -70,19 +71,16 @@ def check(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
-        baseline=None if baseline is None else load_baseline(read_input(baseline), baseline),
+        baseline=None if baseline is None else load_baseline(read_input(baseline, BASELINE), baseline),
         baseline_source=baseline or "", asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
         checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
-    outputs = Outputs(
-        json, env_out, report, parse_also(also, (env_out, report, *([json] if json else []))), detail_of(verbose, quiet)
-    )
-    check_outputs(env_out, report, json, *(path for _, path in outputs.also))
+    outputs = open_outputs(json, env_out, report, also, detail_of(verbose, quiet))
     try:
-        checked = run_ranks(request, sysroot, machine, lambda interim: save(interim, outputs))
+        checked = run_ranks(request, sysroot, machine, lambda interim: save_interim(interim, outputs))
     except Exception as error:
-        if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may source what an earlier run found
-            retire_env(env_out)
+        if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may read or source what an earlier run found
+            give_up(application.unprobed(request, error), outputs)
         raise
     write_and_print(checked, outputs)
 
@@ -124,7 +122,7 @@ def run_ranks(
         raise UsageError("--sysroot and --machine: one machine at a time")
     live = live_machine()
     machine, silent = (
-        (options.machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file))
+        (options.machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file, CAPTURE))
     )
     process = live if capture_file is None else machine
     line, deadline_s = LiveLine(), request.deadline_s or DEADLINE_S[request.profile]
@@ -140,4 +138,4 @@ def run_ranks(
 
 def _policy(path: str) -> Policy:
     names = {check.name for check in all_checks()}
-    return parse_policy(read_input(path), path, names, date.today().isoformat())
+    return parse_policy(read_input(path, POLICY), path, names, date.today().isoformat())

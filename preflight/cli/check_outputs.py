@@ -1,17 +1,19 @@
-"""What `preflight check` leaves behind: the report, its other forms (`--also`) and the settings, then the page."""
+"""What `preflight check` leaves behind: the report, its other forms (`--also`) and the settings, then the page.
+
+However a run ends, each of its outputs is this run's or is set aside: a gate must not read yesterday's answer.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import typer
 
 from preflight import app as application
-from preflight.cli.output import PROGRAM, Detail, print_result, say_where, style
+from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, say_where, style
 from preflight.errors import OutputError, UsageError
 from preflight.model.report import Report
 from preflight.render.check_page import render_check
@@ -19,7 +21,7 @@ from preflight.render.env_file import render_env
 from preflight.render.first_screen import Written, render_first_screen, render_verdict
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
-from preflight.system.files import set_aside, write_atomically
+from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
 from preflight.system.streams import to_stderr
 
 OWN_OPTION = {"env": "--env-out", "json": "--report"}
@@ -35,37 +37,69 @@ class Outputs:
     also: tuple[tuple[Format, str], ...] = ()
     detail: Detail = Detail.SCREEN
 
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield every file, after the option that named it."""
+        yield "--env-out", self.env_path
+        yield "--report", self.report_path
+        if self.json_path not in (None, STDOUT):
+            yield "--json", str(self.json_path)
+        yield from ((f"--also {form.value}=", path) for form, path in self.also)
 
-def parse_also(options: Sequence[str], taken: Sequence[str]) -> tuple[tuple[Format, str], ...]:
-    """Return the forms and their files; UsageError where one is unknown, or where two results go to one file."""
-    taken_paths = {os.path.realpath(path) for path in taken}
-    forms = []
-    for option in options:
-        name, equals, path = option.partition("=")
-        if name in OWN_OPTION:
-            raise UsageError(f"--also {option}: {name} has an option of its own, {OWN_OPTION[name]}")
-        if not equals or name not in [form.value for form in Format]:
-            known = ", ".join(form.value for form in Format if form.value not in OWN_OPTION)
-            raise UsageError(f"--also {option}: give FORMAT=FILE, with one of {known}")
-        if path in ("", "-"):
-            raise UsageError(f"--also {option}: give a file; stdout is for the page")
-        if os.path.realpath(path) in taken_paths:
-            raise UsageError(f"--also {option}: another result goes to {path} already")
-        taken_paths.add(os.path.realpath(path))
-        forms.append((Format(name), path))
-    return tuple(forms)
+
+def open_outputs(
+    json_path: str | None, env_path: str, report_path: str, also: Sequence[str], detail: Detail = Detail.SCREEN
+) -> Outputs:
+    """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
+    outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail)
+    files = list(outputs.files())
+    check_outputs(*(path for _, path in files))
+    for place, (option, path) in enumerate(files):
+        for other, taken in files[:place]:
+            if same_file(path, taken):
+                raise UsageError(f"{option} {path}: another result goes to {taken} already ({other.rstrip('=')})")
+    return outputs
+
+
+def _parse_also(option: str) -> tuple[Format, str]:
+    name, equals, path = option.partition("=")
+    if name in OWN_OPTION:
+        raise UsageError(f"--also {option}: {name} has an option of its own, {OWN_OPTION[name]}")
+    if not equals or name not in [form.value for form in Format]:
+        known = ", ".join(form.value for form in Format if form.value not in OWN_OPTION)
+        raise UsageError(f"--also {option}: give FORMAT=FILE, with one of {known}")
+    if path in ("", "-"):
+        raise UsageError(f"--also {option}: give a file; stdout is for the page")
+    return Format(name), path
+
+
+def save_interim(report: Report, outputs: Outputs) -> None:
+    """Write what holds if this process is killed, into what can be replaced; who reads a FIFO gets one document."""
+    _save(report, outputs, is_replaceable)
 
 
 def save(report: Report, outputs: Outputs) -> None:
-    """Write the report and its other forms, every one that can be; OutputError names the first that can't."""
+    """Write the report and its other forms, every one that can be; OutputError names the first that can't.
+
+    What can't be written is set aside: it is another run's.
+    """
+    _save(report, outputs, lambda _: True)
+
+
+def _save(report: Report, outputs: Outputs, is_wanted: Callable[[str], bool]) -> None:
     failures = []
     writes: list[tuple[str, Callable[[], str]]] = [(outputs.report_path, lambda: render_json(report))]
     writes += [(path, partial(_render_also, form, report)) for form, path in outputs.also]
+    if outputs.json_path not in (None, STDOUT):
+        writes.append((str(outputs.json_path), lambda: render_json(report)))
     for path, render in writes:
+        if not is_wanted(path):
+            continue
         try:
             write_atomically(path, render())
         except OutputError as error:
             failures.append(error)
+            with contextlib.suppress(OutputError):
+                retire(path)
     if failures:
         raise failures[0]
 
@@ -80,21 +114,26 @@ def _render_also(form: Format, report: Report) -> str:
 
 def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
     """Write the files first, so that a closed pipe can't lose them, then print; a failed write is exit code 3."""
-    report, env_path = checked.report, outputs.env_path
-    failure: OutputError | None = None
+    report, failure = checked.report, None
     try:
         save(report, outputs)
         if report.exit_code == 0:
-            write_atomically(env_path, render_env(report))
+            write_atomically(outputs.env_path, render_env(report))
         elif report.exit_code in (1, 3):
-            retire_env(env_path)
+            retire(outputs.env_path)
     except OutputError as error:
         failure = error
-        report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
-        with contextlib.suppress(OutputError):
-            save(report, outputs)
-    print_result(outputs.json_path, lambda: render_json(report), lambda: _page(report, outputs))
-    say_where(checked.run_dir)
+        report = _amend(report, error, outputs)
+    json_path = STDOUT if outputs.json_path == STDOUT else None
+    try:
+        print_result(json_path, lambda: render_json(report), lambda: _page(report, outputs))
+        say_where(checked.run_dir)
+    except OutputError as error:
+        if checked.interrupted is None:  # a terminal that was closed has sent SIGHUP, and that is the reason
+            failure = failure or error
+            report = _amend(report, error, outputs)
+            with contextlib.suppress(OutputError):
+                retire(outputs.env_path)
     if failure is not None:
         raise failure
     if checked.interrupted is not None:
@@ -114,8 +153,24 @@ def _page(report: Report, outputs: Outputs) -> str:
             return render_check(report, style(), outputs.env_path)
 
 
-def retire_env(env_path: str) -> None:
-    """Rename the settings of an earlier run, so that nobody sources them."""
-    stale = set_aside(env_path)
+def _amend(report: Report, error: OutputError, outputs: Outputs) -> Report:
+    """Have every output that can be written say what could not be."""
+    report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
+    with contextlib.suppress(OutputError):
+        save_interim(report, outputs)
+    return report
+
+
+def give_up(report: Report, outputs: Outputs) -> None:
+    """Leave the report of a run that could not look at anything."""
+    with contextlib.suppress(Exception):  # the first failure is the reason, and it is about to be told
+        save(report, outputs)
+    with contextlib.suppress(OutputError):
+        retire(outputs.env_path)
+
+
+def retire(path: str) -> None:
+    """Rename what an earlier run left, so that nobody takes it for this one's."""
+    stale = set_aside(path)
     if stale:
-        to_stderr(f"{PROGRAM}: {env_path} is from an earlier run and was renamed to {stale}\n")
+        to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")

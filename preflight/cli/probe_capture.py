@@ -10,8 +10,9 @@ from preflight.cli.output import PROGRAM, STDOUT, check_outputs, print_result, s
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
 from preflight.judge.check import probe_exit_code
+from preflight.model.input_limits import CAPTURE, TOPOLOGY
 from preflight.render.probe_page import render_probe_page
-from preflight.system.files import read_input
+from preflight.system.inputs import read_input
 from preflight.system.signals import raise_at
 from preflight.system.streams import to_stderr
 
@@ -68,7 +69,7 @@ def _survey(
     if len(named) > 1:
         raise UsageError(f"--{' and --'.join(named)}: one machine at a time")
     if topo:
-        return survey.survey_topology(read_input(topo), gpus)
+        return survey.survey_topology(read_input(topo, TOPOLOGY), gpus)
     if capture_file:
-        return survey.survey_capture(read_input(capture_file), gpus, ends_at)
+        return survey.survey_capture(read_input(capture_file, CAPTURE), gpus, ends_at)
     return survey.survey_machine(options.machine_at(sysroot), gpus, ends_at)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import time
 from typing import Annotated, Any, NoReturn
 
@@ -15,8 +16,9 @@ from typer.core import TyperCommand
 
 from preflight import __version__
 from preflight.cli.output import PROGRAM
-from preflight.errors import PreflightError
+from preflight.errors import BrokenInstallation, PreflightError
 from preflight.render.text import clean
+from preflight.system.last_resort import retire_outputs
 from preflight.system.signals import raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
@@ -69,7 +71,10 @@ class LazyCommand(TyperCommand):
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
         """Import the command's module, and let the real command read its arguments; its context then runs that one."""
         name = str(self.name)
-        module = importlib.import_module(f"preflight.cli.{COMMANDS[name][0]}")
+        try:
+            module = importlib.import_module(f"preflight.cli.{COMMANDS[name][0]}")
+        except Exception as error:
+            raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         real.command(name)(getattr(module, name))
         return typer.main.get_command(real).make_context(info_name, *args, **kwargs)
@@ -97,6 +102,8 @@ def main() -> NoReturn:
         code = _fail(2, f"{_first_line(error)} (see {PROGRAM} --help)")
     except PreflightError as error:
         code = _fail(error.exit_code, str(error))
+        if isinstance(error, BrokenInstallation):  # `check` could write nothing
+            retire_outputs(sys.argv[1:])
     except SystemExit:
         code = 0  # typer's answer to a reader of --help that went away: its 1 would be a verdict
     except Exception as error:  # noqa: BLE001  Python's own exit code for it, 1, would reject a good node

@@ -10,12 +10,13 @@ import typer
 from preflight.cli.options import Output
 from preflight.cli.output import STDOUT, check_outputs, style, write_or_print
 from preflight.judge.check import all_checks
+from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
 from preflight.model.schema import report_schema
 from preflight.render.checks_and_findings import render_checks
 from preflight.render.formats import Format, render_as
 from preflight.render.text import Style
-from preflight.system.files import STDIN, read_input
+from preflight.system.inputs import STDIN, read_input
 from preflight.system.streams import to_stdout
 
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="What `preflight check` wrote; - is stdin.")]
@@ -28,7 +29,7 @@ def render(report: ReportFile, form: FormatOption = Format.CONSOLE, output: Outp
     Exit codes: 0 rendered, 2 no report or none that has this form, 3 it could not be written.
     """
     check_outputs(output)
-    saved = load_report(read_input(report), "stdin" if report == STDIN else report)
+    saved = load_report(read_input(report, REPORT), "stdin" if report == STDIN else report)
     write_or_print(output, render_as(form, saved, style() if output == STDOUT else Style(width=100)))
 
 

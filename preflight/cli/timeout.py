@@ -14,6 +14,7 @@ from preflight.cli.output import check_outputs, print_result, style
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict
 from preflight.model.gap import Gap
+from preflight.model.input_limits import REPORT
 from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
 from preflight.model.report import Report
 from preflight.model.saved_report import load_report
@@ -23,7 +24,7 @@ from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import clean
 from preflight.render.timeout import render_timeout
-from preflight.system.files import read_input
+from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import LiveLine
@@ -74,7 +75,7 @@ def timeout(
     )  # fmt: skip
     batch = timeout_options.batch_of(seq_len, micro_batch, config)
     current_s = None if current is None else timeout_options.seconds("--current", current)
-    earlier = None if report is None else load_report(read_input(report), report)
+    earlier = None if report is None else load_report(read_input(report, REPORT), report)
     node, chosen = _node(earlier, gpus) if params is not None or gpus is not None else (None, ())
     if world_size is None:
         job = replace(job, world_size=(earlier.world_size if earlier else 0) or len(chosen) or 1)

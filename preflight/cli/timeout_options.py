@@ -9,8 +9,9 @@ import typer
 from preflight.cli.options import valued
 from preflight.errors import UsageError
 from preflight.model.fit import Batch
+from preflight.model.input_limits import MODEL_CONFIG
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
-from preflight.system.files import read_input
+from preflight.system.inputs import read_input
 from preflight.timeout.job_text import parse_count, parse_duration_s, parse_model_shape
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
@@ -46,4 +47,4 @@ def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -
         raise UsageError("--seq-len and --config: the memory of activations needs both")
     tokens = parse_count(seq_len, "--seq-len", LONGEST_SEQUENCE)
     sequences = parse_count(micro_batch or "1", "--micro-batch", LARGEST_BATCH)
-    return Batch(parse_model_shape(read_input(config), config), tokens, sequences)
+    return Batch(parse_model_shape(read_input(config, MODEL_CONFIG), config), tokens, sequences)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TypeVar
 
 from preflight.errors import MalformedInput
 from preflight.model.baseline import BASELINE_SCHEMA, Baseline, Reference
 from preflight.model.codec import decode
 from preflight.model.gap import known_or
+from preflight.model.input_limits import BASELINE as BASELINE_FILE
+from preflight.model.input_limits import REPORT, parse_json
 from preflight.model.report import SCHEMA_VERSION, Report
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ def load_report(text: str, name: str = "the report") -> Report:
     Keys of a later release are ignored and those that an older one lacked get their default; a schema_version above
     ours is refused, since its keys may mean something else.
     """
-    return as_report(_parsed(text, name), name)
+    return as_report(parse_json(text, REPORT, name), name)
 
 
 def as_report(document: object, name: str) -> Report:
@@ -37,7 +38,7 @@ def as_report(document: object, name: str) -> Report:
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:
     """Return the baseline that a text holds; MalformedInput in one line where it holds none that can be judged by."""
-    document = _parsed(text, name)
+    document = parse_json(text, BASELINE_FILE, name)
     if not isinstance(document, dict) or BASELINE not in document:
         raise MalformedInput(f"{name}: no baseline: it has no {BASELINE!r}; give what `preflight baseline` wrote")
     _check_version(document[BASELINE], name, "baseline", BASELINE, BASELINE_SCHEMA)
@@ -66,13 +67,6 @@ def _is_possible(each: Reference) -> bool:
     return sizes and counts and all(0 <= spread < MOST_SPREAD for spread in spreads)
 
 
-def _parsed(text: str, name: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MalformedInput(f"{name}: not JSON: {_reason(error, text)}") from None
-
-
 def _check_version(version: object, name: str, what: str, key: str, newest: int) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise MalformedInput(f"{name}: no {what}: its {key} is no positive whole number")
@@ -81,11 +75,3 @@ def _check_version(version: object, name: str, what: str, key: str, newest: int)
         shown = str(version) if version < 10**9 else "a larger one"
         newer = f"this preflight reads up to {newest}: use a newer preflight"
         raise MalformedInput(f"{name}: {key} is {shown}, and {newer}")
-
-
-def _reason(error: ValueError | RecursionError, text: str) -> str:
-    if not text.strip():
-        return "it is empty"
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, line {error.lineno} column {error.colno}"
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from preflight.errors import MalformedInput
+from preflight.model.input_limits import POLICY, check_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -15,8 +16,9 @@ else:
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
     """Return the tables of a text; MalformedInput names the line that can't be read."""
+    check_text(text, POLICY, source)
     try:
         tables: dict[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a number of more digits than Python reads
         raise MalformedInput(f"{source}: no TOML: {error}") from None
     return tables

@@ -8,6 +8,7 @@ from typing import Any
 
 from preflight import __version__
 from preflight.errors import MalformedInput
+from preflight.model.input_limits import CAPTURE, parse_json
 from preflight.probe.pci_bus import without_serial
 from preflight.probe.run import Capture
 from preflight.probe.scrub import VERSIONS, Scrubber
@@ -38,10 +39,7 @@ def capture_document(capture: Capture) -> str:
 
 def open_capture(text: str) -> tuple[Replay, dict[str, str]]:
     """Return the machine that a capture holds and its silent probes; MalformedInput in one line where it is none."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MalformedInput(f"the capture is not JSON: {' '.join(str(error).split())[:120]}") from None
+    document = parse_json(text, CAPTURE, "the capture")
     if not isinstance(document, dict) or FORMAT not in document:
         raise MalformedInput(f"this is no capture: the key {FORMAT!r} is missing; `preflight capture` writes one")
     if document[FORMAT] != FORMAT_VERSION or isinstance(document[FORMAT], bool):

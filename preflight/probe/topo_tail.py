@@ -118,7 +118,7 @@ def split_joined(word: str) -> tuple[str, str] | None:
     good = []
     for digits in (1, 2):
         cpus, node = word[:-digits], word[-digits:]
-        if node.isdigit() and re.search(r"\d$", cpus) and _even(cpus) and str(int(node)) == node:
+        if node.isascii() and node.isdigit() and re.search(r"\d$", cpus) and _even(cpus) and str(int(node)) == node:
             good.append((cpus, node))
     return good[0] if len(good) == 1 and not _even(word) else None
 

@@ -1,82 +1,201 @@
-"""Write results so that a reader finds the old file or the new one, whole, whatever happens in between."""
+"""Write results so that a reader finds the old file or the new one, whole, whatever happens in between.
+
+Every output goes the same way: `check_writable` before the run settles where its path leads, and what is written at the
+end goes there, even if the working directory was deleted meanwhile.
+"""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
+import errno
 import os
 import secrets
-import sys
-from pathlib import Path
+import stat
+import time
+from dataclasses import dataclass
 
 from preflight.errors import OutputError, UsageError
+from preflight.system.wakeups import wait_until_writable
 
 MODE = 0o666  # less the umask, as a shell's redirection would give it
 STALE = ".stale"
-STDIN = "-"
-MOST_INPUT_BYTES = 64 << 20
-MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+READER_S = 2.0  # what reads a FIFO may be started after us
+DRAIN_S = 5.0  # a reader that takes nothing for so long has gone
+MOST_LINKS = 40  # as the kernel has it
+NO_READER = "nobody reads this FIFO"
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where a path leads: a file to replace, or something that can only be written to (a FIFO, a device)."""
+
+    target: str
+    fd: int = -1  # of the latter: kept open, so that its reader sees one document and no early end
+
+
+_settled: dict[str, _Output] = {}  # by path, for this process: an output is looked at once
+
+
+def check_writable(path: str) -> None:
+    """Raise UsageError where the path can't be written, before a run spends minutes on what it then can't save."""
+    try:
+        output = _settle(path)
+        if output.fd < 0:
+            temporary = _temporary(output.target)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+            os.unlink(temporary)
+    except (OSError, ValueError) as error:  # a NUL byte is a ValueError
+        raise UsageError(f"{path}: can't be written: {why(error)}") from None
 
 
 def write_atomically(path: str, text: str) -> None:
     """Write the text to a temporary file beside the target, flush it to the disk and rename it.
 
-    A symbolic link is followed, so that the file that it points to is replaced and the link stays. What is no regular
-    file (/dev/stdout, a FIFO) can't be replaced and is written to. OutputError: one line; nothing is left half-written.
+    A symbolic link is followed, unless another user planted it, so that the file that it points to is replaced and the
+    link stays. A file of our own keeps its mode. What is no regular file (/dev/stdout, a FIFO) can't be replaced and is
+    written to. OutputError: one line; nothing is left half-written.
     """
-    data = text.encode("utf-8", "surrogateescape")  # interface names need not be UTF-8
-    target = os.path.realpath(path)
+    data = encoded(text)
     try:
-        if os.path.exists(target) and not os.path.isfile(target):
-            Path(target).write_bytes(data)
+        output = _settled.get(path) or _settle(path)
+        if output.fd >= 0:
+            _write_within(output.fd, data)
         else:
-            _replace(target, data)
-    except OSError as error:
-        raise OutputError(f"{path}: could not be written: {_why(error)}") from None
+            _replace(output.target, data)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: could not be written: {why(error)}") from None
 
 
-def read_input(path: str) -> str:
-    """Return the text of a file, or of stdin for `-`; UsageError where it can't be read or is no text at all."""
+def is_replaceable(path: str) -> bool:
+    """Tell whether an output is a file: only that can be written twice, and its reader sees the last one."""
+    return path not in _settled or _settled[path].fd < 0
+
+
+def same_file(one: str, other: str) -> bool:
+    """Tell whether two paths lead to one file that would be replaced; devices and FIFOs may be named twice."""
     try:
-        if path == STDIN:
-            data = sys.stdin.buffer.read(MOST_INPUT_BYTES + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(MOST_INPUT_BYTES + 1)
-    except (OSError, ValueError) as error:  # a path with a NUL byte is a ValueError
-        why = _why(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{path}: can't be read: {why}") from None
-    if len(data) > MOST_INPUT_BYTES:
-        raise UsageError(f"{path}: larger than {MOST_INPUT_BYTES >> 20} MiB, which no such file is")
-    encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
-    return data.decode(encoding, "replace")
+        first, second = _settled.get(one) or _settle(one), _settled.get(other) or _settle(other)
+    except (OSError, ValueError):
+        return False
+    return first.fd < 0 and first.target == second.target
 
 
 def set_aside(path: str) -> str | None:
     """Rename a file to `PATH.stale`, replacing an older one; return the new name, None where there was no file."""
-    stale = path + STALE
+    output = _settled.get(path)
+    if output is not None and output.fd >= 0:
+        return None
+    absolute = path if output is None or os.path.islink(path) else output.target
     try:
-        os.rename(path, stale)
+        if not stat.S_ISREG(os.stat(absolute).st_mode):
+            return None  # /dev/null is not ours to rename
+        os.rename(absolute, absolute + STALE)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise OutputError(f"{path}: could not be renamed to {stale}: {_why(error)}") from None
-    return stale
+        raise OutputError(f"{path}: could not be renamed to {path}{STALE}: {why(error)}") from None
+    return path + STALE
 
 
-def check_writable(path: str) -> None:
-    """Raise UsageError where the path can't be written, before a run spends minutes on what it then can't save."""
-    target = os.path.realpath(path)
+def encoded(text: str) -> bytes:
+    """Return UTF-8; interface names need not be UTF-8, and half a pair of UTF-16 is shown as such."""
     try:
-        if os.path.isdir(target):
-            raise IsADirectoryError(None, "it is a directory")
-        if os.path.exists(target) and not os.path.isfile(target):
-            return
-        temporary = _temporary(target)
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
-        os.unlink(temporary)
-    except OSError as error:
-        raise UsageError(f"{path}: can't be written: {_why(error)}") from None
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace")
+
+
+def why(error: OSError | ValueError) -> str:
+    """Return the reason in a few words."""
+    if not isinstance(error, OSError):
+        return str(error)
+    reason = error.strerror or type(error).__name__
+    return reason[0].lower() + reason[1:]
+
+
+def _settle(path: str) -> _Output:
+    """Return where a path leads, and remember it."""
+    target = _followed(path)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    output = _Output(target) if stat.S_ISREG(mode) else _Output(target, _open_special(path))
+    _settled[path] = output
+    return output
+
+
+def _open_special(path: str) -> int:
+    """Open what can't be replaced for writing, without waiting for a reader for longer than READER_S."""
+    until = time.monotonic() + READER_S
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until:
+                raise OSError(errno.ENXIO, NO_READER) from None
+        time.sleep(0.02)
+
+
+def _write_within(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        if not wait_until_writable(fd, DRAIN_S):
+            raise OSError(errno.ETIMEDOUT, f"its reader took nothing for {DRAIN_S:.0f} s")
+        with contextlib.suppress(BlockingIOError):
+            view = view[os.write(fd, view) :]
+
+
+def _followed(path: str) -> str:
+    """Return the absolute path without links; OSError where one of them was planted.
+
+    In a directory where anybody may make files (sticky, as /tmp) a link leads where its maker wants. As the kernel does
+    with fs.protected_symlinks, it is followed only if it is ours or the directory's owner's.
+    """
+    at, rest, links = "/", _reversed_parts(_absolute(path)), 0
+    while rest:
+        name = rest.pop()
+        if name == "..":
+            at = os.path.dirname(at)
+            continue
+        here = os.path.join(at, name)
+        try:
+            status = os.lstat(here)
+        except FileNotFoundError:
+            status = None
+        if status is None or not stat.S_ISLNK(status.st_mode):
+            at = here
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, "too many links")
+        _refuse_planted(at, here, status.st_uid)
+        leads_to = os.readlink(here)
+        at = "/" if leads_to.startswith("/") else at
+        rest += _reversed_parts(leads_to)
+    return at
+
+
+def _absolute(path: str) -> str:
+    try:
+        return path if path.startswith("/") else os.path.join(os.getcwd(), path)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "the working directory was deleted") from None
+
+
+def _reversed_parts(path: str) -> list[str]:
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _refuse_planted(directory: str, link: str, owner: int) -> None:
+    place = os.stat(directory)
+    anybody_writes = place.st_mode & stat.S_ISVTX and place.st_mode & stat.S_IWOTH
+    if anybody_writes and owner not in (os.geteuid(), place.st_uid):
+        raise OSError(errno.EACCES, f"the link {link} is another user's (uid {owner}), where all may write")
 
 
 def _replace(target: str, data: bytes) -> None:
@@ -84,6 +203,7 @@ def _replace(target: str, data: bytes) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
         with open(descriptor, "wb") as file:
+            _keep_mode(target, file.fileno())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -94,12 +214,19 @@ def _replace(target: str, data: bytes) -> None:
         raise
 
 
+def _keep_mode(target: str, new: int) -> None:
+    """Give the new file the mode of ours that it replaces; of another user's file, nothing that opens it wider."""
+    try:
+        old = os.lstat(target)
+    except FileNotFoundError:
+        return
+    now = stat.S_IMODE(os.fstat(new).st_mode)
+    kept = stat.S_IMODE(old.st_mode) & 0o777
+    os.fchmod(new, kept if old.st_uid == os.geteuid() else kept & now)
+
+
 def _temporary(target: str) -> str:
     """Return a name of its own for every call: two runs in one directory must not meet in one temporary file."""
     directory, name = os.path.split(target)
-    return os.path.join(directory, f".{name[:200]}.{secrets.token_hex(6)}")
-
-
-def _why(error: OSError) -> str:
-    reason = os.strerror(error.errno) if error.errno else str(error.strerror)
-    return reason[0].lower() + reason[1:]
+    start = os.fsdecode(os.fsencode(name)[:200])
+    return os.path.join(directory, f".{start}.{secrets.token_hex(6)}")

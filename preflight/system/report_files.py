@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Iterator, Sequence
 
 from preflight.errors import UsageError
-
-MOST_REPORT_BYTES = 64 << 20
+from preflight.model.input_limits import REPORT, parse_json
+from preflight.system.inputs import as_text, read_bytes
 
 
 def report_paths(arguments: Sequence[str]) -> Iterator[str]:
@@ -35,16 +34,10 @@ def read_reports(paths: Iterator[str]) -> Iterator[tuple[str, object, str]]:
 
 
 def _read(path: str) -> tuple[object, str]:
+    if not os.path.isfile(path):
+        return None, "no regular file"
     try:
-        if not os.path.isfile(path):
-            return None, "no regular file"
-        with open(path, "rb") as file:
-            data = file.read(MOST_REPORT_BYTES + 1)
-    except (OSError, ValueError) as error:
-        return None, f"can't be read: {getattr(error, 'strerror', None) or error}"
-    if len(data) > MOST_REPORT_BYTES:
-        return None, f"larger than {MOST_REPORT_BYTES >> 20} MiB, which no report is"
-    try:
-        return json.loads(data), ""
-    except (ValueError, RecursionError) as error:
-        return None, f"no JSON: {error}" if data else "empty"
+        data = read_bytes(path, REPORT)
+        return (parse_json(as_text(data), REPORT, path), "") if data else (None, "empty")
+    except UsageError as error:
+        return None, str(error).removeprefix(f"{path}: ").replace("not JSON", "no JSON", 1)

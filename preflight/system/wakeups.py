@@ -25,6 +25,13 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
     return [fd for fd, _ in poller.poll(timeout_s * 1000)]
 
 
+def wait_until_writable(fd: int, timeout_s: float) -> bool:
+    """Tell whether the descriptor takes more by then; a reader that has gone counts, since the write says so."""
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    return bool(poller.poll(timeout_s * 1000))
+
+
 def parse_events(data: bytes) -> list[str] | None:
     """Return the names in what the kernel wrote, in order; None where it had to drop some."""
     names, start = [], 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 from typing import Any
 
 from preflight.errors import MalformedInput, UsageError
 from preflight.model.fit import ModelShape
+from preflight.model.input_limits import MODEL_CONFIG, parse_json
 from preflight.model.job import ParamCount
 
 SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -97,7 +97,6 @@ def _wrong(option: str, text: str, why: str) -> UsageError:
     return UsageError(f"{option} {shown}: {why}")
 
 
-MOST_CHARACTERS = 1 << 20  # real ones have some kilobytes
 NESTED = ("text_config", "llm_config", "language_config")  # where a model of several parts keeps its language model
 # The names that architectures give to the same number, and the most that any model could mean by it.
 HIDDEN = (("hidden_size", "n_embd", "d_model", "dim"), 1 << 20)
@@ -109,12 +108,7 @@ CLASSIC_WIDENING = 4  # of the feed-forward, where a config names none
 
 def parse_model_shape(text: str, where: str) -> ModelShape:
     """Return the shape that a config.json gives; MalformedInput, with `where` it came from, says what is missing."""
-    if len(text) > MOST_CHARACTERS:
-        raise MalformedInput(f"{where}: larger than 1 MiB, which no model's config.json is")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        raise MalformedInput(f"{where}: not JSON; give the model's config.json") from None
+    document = parse_json(text, MODEL_CONFIG, where)
     if not isinstance(document, dict):
         raise MalformedInput(f"{where}: not a JSON object; give the model's config.json")
     nested = (document[name] for name in NESTED if isinstance(document.get(name), dict))

@@ -209,3 +209,19 @@ def test_every_option_in_the_examples_exists(script: str) -> None:
     options = set(re.findall(r"(?<![\w-])--[a-z-]+", (SCRIPTS / script).read_text())) - {"--nproc-per-node"}
     assert options
     assert {option for option in options if option not in shown.stdout} == set()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_exit_code_without_this_run_s_reason_is_no_answer(stand_in: StandIn, code: int) -> None:
+    """Python exits with 1 too, where it can't even start."""
+    stand_in.answers(code)
+    (stand_in.folder / "text").write_text("")
+    stand_in.out.mkdir()
+    (stand_in.out / "drain.txt").write_text(ANSWERS[1])  # yesterday's
+    ran = stand_in.run(str(SCRIPTS / "gate.sh"), str(stand_in.out))
+    assert (ran.returncode, (stand_in.out / "answer").read_text()) == (3, "unknown\n")
+    (stand_in.out / "drain.txt").write_text(ANSWERS[1])
+    env = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7"}
+    assert stand_in.run(str(SCRIPTS / "slurm_prolog.sh"), **env).returncode == 0
+    told = stand_in.folder / "scontrol"
+    assert not told.exists() or "State=DRAIN" not in told.read_text()

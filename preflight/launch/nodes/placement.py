@@ -23,6 +23,7 @@ DEFAULT_PORT = 29400  # torchrun's own for c10d
 # Below the ports that Linux gives out by itself; by job, so that two jobs on a host do not meet each other.
 SLURM_PORTS, SLURM_PORT_COUNT, SLURM_TRIES = 15000, 15000, 3
 FIRST_SPECIAL_STEP = 0xFFFF_FFF0  # SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP, ...: slurm.h
+STEP_ID = re.compile(r"\d{1,18}", re.ASCII)  # of a job or a step: Slurm's own have 32 bits
 ENDPOINT = re.compile(r"\[([^\[\]\s]+)\](?::(\d{1,5}))?|([^\[\]:\s]+)(?::(\d{1,5}))?", re.ASCII)
 ADVICE = "give --nnodes N --node-rank R --rdzv-endpoint HOST:PORT"
 LOOPBACK_NAMES = re.compile(r"localhost(\..*)?|127\.[\d.]+|::1", re.ASCII | re.IGNORECASE)
@@ -128,7 +129,7 @@ def _slurm_nodes(environ: Mapping[str, str]) -> str:
 def _from_slurm(found: _Found) -> tuple[str, ...]:
     environ = found.environ
     step = environ.get("SLURM_STEP_ID", "")
-    if not step.isascii() or not step.isdigit() or int(step) >= FIRST_SPECIAL_STEP or "SLURM_NODEID" not in environ:
+    if not STEP_ID.fullmatch(step) or int(step) >= FIRST_SPECIAL_STEP or "SLURM_NODEID" not in environ:
         count = _slurm_nodes(environ)
         if count != "1" and "nodes" not in found.values:
             words = f"{count} nodes are allocated, but this is no step of srun: start it with srun --ntasks-per-node=1"
@@ -181,7 +182,8 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
 
 def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
     """Return the ports that all nodes of a step try in turn."""
-    seed = int(job_id) * 31 + int(step_id or 0) if (job_id + step_id).isascii() and (job_id + step_id).isdigit() else 0
+    is_numbered = STEP_ID.fullmatch(job_id) and (not step_id or STEP_ID.fullmatch(step_id))
+    seed = int(job_id) * 31 + int(step_id or 0) if is_numbered else 0
     first = SLURM_PORTS + seed * SLURM_TRIES % (SLURM_PORT_COUNT - SLURM_TRIES)
     return tuple(range(first, first + SLURM_TRIES))
 

@@ -1,0 +1,77 @@
+"""The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
+
+No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
+text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece (system/log_source.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.errors import MalformedInput
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimit:
+    """What one kind of input may hold."""
+
+    kind: str
+    most_bytes: int
+    most_values: int  # of JSON and TOML: what stands between brackets, commas and colons
+    most_depth: int
+
+    def too_large(self) -> str:
+        """Return the words for what has too many bytes."""
+        size = f"{self.most_bytes >> 20} MiB" if self.most_bytes >> 20 else f"{self.most_bytes >> 10} KiB"
+        return f"larger than {size}, which no {self.kind} is"
+
+
+MIB = 1 << 20
+REPORT = InputLimit("report", 32 * MIB, 2_000_000, 60)
+BASELINE = InputLimit("baseline", 8 * MIB, 500_000, 20)
+POLICY = InputLimit("policy", 1 * MIB, 20_000, 20)
+CAPTURE = InputLimit("capture", 32 * MIB, 2_000_000, 60)
+TOPOLOGY = InputLimit("topology", 1 * MIB, 0, 0)
+MODEL_CONFIG = InputLimit("model configuration", 4 * MIB, 200_000, 40)
+RECORDING = InputLimit("flight recorder dump", 32 * MIB, 1_500_000, 20)
+
+
+def parse_json(text: str, limit: InputLimit, name: str) -> Any:
+    """Return the document of a text; MalformedInput in one line, beginning with `name`, where it holds none.
+
+    Also where it is larger, deeper or of more values than such a document can be.
+    """
+    check_text(text, limit, name)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedInput(f"{name}: not JSON: {_reason(error, text)}") from None
+    _refuse_depth(document, limit.most_depth, name)
+    return document
+
+
+def check_text(text: str, limit: InputLimit, name: str) -> None:
+    """Raise MalformedInput where a text is more than its kind may hold."""
+    if len(text) > limit.most_bytes:
+        raise MalformedInput(f"{name}: {limit.too_large()}")
+    if limit.most_values and sum(text.count(each) for each in ",[{:=") > limit.most_values:
+        raise MalformedInput(f"{name}: more than {limit.most_values} values, which no {limit.kind} has")
+
+
+def _refuse_depth(document: object, most: int, name: str) -> None:
+    level, depth = [document], 0
+    while level := [each for each in level if isinstance(each, (list, dict))]:
+        depth += 1
+        if depth > most:
+            raise MalformedInput(f"{name}: nested too deeply")
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+
+
+def _reason(error: ValueError | RecursionError, text: str) -> str:
+    if not text.strip():
+        return "it is empty"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, line {error.lineno} column {error.colno}"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"

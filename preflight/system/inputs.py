@@ -1,0 +1,64 @@
+"""Read what somebody gave us: no more than its kind may hold, and never waiting for ever."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+import time
+
+from preflight.errors import UsageError
+from preflight.model.input_limits import InputLimit
+from preflight.system.files import why
+from preflight.system.wakeups import wait_for
+
+STDIN = "-"
+WRITER_S = 30.0  # what writes a pipe may be slow; one that says nothing for so long says nothing
+PIECE_BYTES = 1 << 20
+MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+def read_input(path: str, limit: InputLimit) -> str:
+    """Return the text of a file, or of stdin for `-`; UsageError where it can't be read or is no text at all."""
+    return as_text(read_bytes(path, limit))
+
+
+def as_text(data: bytes) -> str:
+    """Return the text of UTF-8, or of UTF-16 with its mark; what is neither is replaced."""
+    encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
+    return data.decode(encoding, "replace")
+
+
+def read_bytes(path: str, limit: InputLimit) -> bytes:
+    """Return what is in a file, or comes on stdin for `-`; UsageError beyond the limit or where a pipe stays silent."""
+    try:
+        if path == STDIN:
+            data = _read(sys.stdin.fileno(), limit)
+        else:
+            # A FIFO without a writer, or a link to /proc/kmsg, would be waited for without end.
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            try:
+                data = _read(fd, limit)
+            finally:
+                os.close(fd)
+    except (OSError, ValueError) as error:  # a path with a NUL byte is a ValueError
+        raise UsageError(f"{path}: can't be read: {why(error)}") from None
+    if len(data) > limit.most_bytes:
+        raise UsageError(f"{path}: {limit.too_large()}")
+    return data
+
+
+def _read(fd: int, limit: InputLimit) -> bytes:
+    is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+    data = bytearray()
+    until = time.monotonic() + WRITER_S
+    while len(data) <= limit.most_bytes:
+        if not is_file and not wait_for([fd], (), max(0.0, until - time.monotonic())):
+            raise TimeoutError(None, f"nothing came for {WRITER_S:.0f} s")
+        piece = os.read(fd, PIECE_BYTES)
+        if not piece:
+            break
+        data += piece
+        until = time.monotonic() + WRITER_S
+    return bytes(data)
