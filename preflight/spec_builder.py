@@ -58,7 +58,7 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
         candidates=run.plan.candidates,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s),
         screen_all=request.profile is not Profile.QUICK,
-        measures=profiles.measures(profiles.EFFORT[request.profile], sizes, request.collectives),
+        measures=profiles.trial_measures(request.profile, sizes, request.collectives),
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
         duel_turns=DUEL_TURNS,
         settings=run.plan.settings,

@@ -128,6 +128,7 @@ def test_the_storage_benchmark_runs_and_names_what_it_ran_beside(
         ("bench_overhead.py", ("--pairs", "1", "--trials", "3"), "ratio of medians"),
         ("bench_accuracy.py", ("--scale", "0.01"), "all_gather   16777216"),
         ("bench_decisions.py", ("--runs", "4"), "false recommendations"),
+        ("bench_wrong_data.py", ("--runs", "2"), "nothing moved  standard"),
     ],
 )
 def test_a_benchmark_runs_and_says_what_it_measured(script: str, arguments: tuple[str, ...], says: str) -> None:

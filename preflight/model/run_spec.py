@@ -39,6 +39,7 @@ class Measure:
     budget_s: float
     min_repetitions: int
     max_repetitions: int
+    verified_calls: int = 0  # of the repetitions, at places that are drawn for each trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ class RankSamples:
     barrier_us: tuple[float, ...]  # waiting in the barrier before the call
     call_us: tuple[float, ...]  # inside the collective
     gap_us: tuple[float, ...]  # between the barrier's end and the call
-    wrong_elements: int
+    wrong_elements: int  # in the worst call
+    verified_calls: int = 0  # of the repetitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import statistics
 import sys
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from preflight.errors import MalformedInput
@@ -25,6 +26,14 @@ from preflight.model.trial import NOT_MEASURED, CollectiveResult, RankTime
 MISFIT = "samples of a rank that don't fit together, or are no numbers"
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What verification of one collective at one size showed on all ranks together."""
+
+    wrong_elements: int
+    verified_calls: int  # of the repetitions, on every rank
+
+
 def aggregate(
     collective: Collective,
     size_bytes: int,
@@ -32,8 +41,8 @@ def aggregate(
     took_s: float | Gap = NOT_MEASURED,
 ) -> CollectiveResult:
     """Return the result over all ranks' samples; `took_s` is all that the step took."""
-    wrong = sum(rank.wrong_elements for rank in ranks)
-    return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), wrong, rank_times(ranks), took_s)
+    proof = Proof(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
+    return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), proof, rank_times(ranks), took_s)
 
 
 def result_of(
@@ -41,7 +50,7 @@ def result_of(
     size_bytes: int,
     world_size: int,
     slowest_us: Sequence[float],
-    wrong: int,
+    proof: Proof,
     ranks: tuple[RankTime, ...],
     took_s: float | Gap,
 ) -> CollectiveResult:
@@ -61,11 +70,12 @@ def result_of(
         spread=(p95_us - min(slowest_us)) / median_us,
         algbw_gb_s=algbw_gb_s(size_bytes, median_us / 1e6),
         busbw_gb_s=busbw_gb_s(collective, size_bytes, median_us / 1e6, world_size),
-        verified=wrong == 0,
-        wrong_elements=wrong,
+        verified=proof.wrong_elements == 0,
+        wrong_elements=proof.wrong_elements,
         ranks=ranks,
         p99_us=percentile(slowest_us, 0.99),
         took_s=took_s,
+        verified_calls=proof.verified_calls,
     )
 
 
@@ -127,7 +137,8 @@ def pack_samples(samples: RankSamples) -> dict[str, Any]:
     """Return a JSON object of a rank's samples; a timing keeps seven digits."""
     times = array("f", (*samples.barrier_us, *samples.call_us, *samples.gap_us))
     packed = base64.b64encode(_little_endian(times).tobytes()).decode()
-    return {"rank": samples.rank, "wrong_elements": samples.wrong_elements, "times": packed}
+    wrong, verified = samples.wrong_elements, samples.verified_calls
+    return {"rank": samples.rank, "wrong_elements": wrong, "verified_calls": verified, "times": packed}
 
 
 def unpack_samples(value: Any) -> RankSamples:
@@ -136,9 +147,8 @@ def unpack_samples(value: Any) -> RankSamples:
     count, rest = divmod(len(values), 3)
     if rest or not math.isfinite(sum(values)):
         raise MalformedInput(MISFIT)
-    return RankSamples(
-        rank_of(value), values[:count], values[count : 2 * count], values[2 * count :], wrong_elements(value)
-    )
+    barrier_us, call_us, gap_us = values[:count], values[count : 2 * count], values[2 * count :]
+    return RankSamples(rank_of(value), barrier_us, call_us, gap_us, wrong_elements(value), verified_calls(value))
 
 
 def timings(value: Any) -> array[float]:
@@ -159,6 +169,11 @@ def rank_of(value: Any) -> int:
 def wrong_elements(value: Any) -> int:
     """Return how many elements of a packed object's step were wrong, without unpacking the rest."""
     return _whole(value, "wrong_elements")
+
+
+def verified_calls(value: Any) -> int:
+    """Return how many repetitions of a packed object's step were verified."""
+    return _whole(value, "verified_calls")
 
 
 def _whole(value: Any, name: str) -> int:

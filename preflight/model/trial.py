@@ -95,11 +95,12 @@ class CollectiveResult:
     spread: float | Gap  # (p95 - min) / median
     algbw_gb_s: float | Gap  # from the median
     busbw_gb_s: float | Gap
-    verified: bool  # every rank's data was right, before and after the timed repetitions
+    verified: bool  # every rank's data was right: before the repetitions, after them, and in `verified_calls` of them
     wrong_elements: int
     ranks: tuple[RankTime, ...]
     p99_us: float | Gap = NOT_MEASURED
     took_s: float | Gap = NOT_MEASURED  # on rank 0, warm-up, verification and barriers included
+    verified_calls: int | Gap = NOT_MEASURED  # of the repetitions: looked at on every rank, at places drawn by chance
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,17 @@ QUICK_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
 BUFFERS_PER_SIZE = 5
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
-Effort = tuple[float, int, int]  # seconds on one collective at one size, fewest and most repetitions
+# Seconds on one collective at one size, fewest and most repetitions, and how many of these are verified at least.
+Effort = tuple[float, int, int, int]
 EFFORT: dict[Profile, Effort] = {
-    Profile.QUICK: (0.15, 7, 40),
-    Profile.STANDARD: (0.5, 9, 60),
-    Profile.BURN: (2.0, 15, 400),
+    Profile.QUICK: (0.15, 7, 40, 3),
+    Profile.STANDARD: (0.5, 9, 60, 3),
+    Profile.BURN: (2.0, 15, 400, 5),
 }
-DUEL_EFFORT: Effort = (0.1, 5, 20)
+DUEL_EFFORT: Effort = (0.1, 5, 20, 1)
+# Timed calls that a trial of `standard` verifies at least. Data that are wrong in 5 % of all calls escape so many with
+# a chance of 0.95**90 = 1 %.
+LEAST_VERIFIED_CALLS = 90
 
 
 def deadline_s(profile: Profile, burn_s: float | None) -> float:
@@ -59,6 +63,16 @@ def measures(
 ) -> tuple[Measure, ...]:
     """Return what is timed, size by size."""
     return tuple(Measure(collective, size, *effort) for size in for_sizes for collective in collectives)
+
+
+def trial_measures(
+    profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
+) -> tuple[Measure, ...]:
+    """Return what a trial of this profile times; all but quick verify at least LEAST_VERIFIED_CALLS of it."""
+    budget_s, fewest, most, verified = EFFORT[profile]
+    if profile is not Profile.QUICK:
+        verified = max(verified, math.ceil(LEAST_VERIFIED_CALLS / (len(for_sizes) * len(collectives))))
+    return measures((budget_s, max(fewest, verified), most, verified), for_sizes, collectives)
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1) -> StageLimits:

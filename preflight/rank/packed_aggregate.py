@@ -9,7 +9,16 @@ import torch
 
 from preflight.errors import MalformedInput
 from preflight.model.collective import Collective
-from preflight.model.samples import MISFIT, rank_of, result_of, slowdowns, timings, wrong_elements
+from preflight.model.samples import (
+    MISFIT,
+    Proof,
+    rank_of,
+    result_of,
+    slowdowns,
+    timings,
+    verified_calls,
+    wrong_elements,
+)
 from preflight.model.trial import CollectiveResult, RankTime
 
 MOST_SHOWN = 64
@@ -19,8 +28,8 @@ def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any
     """Return the result over all ranks' packed samples; see model.samples.aggregate."""
     times = _tensor(packed)
     slowest_us: list[float] = times[:, 1].max(dim=0).values.tolist()
-    wrong = sum(map(wrong_elements, packed))
-    return result_of(collective, size_bytes, len(packed), slowest_us, wrong, _rank_times(packed, times), took_s)
+    proof = Proof(sum(map(wrong_elements, packed)), min(map(verified_calls, packed)))
+    return result_of(collective, size_bytes, len(packed), slowest_us, proof, _rank_times(packed, times), took_s)
 
 
 def _tensor(packed: Sequence[Any]) -> torch.Tensor:

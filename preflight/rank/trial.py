@@ -28,10 +28,11 @@ from preflight.model.collective import Collective
 from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, stretched_s
 from preflight.model.samples import pack_samples
 from preflight.model.transport import texts_of
+from preflight.rank.buffers import Ranks
 from preflight.rank.channel import Report
 from preflight.rank.gpu_test_child import run_jobs
 from preflight.rank.gpu_test_devices import check_device
-from preflight.rank.measure import Ranks, measure_collective, prove_first
+from preflight.rank.measure import measure_collective, prove_first
 from preflight.rank.store import open_store
 from preflight.rank.transport import transport
 from preflight.system.processes import die_with_parent

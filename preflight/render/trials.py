@@ -10,7 +10,7 @@ from itertools import zip_longest
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap
 from preflight.model.report import Report
-from preflight.model.trial import CollectiveResult, Outcome, TrialResult
+from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, size_text, three_digits, time_text
 from preflight.plan.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
 from preflight.plan.settings.minimise import CORNER
@@ -52,7 +52,22 @@ def trials_section(report: Report) -> list[Block]:
     blocks += [Text(problem, 2, 4, names=tuple(candidates)) for problem, candidates in names.items()]
     if any(map(_has_small_sizes_only, shown)):
         blocks.append(note("GB/s is busbw; at these sizes it says little."))
+    verified = verified_calls_text(report.trials)
+    blocks += [note(verified)] if verified else []
     return [Heading("Trials"), *blocks]
+
+
+def verified_calls_text(trials: Sequence[TrialResult]) -> str:
+    """Return in how many of the default's timed calls the data were checked; "" where that is not known."""
+    results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
+    counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
+    if not counts:
+        return ""
+    timed = sum(each.repetitions for each in results)
+    return (
+        f"Data of the default were checked on every rank in {sum(counts)} of {timed} timed calls, drawn by chance, and "
+        "before and after them."
+    )
 
 
 def _shown(report: Report) -> tuple[TrialResult, ...]:

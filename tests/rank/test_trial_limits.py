@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import FileStore
 
 from preflight.model.collective import Collective
 from preflight.model.run_spec import Assignment, Backend, GroupTimeouts, Measure, RankGpus, StorePlace, stretched_s
-from preflight.rank.measure import Ranks
+from preflight.rank.buffers import Ranks
 from preflight.rank.trial import _measure_all, expected_step_s, step_timeout_s
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or p
 
 @run_check("data-verified", blame=Blame.GPU, reads=("trials",))
 def data_verified(case: Case) -> Findings:
-    """Every rank received the right data at every size, before and after the timed repetitions.
+    """Every rank received the right data at every size: before and after the timed calls, and in some of those.
 
     A collective that delivers wrong data is worse than one that hangs: nothing stops, and the model is ruined. Yields
     one finding per trial and collective with wrong data; only the default's can fail the run.

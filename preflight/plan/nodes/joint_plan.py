@@ -76,7 +76,7 @@ def plan_jointly(
         candidates=tuple(each.candidate for each in shared),
         limits=profiles.stage_limits(first.backend, effort.stage_limit_s, len(solo_results)),
         screen_all=effort.profile is not Profile.QUICK,
-        measures=profiles.measures(profiles.EFFORT[effort.profile], sizes, effort.collectives),
+        measures=profiles.trial_measures(effort.profile, sizes, effort.collectives),
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, decision_sizes(sizes, cpu_path=not on_gpu)),
         duel_turns=DUEL_TURNS,
     )
