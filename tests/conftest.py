@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.command import Command
 
@@ -17,6 +18,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever was started by nohup ignores it, and all that it starts
+    settings.register_profile("busy", deadline=None)  # a time limit is lost on a loaded machine, whatever the code does
+    settings.load_profile("busy")
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(PROJECT / ".hypothesis"))
 
 
