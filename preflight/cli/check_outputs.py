@@ -17,8 +17,8 @@ from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_r
 from preflight.errors import OutputError, UsageError
 from preflight.model.report import Report
 from preflight.render.check_page import render_check
+from preflight.render.check_screen import Written, render_check_screen, render_verdict
 from preflight.render.env_file import render_env
-from preflight.render.first_screen import Written, render_first_screen, render_verdict
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
@@ -148,7 +148,7 @@ def _page(report: Report, outputs: Outputs) -> str:
         case Detail.SCREEN:
             env = outputs.env_path if report.exit_code == 0 else ""
             others = (*(path for _, path in outputs.also), *([outputs.json_path] if outputs.json_path else []))
-            return render_first_screen(report, style(), Written(env, outputs.report_path, others))
+            return render_check_screen(report, style(), Written(env, outputs.report_path, others))
         case Detail.ALL:
             return render_check(report, style(), outputs.env_path)
 

@@ -6,12 +6,13 @@ import typer
 
 from preflight import survey
 from preflight.cli import options
-from preflight.cli.output import PROGRAM, STDOUT, check_outputs, print_result, style, write_or_print
+from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, print_result, style, write_or_print
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
 from preflight.judge.check import probe_exit_code
 from preflight.model.input_limits import CAPTURE, TOPOLOGY
 from preflight.render.probe_page import render_probe_page
+from preflight.render.probe_screen import render_probe_screen, render_probe_verdict
 from preflight.system.inputs import read_input
 from preflight.system.signals import raise_at
 from preflight.system.streams import to_stderr
@@ -25,6 +26,8 @@ def probe(
     machine: options.MachineOption = None,
     strict: options.Strict = False,
     deadline: options.ProbeDeadline = None,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
 
@@ -36,14 +39,24 @@ def probe(
         raise_at(ends_at, f"the deadline of {deadline:g} s came before there was anything to tell")
     check_outputs(json)
     facts = _survey(gpus, sysroot, topo, machine, ends_at)
-    print_result(
-        json,
-        lambda: _document(facts),
-        lambda: render_probe_page(facts.node, facts.findings, facts.skipped, style(), facts.gpu_set, facts.expected),
-    )
+    exit_code = probe_exit_code(facts.findings, facts.skipped, strict=strict, is_cut_short=bool(facts.cut_short))
+    print_result(json, lambda: _document(facts), lambda: _page(facts, exit_code, detail_of(verbose, quiet)))
     if facts.cut_short:
         to_stderr(f"{PROGRAM}: the deadline of {deadline:g} s came first; not read: {', '.join(facts.cut_short)}\n")
-    raise typer.Exit(probe_exit_code(facts.findings, facts.skipped, strict=strict, is_cut_short=bool(facts.cut_short)))
+    raise typer.Exit(exit_code)
+
+
+def _page(facts: survey.Survey, exit_code: int, detail: Detail) -> str:
+    node, findings, skipped, gpu_set, expected = (
+        facts.node, facts.findings, facts.skipped, facts.gpu_set, facts.expected,
+    )  # fmt: skip
+    match detail:
+        case Detail.VERDICT:
+            return render_probe_verdict(node, exit_code)
+        case Detail.SCREEN:
+            return render_probe_screen(node, findings, skipped, exit_code, style(), gpu_set, expected)
+        case Detail.ALL:
+            return render_probe_page(node, findings, skipped, style(), gpu_set, expected)
 
 
 def _document(facts: survey.Survey) -> str:

@@ -171,3 +171,8 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for text, name in entries:
         alike.setdefault(text, []).append(name)
     return alike
+
+
+def answer_line(word: str, tone: str, text: str) -> Text:
+    """Return a page's first line: the answer, and what it rests on."""
+    return Text(text, hang=2, label=f"{word}  ", label_tone=tone)

@@ -11,10 +11,9 @@ from preflight.model.job import Job
 from preflight.model.timeout import FrameworkLine, Part, SafeTimeout, Source, Term
 from preflight.model.units import count_text, decimal_text, seconds_text
 from preflight.render.console_writer import page
-from preflight.render.document import Block, Heading, Text, bullet, item, note, right, section, table
+from preflight.render.document import Block, Heading, Text, answer_line, bullet, item, note, right, section, table
 from preflight.render.fit import fit_section
 from preflight.render.text import Style, width_of
-from preflight.render.verdict import answer_line
 
 TITLES = {Part.TRAINING: "The sum for collectives", Part.INIT: "The sum for the start"}
 SOURCES = {Source.MEASURED: "measured", Source.GIVEN: "given", Source.ASSUMED: "assumed"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
 from preflight.model.report import NodeVerdict, Report, RunPhase, RunPhaseEnd, Verdict
-from preflight.render.document import Block, Items, Text, section
+from preflight.render.document import Block, Items, Text, answer_line, section
 from preflight.render.text import line
 
 SIMULATED = "SIMULATED"
@@ -35,11 +35,6 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
     if not isinstance(report.node_verdict, Gap):
         blocks.append(Text(f"Node: {report.node_verdict.value}"))
     return blocks
-
-
-def answer_line(word: str, tone: str, text: str) -> Text:
-    """Return a page's first line: the answer, and what it rests on."""
-    return Text(text, hang=2, label=f"{word}  ", label_tone=tone)
 
 
 def unfinished_section(report: Report) -> list[Block]:

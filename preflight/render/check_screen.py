@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.checks_and_findings import worst_first
-from preflight.render.console_writer import SEVERITIES, finish, lines_of
-from preflight.render.document import BLANK, Block, Text
+from preflight.render.console_writer import finish
+from preflight.render.document import Block, Text
+from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
 from preflight.render.settings import evidence_of, export, quoted_path
 from preflight.render.text import Style, line
 from preflight.render.verdict import deciding, phase_text, unfinished, verdict_section
 
-ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
-ALL = "-v shows all"
 WITHOUT = "Without it: "
-AGAIN = "repair what is named above, then run the same command again"
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
     NodeVerdict.REJECT: "drain the node; `preflight render {report} --format drain` prints the reason",
@@ -35,7 +32,7 @@ class Written:
     others: tuple[str, ...] = ()
 
 
-def render_first_screen(report: Report, style: Style, written: Written) -> str:
+def render_check_screen(report: Report, style: Style, written: Written) -> str:
     """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
     head: list[Block] = [*verdict_section(report, most_lines=3), *_not_finished(report)]
     rows = [("Next", _next(report, written)), *_timeouts(report), ("Checks", _counts(report)), _files(written)]
@@ -48,38 +45,6 @@ def render_verdict(report: Report, style: Style) -> str:
     (text,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = "SIMULATED  " if report.simulated else ""
     return finish([f"{simulated}{text.label}{line(text.text)}"], style)
-
-
-def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
-    """Return a page of at most ROWS lines: all of head and foot, and of the groups as many as have room."""
-    above, below = lines_of(head, style), lines_of(foot, style)
-    room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
-    middle: list[str] = []
-    for i, group in enumerate(groups):
-        lines = lines_of(group, style)
-        if len(middle) + len(lines) > room:
-            middle += lines_of([Text(f"{len(groups) - i} more: {ALL}", 2, tone="dim")], style)
-            break
-        middle += lines
-    return finish([*above, *([""] if middle else []), *middle, *below], style)
-
-
-def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:
-    """Return the lines at the end of a screen: names, each with what is said of it in at most two lines."""
-    column = max(len(name) for name, _ in rows) + 2
-    return [
-        BLANK,
-        *(Text(text, 0, column, label=name.ljust(column), label_tone="bold", most_lines=2) for name, text in rows),
-    ]
-
-
-def short(finding: Finding) -> list[Block]:
-    """Return a finding in at most four lines: what it is, and what to do about it unless it is a note."""
-    text = f"{finding.check} · {finding.subject}: {finding.problem}"
-    label = f"{finding.severity.name:<6}"
-    found = Text(text, 0, 6, label=label, label_tone=SEVERITIES[finding.severity], most_lines=2)
-    fix = Text(finding.fix, 6, 8, label="fix: ", most_lines=2)
-    return [found, fix] if finding.fix and finding.severity is not Severity.INFO else [found]
 
 
 def _by_weight(report: Report) -> list[Finding]:

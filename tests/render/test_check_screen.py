@@ -10,7 +10,8 @@ import pytest
 
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.report import Report
-from preflight.render.first_screen import ROWS, Written, render_first_screen, render_verdict
+from preflight.render.check_screen import Written, render_check_screen, render_verdict
+from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from tests.render.golden_reports import healthy
 from tests.render.outputs import every_report, hostile
@@ -22,7 +23,7 @@ REPORTS = every_report()
 
 
 def screen_of(report: Report, width: int = 80) -> str:
-    return render_first_screen(report, Style(width), WRITTEN if report.exit_code == 0 else REFUSED)
+    return render_check_screen(report, Style(width), WRITTEN if report.exit_code == 0 else REFUSED)
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
