@@ -19,7 +19,8 @@ from preflight.model.trial import Candidate
 from preflight.plan.settings.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
-from preflight.rank.transport import carried, last_words
+from preflight.rank.transport import carried, last_words, left_in_shm
+from preflight.system.shm_segments import remove_segments
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
@@ -129,7 +130,14 @@ def run_to_end(
     """Listen to children until they have ended or are to be killed; return how each ended."""
     hung = _watch(rank, index, running, on_stage)
     children.kill(running, hung, rank.spec.trials.limits)
+    for child in running:
+        remove_segments(left_in_shm(_debug_file(child), child.pid))
     return [_outcome(child) for child in running]
+
+
+def _debug_file(child: children.Child) -> str:
+    """Return the pattern of the path of NCCL's log, "" where there is none."""
+    return dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
@@ -211,7 +219,7 @@ def _outcome(child: children.Child) -> dict[str, Any]:
     assert child.end is not None  # kill() ends every child
     end, events = child.end, child.events
     if not child.is_done and child.assignment.backend.dialect == "nccl":
-        pattern = dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
+        pattern = _debug_file(child)
         path, log = last_words(pattern, child.pid)
         end = replace(end, log_file=os.path.join("nccl", os.path.basename(path)) if path else "", log=log)
         transport = texts_of(carried(pattern, child.pid))

@@ -11,6 +11,7 @@ from preflight.model.nccl_log import read_nccl_log
 from preflight.model.transport import Carrier, CarrierKind
 from preflight.model.trial import LogLine
 from preflight.rank import sockets
+from preflight.system.shm_segments import unusable_segments
 
 LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
 WARNINGS = 12  # the first ones name the cause, the others follow from them
@@ -36,6 +37,14 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
     except OSError:
         return ()
+
+
+def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
+    """Return the files in /dev/shm that a process which has ended made and could not use, from its log."""
+    try:
+        return unusable_segments(_log_lines(pattern, pid))
+    except OSError:
+        return frozenset()
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:

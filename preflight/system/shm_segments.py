@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ PREFIX = "nccl-"
 SEGMENTS_SUFFIX = ".segments"  # of the file beside a trial's log that lists what it was seen to map
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 OTHERS_MAY_OPEN = 0o066
+# NCCL says so of a file that this very process has made (mkstemp in ncclShmOpen), and leaves it: mapped and open nowhere.
+UNUSABLE = re.compile(r"(?:failed to extend|Error while creating shared memory segment) (\S+/nccl-\w+) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,12 @@ def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
             found |= set(note.read_text(encoding="utf-8", errors="surrogateescape").split("\n"))
     start = os.path.join(shm, PREFIX)
     return frozenset(path for path in found if path.startswith(start) and "/" not in path.removeprefix(start))
+
+
+def unusable_segments(lines: Iterable[str], shm: str = "/dev/shm") -> frozenset[str]:
+    """Return the paths of the files that a process made and could not use, as its NCCL log names them."""
+    found = (match[1] for line in lines if " WARN " in line for match in UNUSABLE.finditer(line))
+    return frozenset(path for path in found if os.path.dirname(path) == shm)
 
 
 def remove_segments(paths: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.simcuda import cudart, stubs
@@ -31,8 +32,9 @@ def main() -> None:
     options = parser.parse_args()
     if not shutil.which("gcc"):
         sys.exit("simcuda: gcc is needed to build it, and is not there")
-    for wheel in (HEADERS, *NCCL.values(), *(() if options.no_torch else (TORCH,))):
-        fetch(wheel)
+    wheels = (*(() if options.no_torch else (TORCH,)), *NCCL.values(), HEADERS)  # the largest first
+    with ThreadPoolExecutor(len(wheels)) as together:
+        list(together.map(fetch, wheels))
     build()
     if not options.no_torch:
         make_venv()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,18 @@ class Sandbox:
         machine = replace(self.machine, settings=memory | dict(self.machine.settings))
         return inherited | install(machine, self.place, torch=True) | own | dict(env or {})
 
-    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """Start preflight in the sandbox."""
+    @contextlib.contextmanager
+    def started(self, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+        """Give preflight as it runs in the sandbox; afterwards nothing of it is left."""
+        process = self._start(*arguments, env=env)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()  # the first process of a PID namespace: all others go with it
+            process.communicate()
+
+    def _start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         environ = self.environ(env)
         nodes = " ".join(
             f"{self.place}/dev/{name}"
@@ -125,7 +136,7 @@ class Sandbox:
         try:
             stdout, stderr = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            process.kill()  # the first process of a PID namespace: all others go with it
+            process.kill()
             stdout, stderr = process.communicate()
         left = [self.place / name for name in ("left-processes", "left-shm")]
         told = [path.read_text() if path.exists() else "never came to an end" for path in left]
@@ -134,7 +145,8 @@ class Sandbox:
     def run(self, *arguments: str, env: Mapping[str, str] | None = None, limit_s: float = 200) -> Checked:
         """Run preflight to its end."""
         since = time.monotonic()
-        return self.finish(self.start(*arguments, env=env), since, limit_s)
+        with self.started(*arguments, env=env) as process:
+            return self.finish(process, since, limit_s)
 
 
 def main() -> int:

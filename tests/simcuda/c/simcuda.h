@@ -62,6 +62,7 @@ int sim_peer_fault(int mine, int theirs);
 int sim_is_chosen(const char *setting, int gpu, long *number); /* "2", "0,3" or "2:NUMBER"; "all" is every GPU */
 CUresult sim_gpu_health(int gpu);   /* an error of CUDA's where it has died */
 void sim_count_launch(int gpu);
+void sim_meet_rank_fault(int gpu);  /* may not return */
 
 /* ---- memory.c */
 enum { MEMORY_DEVICE, MEMORY_HOST, MEMORY_REGISTERED, MEMORY_MAPPED };

@@ -153,6 +153,7 @@ int sim_nccl_launch(const Function *function, void *arguments, size_t size, CUst
     launch->ordinal = sim_stream_ordinal(sim_stream(stream));
     launch->gpu = sim_gpu(launch->ordinal)->index;
     launch->wrong = sim_is_chosen("GPU_WRONG", launch->gpu, NULL);
+    sim_meet_rank_fault(launch->gpu);
     if (!check(launch->arguments)) {
         free(launch->arguments);
         free(launch);

@@ -1,9 +1,12 @@
 /* What is broken: pairs of GPUs whose peer access loses or changes bytes, and GPUs that die. */
 #include "simcuda.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int sim_names_pair(const char *setting, int a, int b) {
     const char *text = sim_setting(setting);
@@ -46,4 +49,26 @@ CUresult sim_gpu_health(int gpu) {
     if (!sim_is_chosen("GPU_DIES", gpu, &after) || launches[gpu] < after) return CUDA_SUCCESS;
     sim_log(1, "GPU %d has died", gpu);
     return after ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+/* Whether nobody on this machine has had the fault yet: a file beside the machine's says so. */
+static int is_first(const char *fault) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%s", sim_machine_path(), fault);
+    int file = open(path, O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0) close(file);
+    return file >= 0;
+}
+
+/* SIMCUDA_RANK_STOPS=1:20 stops the first process that launches its twentieth kernel of NCCL's on GPU 1. */
+void sim_meet_rank_fault(int gpu) {
+    static const struct { const char *setting; int signal; } faults[] = {{"RANK_STOPS", SIGSTOP}, {"RANK_DIES", SIGKILL}, {"RANK_SLEEPS", 0}};
+    static _Atomic long collectives[MOST_GPUS];
+    long now = ++collectives[gpu];
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        long at = 1;
+        if (!sim_is_chosen(faults[i].setting, gpu, &at) || now != at || !is_first(faults[i].setting)) continue;
+        if (faults[i].signal) raise(faults[i].signal);
+        else for (;;) pause();
+    }
 }

@@ -1,0 +1,41 @@
+"""What the tests of the whole `preflight check` on simulated machines share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.simcuda.machine import Machine, named
+from tests.simcuda.sandbox import Checked, Sandbox
+
+SPEEDS = str(Path(__file__).with_name("speeds.toml"))
+# GPUs that two cores play are slow: nothing that works may be called hung, and all tests of pairs come to their end.
+PATIENT = ("--stage-limit", "60", "--deadline", "600", "--policy", SPEEDS)
+QUICKLY = ("--stage-limit", "30", "--deadline", "600", "--policy", SPEEDS)  # for what shall hang
+
+
+def machine_of(name: str, netifs: int = 1, **settings: str) -> Machine:
+    """Return a machine with faults, and so many interfaces: eth0, eth1. 1 MiB is the largest size: sockets are slow."""
+    found = [
+        {"name": f"eth{i}", "kind": "physical", "is_up": True, "addresses": [f"198.{18 + i}.0.1"]}
+        for i in range(netifs)
+    ]
+    machine = named(name)
+    return replace(machine, node={**machine.node, "netifs": found}, settings={"MEMORY_MIB": "160", **settings})
+
+
+def check(
+    folder: Path, machine: Machine, *arguments: str, shm_mib: int = 0, env: Mapping[str, str] | None = None
+) -> Checked:
+    """Run the check and hold it to leave nothing behind."""
+    sandbox = Sandbox(machine, folder, shm_mib << 20 or None)
+    ran = sandbox.run("check", "-v", "--backend", "nccl", "--keep", *arguments, env=env, limit_s=800)
+    assert (ran.left_processes, ran.left_shm) == ("", ""), ran
+    return ran
+
+
+def paths_of(trial: dict[str, Any]) -> set[str]:
+    """Return the ways between ranks that a trial of the report names."""
+    return {text for text in trial["transport"] if " via " in text}

@@ -1,0 +1,38 @@
+"""Which rank is named when a collective does not end, on torch's own ProcessGroupNCCL.
+
+The fault meets the first process that comes to its twentieth collective on GPU 1: the default's trial, while it times.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simcuda.checking import QUICKLY, check, machine_of
+
+pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda_torch"), pytest.mark.timeout(900)]
+KINDS = {
+    "never enters": ("RANK_SLEEPS", "hang", {0: "timeout", 1: "stuck"}, "rank 1 stuck at timed step"),
+    "dies": ("RANK_DIES", "crash", {1: "signal"}, "rank 1 failed at timed step"),
+    "is stopped": ("RANK_STOPS", "hang", {0: "timeout", 1: "stopped"}, "rank 1 stopped (process state T)"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rank_that_keeps_the_others_waiting_is_named(kind: str, tmp_path: Path) -> None:
+    fault, outcome, ended, told = KINDS[kind]
+    ran = check(tmp_path, machine_of("pcie2-pix", **{fault: "1:20"}), *QUICKLY)
+    default = ran.trial("default")
+    assert default["outcome"] == outcome and default["culprits"] == [1], ran
+    ends = {each["rank"]: each["ended"] for each in default["ranks"]}
+    assert ended.items() <= ends.items(), ran
+    assert told in default["problem"], default["problem"]
+
+
+def test_where_a_peer_mapping_loses_the_bytes_all_wait_and_the_page_says_why_nobody_is_named(tmp_path: Path) -> None:
+    ran = check(tmp_path, machine_of("pcie2-pix", P2P_LOSES="0-1"), *QUICKLY)
+    default = ran.trial("default")
+    assert default["outcome"] == "hang" and default["culprits"] == [], ran
+    assert {each["ended"] for each in default["ranks"]} == {"timeout"}, ran
+    assert "none can be told from the others" in default["problem"]
