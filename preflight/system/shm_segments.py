@@ -15,7 +15,7 @@ PREFIX = "nccl-"
 SEGMENTS_SUFFIX = ".segments"  # of the file beside a trial's log that lists what it was seen to map
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h
 OTHERS_MAY_OPEN = 0o066
-# NCCL says so of a file that this very process has made (mkstemp in ncclShmOpen), and leaves it: mapped and open nowhere.
+# NCCL says so of a file that this very process has made (mkstemp in ncclShmOpen), and leaves it, open nowhere.
 UNUSABLE = re.compile(r"(?:failed to extend|Error while creating shared memory segment) (\S+/nccl-\w+) ")
 
 

@@ -111,7 +111,9 @@ def test_two_nodes_choose_the_interface_that_reaches_the_other(tmp_path: Path) -
             sandbox = Sandbox(machine, tmp_path / f"node{number}", prefix=node.named(f"node{number}"))
             sandbox.place.mkdir()
             place = ("--nnodes", "2", "--node-rank", str(number), "--rdzv-endpoint", "10.80.0.1:29400")
-            process = running.enter_context(sandbox.started("check", "-v", "--backend", "nccl", "--keep", *place, *QUICKLY))
+            process = running.enter_context(
+                sandbox.started("check", "-v", "--backend", "nccl", "--keep", *place, *QUICKLY)
+            )
             started.append((sandbox, process))
         ran = [sandbox.finish(process, since, 800) for sandbox, process in started]
     assert [each.code for each in ran] == [0, 0], "\n".join(map(str, ran))
