@@ -26,7 +26,7 @@ class CarrierKind(Enum):
     HCA = "hca "
     ALGORITHM = "algorithm "  # of a collective at a size
     TCP = "TCP/"  # the interface of a connection: gloo's sockets
-    NVLS = "NVLS"  # its tree was made
+    NVLS = "NVLS"  # its multicast memory was set up
     OTHER = "other"  # what another release of preflight wrote
 
 

@@ -124,6 +124,9 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
         timeout=timedelta(seconds=assignment.timeouts.init_s),
         **options,
     )
+    if ranks.device.type == "cuda" and not options:
+        # An older torch starts NCCL in the first call. Whether its bytes arrive is for the next stage to wait for.
+        dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=ranks.device))
 
 
 def _set_timeouts(store: Store, timeout_s: float) -> None:

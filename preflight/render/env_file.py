@@ -74,7 +74,7 @@ def _by_node(advice: Advice) -> list[str]:
     names = sorted({name for env in hosts for name, _ in env})
     evidence = dict.fromkeys(text for about, text in advice.evidence if about in names)
     lines = ["", *_comment("What nodes set differs (interfaces have other names); each takes its own.")]
-    lines += [line for text in evidence for line in _comment(text)]
+    lines += [line for text in evidence for each in text.splitlines() for line in _comment(each)]
     lines.append('case "$(uname -n)" in')
     for env, who in hosts.items():
         lines.append(f"  {'|'.join(map(shell_quote, dict.fromkeys(who)))})")

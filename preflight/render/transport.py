@@ -34,7 +34,7 @@ def transport_section(report: Report) -> list[Block]:
             names.setdefault(carrier.kind, []).append(carrier.name)
     items = [(path, _pairs_text(sorted({*of}))) for path, of in sorted(paths.items())]
     if NVLS in trial.transport:
-        items.append((NVLS.name, "its tree was made: large all-reduces may be summed in the NVSwitch"))
+        items.append((NVLS.name, "it was set up: large all-reduces may be summed in the NVSwitch"))
     items += [(title, ", ".join(names[kind])) for kind, title in TITLES.items() if kind in names]
     return section(f"What carried the data (trial {trial.candidate})", Items(items))
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from preflight.model.report import NodeEnv
 from preflight.render.env_file import render_env
 from preflight.render.settings import shell_quote
 from tests.render.golden_reports import REPORTS, healthy
@@ -119,3 +120,12 @@ def _source(shell: str, folder: Path, text: str, then: str, environ: dict[str, s
     command = [shell, "-c", f"set -eu\n. ./preflight.env\n{then}"]
     clean = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **(environ or {})}
     return subprocess.run(command, cwd=folder, env=clean, check=True, capture_output=True).stdout
+
+
+def test_evidence_of_several_lines_is_several_comments_where_each_node_takes_its_own() -> None:
+    nodes = tuple(NodeEnv(f"n{i}", i, (("NCCL_SOCKET_IFNAME", f"=eth{i}"),)) for i in range(2))
+    evidence = (("NCCL_SOCKET_IFNAME", "the default hung\nwith it: 1.1 GB/s"),)
+    text = render_env(report_of(advice=advice_of(env=nodes[0].env, evidence=evidence, nodes=nodes)))
+    lines = text.splitlines()
+    at = lines.index("# the default hung")
+    assert lines[at + 1] == "# with it: 1.1 GB/s" and "x0a" not in text

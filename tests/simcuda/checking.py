@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from tests.simcuda.sandbox import Checked, Sandbox
 SPEEDS = str(Path(__file__).with_name("speeds.toml"))
 # GPUs that two cores play are slow: nothing that works may be called hung, and all tests of pairs come to their end.
 PATIENT = ("--stage-limit", "60", "--deadline", "600", "--policy", SPEEDS)
-QUICKLY = ("--stage-limit", "30", "--deadline", "600", "--policy", SPEEDS)  # for what shall hang
+QUICKLY = ("--stage-limit", "20", "--deadline", "600", "--policy", SPEEDS)  # for what shall hang
+
+FAILED = ("hang", "crash", "init_error", "wrong_data")
 
 
 def machine_of(name: str, netifs: int = 1, **settings: str) -> Machine:
@@ -39,3 +42,18 @@ def check(
 def paths_of(trial: dict[str, Any]) -> set[str]:
     """Return the ways between ranks that a trial of the report names."""
     return {text for text in trial["transport"] if " via " in text}
+
+
+def assert_cured_by(ran: Checked, cure: Mapping[str, str]) -> None:
+    """Hold the check to recommend exactly these settings, and each to have been shown by NCCL itself."""
+    assert ran.code == 0 and ran.report["verdict"] == "ready_with_env", ran
+    assert ran.report["advice"]["env"] == cure, ran
+    assert ran.sourced(os.uname().nodename) == cure
+    trials = [each for each in ran.report["trials"] if each["outcome"] != "skipped"]
+    worked = next(each for each in trials if each["env"] == cure)
+    assert worked["outcome"] == "ok" and all(result["verified"] for result in worked["results"])
+    assert paths_of(worked) == ran.logged(worked["candidate"])
+    failed = [each["env"] for each in trials if each["outcome"] in FAILED]
+    for name in cure:  # without it all others fail
+        others = cure.items() - {(name, cure[name])}
+        assert any(name not in env and others <= env.items() for env in failed), ran

@@ -106,3 +106,33 @@ def test_what_preflight_does_with_tensors_is_right(tmp_path: Path) -> None:
         print('joined', torch.cat([there[:2], there[-2:]]).tolist(), there.view(torch.uint8)[:4].tolist())"""
     said = run(code, tmp_path)
     assert "product True" in said and "copied 0" in said and "joined [0, 1, 998, 999] [0, 0, 0, 0]" in said, said
+
+
+def test_nccl_starts_in_the_stage_init_on_a_torch_that_takes_no_device_id_too(tmp_path: Path) -> None:
+    described = named("pcie2-pix")
+    code = """if True:
+        import glob, os, sys, types
+        import tests.simcuda.simtorch, torch, torch.distributed as dist
+        from preflight.rank import trial
+        from preflight.rank.measure import Ranks, prove_first
+        start = dist.init_process_group
+        dist.init_process_group = lambda backend, store, rank, world_size, timeout: start(
+            backend, store=store, rank=rank, world_size=world_size, timeout=timeout)  # as before torch 2.3
+        rank = int(sys.argv[1])
+        torch.cuda.set_device(rank)
+        nccl, limits = types.SimpleNamespace(name="nccl"), types.SimpleNamespace(init_s=60)
+        asked = types.SimpleNamespace(backend=nccl, timeouts=limits)
+        ranks = Ranks(rank, 2, torch.device("cuda", rank))
+        trial._make_group(asked, dist.FileStore(sys.argv[2], 2), ranks)
+        log = open(glob.glob(f"{sys.argv[2]}.{os.getpid()}.log")[0]).read()
+        print(f"rank {rank} complete {log.count('Init COMPLETE')} wrong {prove_first(ranks)}", flush=True)
+        dist.barrier()
+        os._exit(0)"""
+    store = str(tmp_path / "store")
+    own = {"PYTHONPATH": str(PROJECT), "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{store}.%p.log"}
+    start = 'for r in 0 1; do "$0" -c "$1" $r "$2" & done; wait'
+    command = sandboxed(["sh", "-c", start, str(python()), code, store], described, tmp_path)
+    environ = {**os.environ, **install(described, tmp_path, torch=True), **own}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=150, check=False)
+    said = done.stdout + done.stderr
+    assert "rank 0 complete 1 wrong 0" in said and "rank 1 complete 1 wrong 0" in said, said

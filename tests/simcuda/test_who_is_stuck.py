@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simcuda.checking import QUICKLY, check, machine_of
+from tests.simcuda.checking import QUICKLY, assert_cured_by, check, machine_of
 
 pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda_torch"), pytest.mark.timeout(900)]
 KINDS = {
@@ -30,9 +30,10 @@ def test_the_rank_that_keeps_the_others_waiting_is_named(kind: str, tmp_path: Pa
     assert told in default["problem"], default["problem"]
 
 
-def test_where_a_peer_mapping_loses_the_bytes_all_wait_and_the_page_says_why_nobody_is_named(tmp_path: Path) -> None:
+def test_where_a_peer_mapping_loses_the_bytes_all_wait_nobody_is_named_and_p2p_is_switched_off(tmp_path: Path) -> None:
     ran = check(tmp_path, machine_of("pcie2-pix", P2P_LOSES="0-1"), *QUICKLY)
     default = ran.trial("default")
     assert default["outcome"] == "hang" and default["culprits"] == [], ran
     assert {each["ended"] for each in default["ranks"]} == {"timeout"}, ran
     assert "none can be told from the others" in default["problem"]
+    assert_cured_by(ran, {"NCCL_P2P_DISABLE": "1"})
