@@ -22,7 +22,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rank_that_keeps_the_others_waiting_is_named(kind: str, tmp_path: Path) -> None:
     fault, outcome, ended, told = KINDS[kind]
-    ran = check(tmp_path, machine_of("pcie2-pix", **{fault: "1:20"}), *QUICKLY)
+    ran = check(tmp_path, machine_of("pcie2-pix", 1, **{fault: "1:20"}), *QUICKLY)
     default = ran.trial("default")
     assert default["outcome"] == outcome and default["culprits"] == [1], ran
     ends = {each["rank"]: each["ended"] for each in default["ranks"]}
