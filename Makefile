@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SIDE_BY_SIDE := tests/explain tests/frameworks tests/memory tests/probe tests/render  # slow tests that time nothing
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
@@ -27,7 +28,8 @@ test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 	$(BIN)/pytest -m 'not integration and not gpu and not simcuda' tests/cli/test_startup.py tests/cli/test_terminal.py tests/containment
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
-	$(BIN)/pytest -m 'integration and not simcuda'
+	$(BIN)/pytest -n 2 -m 'integration and not simcuda' $(SIDE_BY_SIDE)
+	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE))
 
 simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulated driver
 	$(BIN)/python -m tests.simcuda.fetch
