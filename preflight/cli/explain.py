@@ -15,7 +15,7 @@ from preflight.system.files import write_atomically
 
 Logs = Annotated[
     list[str],
-    typer.Argument(metavar="LOG...", help="Logs of one run: plain, gzip, zstd, xz, nccl_trace_rank_*; - is stdin."),
+    typer.Argument(metavar="LOG...", help="Logs or folders of one run: plain, gzip, bzip2, zstd, xz; - is stdin."),
 ]
 UnmeasuredEnv = Annotated[str | None, valued("PATH", "Write the env lines, unmeasured.", "--env-out")]
 

@@ -1,42 +1,78 @@
-"""From paths to an explanation: logs are streamed, flight recorder dumps are taken whole."""
+"""From paths to an explanation: logs are streamed one after the other, flight recorder dumps are taken whole."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from preflight.errors import MalformedInput
+from preflight.errors import MalformedInput, UsageError
 from preflight.explain.explain_logs import Log, explain
-from preflight.explain.flight_recorder import MAX_BYTES, Recording, is_recording, read_recording
+from preflight.explain.flight_recorder import KEPT_PER_GROUP, Recording, is_recording, read_recording
+from preflight.explain.plain_pickle import MAX_BYTES
+from preflight.explain.structured_lines import plain_lines
 from preflight.model.explanation import Explanation
+from preflight.system.log_paths import find_logs
 from preflight.system.log_source import LogSource, open_log
+from preflight.system.text_encoding import is_binary
+
+MOST_ENTRIES = 300_000  # of all dumps together; of what is more, the last of each group
 
 
 def explain_paths(paths: Sequence[str]) -> Explanation:
-    """Explain the logs and dumps at some paths (`-` is standard input) as those of one run.
+    """Explain the logs, folders of logs and dumps at some paths (`-` is standard input) as those of one run.
 
-    UsageError: a path can't be opened, or all that was given is a dump that can't be read.
+    UsageError: there is nothing at a path, or it can't be read. MalformedInput: all that was given is a dump that can't
+    be read.
     """
-    with contextlib.ExitStack() as opened:
-        sources = [opened.enter_context(contextlib.closing(open_log(path))) for path in dict.fromkeys(paths)]
-        dumps = [source for source in sources if is_recording(source.name, source.peek())]
-        recordings, refused = _read(dumps)
-        logs = [source for source in sources if source not in dumps]
-        if refused and not logs and not recordings:
-            raise refused[0]
-        notes = {str(error).split(":", 1)[0]: str(error) for error in refused}
-        return explain(map(_log, logs), recordings, notes)
+    found = find_logs(paths)
+    reader = _Reader(found.in_folders, dict(found.left_out))
+    explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out)
+    if reader.refused and not reader.was_read and not reader.recordings:
+        raise reader.refused[0]
+    return explanation
 
 
-def _log(source: LogSource) -> Log:
-    return Log(source.name, source.chunks(), lambda: source.note)
+@dataclass(slots=True)
+class _Reader:
+    """Takes the files one after the other, so that thousands of them need no more than one descriptor."""
 
+    in_folders: set[str]
+    left_out: dict[str, str]
+    recordings: list[Recording] = field(default_factory=list)
+    refused: list[MalformedInput] = field(default_factory=list)
+    was_read: bool = False
+    entries: int = 0
 
-def _read(dumps: Sequence[LogSource]) -> tuple[list[Recording], list[MalformedInput]]:
-    recordings, refused = [], []
-    for dump in dumps:
+    def logs(self, paths: Sequence[str]) -> Iterator[Log]:
+        """Yield the logs, each to be read before the next; dumps are put aside as they come."""
+        for path in paths:
+            try:
+                source = open_log(path)
+            except UsageError as error:
+                if path not in self.in_folders:
+                    raise
+                self.left_out[path] = str(error).partition(": ")[2]
+                continue
+            with contextlib.closing(source):
+                head = source.peek()
+                if is_recording(source.name, head):
+                    self._record(source)
+                elif path in self.in_folders and not head:
+                    continue  # torchrun and Ray make a file for every stream, and most stay empty
+                elif path in self.in_folders and is_binary(head):
+                    self.left_out[path] = "binary data"
+                else:
+                    self.was_read = True
+                    yield Log(source.name, plain_lines(source.chunks()), lambda source=source: source.note)  # type: ignore[misc]
+
+    def _record(self, source: LogSource) -> None:
+        kept = KEPT_PER_GROUP if self.entries < MOST_ENTRIES else 1
         try:
-            recordings.append(read_recording(dump.name, dump.whole(MAX_BYTES)))
+            recording = read_recording(source.name, source.whole(MAX_BYTES), kept)
         except MalformedInput as error:
-            refused.append(error)
-    return recordings, refused
+            self.refused.append(error)
+            self.left_out[source.name] = str(error).removeprefix(f"{source.name}: ")
+            return
+        self.entries += len(recording.entries)
+        self.recordings.append(recording)

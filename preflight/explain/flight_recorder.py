@@ -1,33 +1,24 @@
 """Read the flight recorder's dumps (`nccl_trace_rank_N`): which rank stands in which collective.
 
-They are pickles, and a pickle can run code when it is loaded. These hold only plain types, so every operation is looked
-at before anything is loaded, and whatever names a class or a function is refused.
+They are pickles: `plain_pickle` builds their plain values, and refuses whatever could run code.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-import pickletools
 import re
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from preflight.errors import MalformedInput
 from preflight.explain.event import by_number
+from preflight.explain.plain_pickle import load_plain
 
 MAGIC = re.compile(rb"\x80[\x02-\x05]")
 NAME = re.compile(r"nccl_trace_rank_?(\d{1,6})|rank_?(\d{1,6})")
-MAX_BYTES = 64 << 20
-MAX_OPERATIONS = 20_000_000
-PLAIN = frozenset((
-    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1",
-    "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING", "BINBYTES",
-    "SHORT_BINBYTES", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
-    "APPEND", "APPENDS", "SETITEM", "SETITEMS", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET",
-))  # fmt: skip
+KEPT_PER_GROUP = 200  # the last collectives of a rank; where ranks parted lies among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,48 +65,25 @@ def is_recording(name: str, head: bytes) -> bool:
     return bool(MAGIC.match(head)) or "nccl_trace_rank" in name.rsplit("/", 1)[-1]
 
 
-def read_recording(source: str, data: bytes) -> Recording:
-    """Return what a dump holds; MalformedInput where it is no dump, or holds anything but plain types."""
-    document = _load(source, data)
+def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROUP) -> Recording:
+    """Return the last collectives that a dump holds of each group.
+
+    MalformedInput: it is no dump, too large for one, or holds anything but plain types.
+    """
+    document = load_plain(source, data)
     if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
         raise MalformedInput(f"{source}: not a flight recorder dump: it holds no list of entries")
     match = NAME.search(source.rsplit("/", 1)[-1])
     rank = document.get("rank")
     shown = str(rank) if isinstance(rank, int) else next((g for g in match.groups() if g), "") if match else ""
-    entries = tuple(entry for item in document["entries"] if (entry := _entry(item)) is not None)
-    return Recording(source, shown, entries)
-
-
-class _Refusing(pickle.Unpickler):
-    """A second lock on the same door."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-
-def _load(source: str, data: bytes) -> object:
-    if len(data) > MAX_BYTES:
-        raise MalformedInput(f"{source}: {len(data)} bytes is too much for a flight recorder dump")
-    try:
-        _refuse_code(source, data)
-        return _Refusing(io.BytesIO(data)).load()
-    except MalformedInput:
-        raise
-    except Exception as error:  # noqa: BLE001  a hostile pickle can make pickle and pickletools raise anything
-        raise MalformedInput(f"{source}: not a readable flight recorder dump: {type(error).__name__}") from None
-
-
-def _refuse_code(source: str, data: bytes) -> None:
-    for count, (operation, argument, _) in enumerate(pickletools.genops(data), 1):
-        if operation.name not in PLAIN:
-            raise MalformedInput(
-                f"{source}: refused: a dump holds plain values only, and this pickle asks for {operation.name} "
-                f"({str(argument)[:60]!r}), which can run code"
-            )
-        # A memo index may allocate as much as it says.
-        is_far = operation.name in ("BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > count
-        if is_far or count > MAX_OPERATIONS:
-            raise MalformedInput(f"{source}: refused: not written by a flight recorder")
+    counts: Counter[str] = Counter()
+    entries: list[Entry] = []
+    for item in reversed(document["entries"]):
+        entry = _entry(item)
+        if entry is not None and counts[entry.group] < kept_per_group:
+            counts[entry.group] += 1
+            entries.append(entry)
+    return Recording(source, shown, tuple(reversed(entries)))
 
 
 def _entry(item: object) -> Entry | None:
@@ -131,7 +99,7 @@ def _entry(item: object) -> Entry | None:
 
 def _plain(value: object) -> str:
     """Return a short text; anything nested is left out, since its text can be endless."""
-    return str(value)[:80] if isinstance(value, (str, int)) else ""
+    return sys.intern(str(value)[:80]) if isinstance(value, (str, int)) else ""
 
 
 def _sizes(item: dict[Any, Any]) -> str:
@@ -141,7 +109,7 @@ def _sizes(item: dict[Any, Any]) -> str:
     shown = [
         list(size[:8]) for size in sizes[:4] if isinstance(size, (list, tuple)) and all(type(n) is int for n in size)
     ]
-    return str(shown)[:120]
+    return sys.intern(str(shown)[:120])
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:

@@ -14,7 +14,7 @@ from preflight.model.explanation import (
     SourceRead,
 )
 from preflight.render.console_writer import page
-from preflight.render.document import BLANK, Block, Code, Text, bullet, listed, section
+from preflight.render.document import BLANK, Block, Code, Text, bullet, grouped, listed, section
 from preflight.render.text import Style, clean
 
 CONFIDENCE = {
@@ -30,6 +30,8 @@ HEAD = {
 EVIDENCE_LINES = 3
 TIMELINE_LINES = 8
 RANKS = 6
+FILES = 4  # that could not be read for one reason
+REASONS = 8
 
 
 def render_explanation(explanation: Explanation, style: Style) -> str:
@@ -117,10 +119,17 @@ def _code(text: str, indent: int = 4) -> list[Block]:
 
 
 def _footer(sources: Sequence[SourceRead]) -> list[Block]:
-    names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
-    size, lines = sum(source.size_bytes for source in sources), sum(source.lines for source in sources)
-    notes = [bullet(f"{source.name}: {source.note}") for source in sources if source.note]
-    return [Text(f"Read {names}: {lines} lines, {_size(size)}."), *notes]
+    """Return how much was read, and what could not be, and why: files with one reason together."""
+    read = [source for source in sources if source.size_bytes or not source.note]
+    size, lines = sum(source.size_bytes for source in read), sum(source.lines for source in read)
+    names = read[0].name if len(read) == 1 else f"{len(read)} logs"
+    by_reason = grouped((source.note, source.name) for source in sources if source.note)
+    notes = [bullet(f"{clean(listed(files, FILES))}: {clean(why)}") for why, files in by_reason.items()]
+    shown = notes[:REASONS] + ([bullet(f"{len(notes) - REASONS} more reasons in --json")] if notes[REASONS:] else [])
+    return [
+        Text(f"Read {names}: {lines} lines, {_size(size)}." + (" Not read, or not all of it:" if shown else "")),
+        *shown,
+    ]
 
 
 def _size(size_bytes: int) -> str:

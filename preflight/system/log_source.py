@@ -2,83 +2,105 @@
 
 from __future__ import annotations
 
-import lzma
-import os
 import sys
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from typing import BinaryIO
 
-import zstandard
-
 from preflight.errors import MalformedInput, UsageError
+from preflight.system.text_encoding import as_utf8, is_binary, utf16_of
+from preflight.system.unpack import unpacked
 
 STDIN = "-"
-CHUNK_BYTES = 1 << 20
-PACKED_BYTES = 64 << 10
-MEMORY_BYTES = 64 << 20  # for a decompressor's window
 # A log shrinks 5 to 100 times. What grows far beyond that is no log, and reading stops there.
 MAX_RATIO = 250
 FREE_BYTES = 256 << 20
-GZIP, ZSTD, XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
-GZIP_WINDOW = 16 + zlib.MAX_WBITS
+MAGIC_BYTES = 1 << 10
 
 
-@dataclass(slots=True)
 class LogSource:
     """A log that can be read once; `note` says, after reading, what could not be."""
 
-    name: str
-    file: BinaryIO
-    note: str = ""
-    head: bytes = b""
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self.name = name
+        self.note = ""
+        self._file = file
+        self._taken_bytes = 0
+        self._packed_head = b""
+        self._pieces = self._unpacked()
+        self._head: bytes | None = None
 
     def peek(self) -> bytes:
-        """Return the first bytes, decompressed or not as they lie in the file."""
-        if not self.head:
-            self.head = self._read(CHUNK_BYTES)
-        return self.head
+        """Return the first piece of what the file holds, unpacked; b"" where it holds nothing."""
+        if self._head is None:
+            self._head = next((piece for piece in self._pieces if piece), b"")
+        return self._head
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the text in pieces; what is damaged ends it, with a note."""
+        """Yield the text in pieces; what is damaged or cut off ends it, with a note."""
         head = self.peek()
-        source = _Rest(head, self._read)
-        unpacked = 0
-        try:
-            for text in _unpacked(head, source):
-                unpacked += len(text)
-                yield text
-                if unpacked > max(FREE_BYTES, MAX_RATIO * source.taken_bytes):
-                    packed = f"{source.taken_bytes} bytes"
-                    self.note = f"{unpacked >> 20} MiB out of {packed} is no log; the rest was not read"
-                    return
-        except (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError) as error:
-            self.note = f"damaged or cut off after {unpacked} bytes: {str(error)[:80]}"
-        finally:
-            self.close()
+        if codec := utf16_of(head):
+            yield from as_utf8(codec, self.data())
+            return
+        if is_binary(head):
+            self._say("this is binary data, hardly a log")
+        elif not head.strip(b"\0 \t\r\n"):
+            self._say("there is nothing in it" if not head else "it begins with blanks or zeros")
+        yield from self.data()
+
+    def data(self) -> Iterator[bytes]:
+        """Yield what the file holds, unpacked and otherwise as it is."""
+        head, self._head = self.peek(), b""
+        if head:
+            yield head
+        yield from self._pieces
 
     def whole(self, limit_bytes: int) -> bytes:
         """Return everything; MalformedInput where that is more than the limit."""
-        data = b""
-        for chunk in self.chunks():
-            data += chunk
-            if len(data) > limit_bytes:
+        pieces: list[bytes] = []
+        size = 0
+        for piece in self.data():
+            size += len(piece)
+            if size > limit_bytes:
                 raise MalformedInput(f"{self.name}: more than {limit_bytes >> 20} MiB")
-        return data
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Close the file; standard input stays open."""
-        if self.name != STDIN:
-            self.file.close()
+        if self._file is not sys.stdin.buffer:
+            self._file.close()
+
+    def _unpacked(self) -> Iterator[bytes]:
+        self._packed_head = self._read(MAGIC_BYTES)
+        size = 0
+        try:
+            for piece in unpacked(self._packed_head, self._next):
+                size += len(piece)
+                yield piece
+                if size > max(FREE_BYTES, MAX_RATIO * self._taken_bytes):
+                    self._say(f"{size >> 20} MiB out of {self._taken_bytes} bytes is no log; the rest was not read")
+                    return
+        except MalformedInput as error:
+            self._say(f"{error}; read up to there, {size} bytes")
+
+    def _next(self, size: int) -> bytes:
+        """Return the next bytes as they lie in the file; those that the magic number was looked for in come again."""
+        data, self._packed_head = self._packed_head, b""
+        if len(data) < size:
+            data += self._read(size - len(data))
+        return data
 
     def _read(self, size: int) -> bytes:
         try:
-            return self.file.read(size)
-        except OSError as error:
-            self.note = f"could not be read further: {error.strerror}"
+            data = self._file.read(size) or b""
+        except (OSError, MalformedInput) as error:
+            self._say(f"could not be read further: {getattr(error, 'strerror', None) or error}")
             return b""
+        self._taken_bytes += len(data)
+        return data
+
+    def _say(self, what: str) -> None:
+        self.note = f"{self.note}; {what}" if self.note else what
 
 
 def open_log(path: str) -> LogSource:
@@ -86,65 +108,6 @@ def open_log(path: str) -> LogSource:
     if path == STDIN:
         return LogSource(path, sys.stdin.buffer)
     try:
-        if os.path.isdir(path):
-            raise UsageError(f"{path}: is a directory; name the logs in it")
         return LogSource(path, open(path, "rb", buffering=0))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-class _Rest:
-    """A file whose first bytes were already read; counts what is taken from it."""
-
-    def __init__(self, head: bytes, read: Callable[[int], bytes]) -> None:
-        self._head = head
-        self._read = read
-        self.taken_bytes = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes."""
-        size = CHUNK_BYTES if size < 0 else size
-        data, self._head = (self._head[:size], self._head[size:]) if self._head else (self._read(size), b"")
-        self.taken_bytes += len(data)
-        return data
-
-
-def _unpacked(head: bytes, source: _Rest) -> Iterator[bytes]:
-    """Yield the text in pieces of at most CHUNK_BYTES, however well it was packed."""
-    if head.startswith(ZSTD):
-        unpacker = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES)
-        reader = unpacker.stream_reader(source, read_size=PACKED_BYTES, read_across_frames=True)  # type: ignore[arg-type]
-        while text := reader.read(CHUNK_BYTES):
-            yield text
-        return
-    if head.startswith(GZIP):
-        yield from _gunzipped(source)
-    elif head.startswith(XZ):
-        yield from _unxzed(source)
-    else:
-        yield from iter(partial(source.read, CHUNK_BYTES), b"")
-
-
-def _gunzipped(source: _Rest) -> Iterator[bytes]:
-    """Yield members one after the other, as rotation and `cat` leave them."""
-    member = zlib.decompressobj(GZIP_WINDOW)
-    while data := source.read(PACKED_BYTES):
-        while data:
-            yield member.decompress(data, CHUNK_BYTES)
-            data = member.unconsumed_tail
-            if member.eof:
-                data = member.unused_data.lstrip(b"\0")
-                member = zlib.decompressobj(GZIP_WINDOW)
-
-
-def _unxzed(source: _Rest) -> Iterator[bytes]:
-    stream = lzma.LZMADecompressor(memlimit=MEMORY_BYTES)
-    while data := source.read(PACKED_BYTES):
-        while data or not stream.needs_input:
-            yield stream.decompress(data, CHUNK_BYTES)
-            data = b""
-            if stream.eof:
-                data = stream.unused_data.lstrip(b"\0")
-                stream = lzma.LZMADecompressor(memlimit=MEMORY_BYTES)
-                if not data:
-                    break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 import subprocess
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
+from preflight.explain import plain_pickle
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.flight_recorder import find_clash, find_lag, read_recording
 
@@ -110,6 +112,10 @@ def test_dumps_beside_a_log_name_the_straggler_of_its_timeout(tmp_path: Path) ->
         b"\x80\x02" + b"(" * 100_000 + b".",
         b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
         b"\x80\x02]q\x00h\x00a.",
+        b"\x80\x02}("
+        + b"".join(b"\x8a\x0f" + (k * (2**61 - 1)).to_bytes(15, "little") + b"N" for k in range(30_000))
+        + b"u.",
+        b"\x80\x02X\x02\x00\x00\x00ab(K\x01l.",
         b"\x80\x02N.",
         b"\x80\x02",
     ],
@@ -124,6 +130,8 @@ def test_dumps_beside_a_log_name_the_straggler_of_its_timeout(tmp_path: Path) ->
         "marks",
         "nested",
         "itself",
+        "equal hashes",
+        "LIST",
         "none",
         "empty",
     ],
@@ -166,3 +174,42 @@ def test_dumps_with_odd_values_are_read(entries: list[dict[str, object]]) -> Non
     recording = read_recording("nccl_trace_rank_0", pickle.dumps({"entries": entries}, protocol=4))
     find_lag([recording, recording])
     find_clash([recording, recording])
+
+
+PEAK = """
+import resource, sys, time
+from preflight.errors import MalformedInput
+from preflight.explain.flight_recorder import read_recording
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    read_recording("nccl_trace_rank_0", b"\\x80\\x02" + eval(sys.argv[1]) + b".")
+except MalformedInput:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("hostile", ["b'}' * 8_000_000", "b'(' * 8_000_000", "b']' * 900_000 + b'a' * 899_999"])
+def test_a_dump_of_many_operations_takes_little_memory(hostile: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK, hostile], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 110 << 10
+
+
+def test_a_dump_of_more_operations_than_any_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_pickle, "MAX_OPERATIONS", 1000)
+    with pytest.raises(MalformedInput, match="TORCH_FR_BUFFER_SIZE"):
+        read_recording("nccl_trace_rank_0", b"\x80\x02" + b"N" * 2000 + b".")
+
+
+def test_a_bomb_is_not_unpacked_beyond_what_a_dump_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(gzip.compress(b"\x80\x02" + b"N" * (20 << 20)))
+    with pytest.raises(MalformedInput, match="more than 16 MiB"):
+        explain_paths([str(path)])
+
+
+def test_of_a_long_dump_the_last_collectives_of_each_group_are_kept() -> None:
+    recordings = [read_recording(f"nccl_trace_rank_{r}", _dump(range(1, 3000 - 9 * r))) for r in range(2)]
+    assert {len(recording.entries) for recording in recordings} == {200}
+    lag = find_lag(recordings)
+    assert lag is not None and (lag.seq, lag.ahead_seq) == (2990, 2999)

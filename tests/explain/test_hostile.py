@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import random
@@ -20,7 +21,7 @@ from preflight.explain.context_lines import PATTERNS
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.explain_logs import Log, explain
 from preflight.model.explanation import ExplainVerdict
-from preflight.system import log_source
+from preflight.system import log_source, unpack
 from tests.explain.logs import cause_of, corpus, explain_bytes, watchdog
 from tests.explain.messages import MESSAGES
 
@@ -144,7 +145,9 @@ def test_a_flood_of_one_message_costs_no_more_than_its_size_and_does_not_hide_th
 
 
 @pytest.mark.parametrize(
-    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"]
+    "pack",
+    [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress, bz2.compress],
+    ids=["gzip", "xz", "zstd", "bzip2"],
 )
 def test_a_packed_log_is_read_and_several_members_too(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "job.log.1"
@@ -155,18 +158,24 @@ def test_a_packed_log_is_read_and_several_members_too(pack: Callable[[bytes], by
 
 
 @pytest.mark.parametrize(
-    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"]
+    "pack",
+    [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress, bz2.compress],
+    ids=["gzip", "xz", "zstd", "bzip2"],
 )
 def test_a_packed_log_that_is_cut_off_is_read_as_far_as_it_goes(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     rng = random.Random(1)
     noise = "".join(f"step {rng.random()}\n" for _ in range(60_000)).encode()
     path.write_bytes(pack(OOM + noise)[:-5000])
-    assert explain_paths([str(path)]).causes[0].cause == "cuda_oom_masked"
+    explanation = explain_paths([str(path)])
+    assert explanation.causes[0].cause == "cuda_oom_masked"
+    assert "cut off" in explanation.sources[0].note
 
 
 @pytest.mark.parametrize(
-    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "xz", "zstd"]
+    "pack",
+    [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress, bz2.compress],
+    ids=["gzip", "xz", "zstd", "bzip2"],
 )
 def test_a_compression_bomb_is_left_early_and_said_so(
     pack: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +189,7 @@ def test_a_compression_bomb_is_left_early_and_said_so(
 
 
 def test_garbage_behind_the_magic_of_a_packed_file_is_said(tmp_path: Path) -> None:
-    for magic in (log_source.GZIP, log_source.XZ, log_source.ZSTD):
+    for magic in (unpack.GZIP, unpack.XZ, unpack.ZSTD, b"BZh91AY&SY"):
         path = tmp_path / "broken"
         path.write_bytes(magic + b"garbage" * 100)
         assert "damaged" in explain_paths([str(path)]).sources[0].note

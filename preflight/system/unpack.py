@@ -1,0 +1,95 @@
+"""Unpack compressed streams piece by piece, in bounded memory; a stream that ends too early says so."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+import zstandard
+
+from preflight.errors import MalformedInput
+
+CHUNK_BYTES = 1 << 20
+PACKED_BYTES = 64 << 10
+ZSTD_PACKED_BYTES = 1 << 10  # a block of 4 bytes can hold 128 KiB, and this decompressor takes no limit
+MEMORY_BYTES = 64 << 20  # for a decompressor's window
+GZIP, ZSTD, XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
+BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")  # BZh alone could begin a text
+GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+Read = Callable[[int], bytes]
+
+
+class Unpacker(Protocol):
+    """The part of the decompressors of zlib, bz2, lzma and zstandard that they have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+
+def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
+    """Yield what a stream holds, in bounded pieces: compressed data by its magic number, anything else as it is.
+
+    MalformedInput: the data are damaged or cut off; what came before was yielded.
+    """
+    try:
+        if head.startswith(GZIP):
+            yield from _members(read, PACKED_BYTES, partial(zlib.decompressobj, GZIP_WINDOW), _inflated)
+        elif BZIP2.match(head):
+            yield from _members(read, PACKED_BYTES, bz2.BZ2Decompressor, _drained)
+        elif head.startswith(XZ):
+            new = partial(lzma.LZMADecompressor, memlimit=MEMORY_BYTES)
+            yield from _members(read, PACKED_BYTES, new, _drained)
+        elif head.startswith(ZSTD):
+            frames = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES)
+            yield from _members(read, ZSTD_PACKED_BYTES, frames.decompressobj, _whole)
+        else:
+            yield from iter(partial(read, CHUNK_BYTES), b"")
+    except (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, ValueError) as error:
+        raise MalformedInput(f"damaged: {str(error)[:80]}") from None
+
+
+def _members(
+    read: Read, size: int, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]
+) -> Iterator[bytes]:
+    """Unpack members one after the other, as rotation and `cat` leave them; zeros between them are padding."""
+    member: Unpacker | None = None
+    while data := read(size):
+        while data:
+            if member is None:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                member = new()
+            yield from unpack(member, data)
+            data = b""
+            if member.eof:
+                data, member = member.unused_data, None
+    if member is not None:
+        raise MalformedInput("cut off: the compressed data end in the middle")
+
+
+def _inflated(member: Any, data: bytes) -> Iterator[bytes]:
+    while True:
+        text = member.decompress(data, CHUNK_BYTES)
+        data = member.unconsumed_tail
+        yield text
+        if member.eof or (not data and len(text) < CHUNK_BYTES):
+            return
+
+
+def _drained(member: Any, data: bytes) -> Iterator[bytes]:
+    yield member.decompress(data, CHUNK_BYTES)
+    while not member.eof and not member.needs_input:
+        yield member.decompress(b"", CHUNK_BYTES)
+
+
+def _whole(member: Any, data: bytes) -> Iterator[bytes]:
+    yield member.decompress(data)
