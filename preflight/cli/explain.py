@@ -17,7 +17,9 @@ Logs = Annotated[
     list[str],
     typer.Argument(metavar="LOG...", help="Logs or folders of one run: plain, gzip, bzip2, zstd, xz; - is stdin."),
 ]
-UnmeasuredEnv = Annotated[str | None, valued("PATH", "Write the env lines, unmeasured.", "--env-out")]
+UnmeasuredEnv = Annotated[
+    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out")
+]
 
 
 def explain(logs: Logs, json: JsonPath = None, env_out: UnmeasuredEnv = None) -> None:

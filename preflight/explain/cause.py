@@ -39,11 +39,15 @@ class Claim:
 
 
 class Remedy:
-    """What to do, one step each, and the environment lines that the cause justifies."""
+    """What to do, one step each, the environment lines that the cause justifies, and the cause's own confirmation.
 
-    def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = ()) -> None:
+    `confirm_with` takes the place of the cause's where that depends on the log.
+    """
+
+    def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = (), confirm_with: str = "") -> None:
         self.steps = steps
         self.env = env
+        self.confirm_with = confirm_with
 
 
 # Looks at all that the logs hold, and at the cause's own events of the highest authority, the earliest first: at least

@@ -136,7 +136,7 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
         because=f"{because}. What would confirm it: {cause.needs}",
         evidence=_quotes(claim.events, evidence, EVIDENCE),
         remedy="\n".join(remedy.steps),
-        confirm_with=cause.confirm_with,
+        confirm_with=remedy.confirm_with or cause.confirm_with,
         env=remedy.env,
     )
 

@@ -23,16 +23,24 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
     return (f"Only if the waiting is legitimate, raise the timeout. {how_long}", *lines)
 
 
-def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return when the ranks parted: the first timeout less its length, which is where to look in the logs."""
+def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
+    """Return when the ranks parted, as a time of day, and the timeout in ms: the first timeout less its length."""
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
     wait = next((report for report in reports if first is not None and report.rank == first.rank), None)
     if first is None or wait is None:
-        return ()
+        return None
     at_s = int(first.moment.seconds - (wait.ran_for_ms or wait.timeout_ms) / 1000) % 86400
-    clock = f"{at_s // 3600:02d}:{at_s // 60 % 60:02d}:{at_s % 60:02d}"
-    apart = duration(wait.timeout_ms)
+    return f"{at_s // 3600:02d}:{at_s // 60 % 60:02d}:{at_s % 60:02d}", wait.timeout_ms
+
+
+def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return when the ranks parted, which is where to look in the logs."""
+    parted = parted_at(evidence)
+    if parted is None:
+        return ()
+    clock, timeout_ms = parted
+    apart = duration(timeout_ms)
     return (f"The ranks parted at about {clock}, {apart} before the first timeout: look at every log there.",)
 
 

@@ -17,13 +17,13 @@ from preflight.render.console_writer import page
 from preflight.render.document import BLANK, Block, Code, Text, bullet, grouped, listed, section
 from preflight.render.text import Style, clean
 
+FOUND = {Confidence.HIGH: "FOUND", Confidence.MEDIUM: "LIKELY", Confidence.LOW: "SYMPTOM ONLY"}
 CONFIDENCE = {
     Confidence.HIGH: "certain as far as a log can tell",
     Confidence.MEDIUM: "likely",
     Confidence.LOW: "possible; other causes would leave the same log",
 }
 HEAD = {
-    ExplainVerdict.CAUSE_NAMED: ("CAUSE FOUND", "red"),
     ExplainVerdict.HEALTHY: ("NOTHING FAILED", "green"),
     ExplainVerdict.NOT_ENOUGH_EVIDENCE: ("NOT ENOUGH EVIDENCE", "yellow"),
 }
@@ -36,8 +36,8 @@ REASONS = 8
 
 def render_explanation(explanation: Explanation, style: Style) -> str:
     """Return the page that `preflight explain` prints."""
-    title, tone = HEAD[explanation.verdict]
     causes, sources = explanation.causes, explanation.sources
+    title, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
     moments = explanation.timeline[:TIMELINE_LINES] if explanation.timeline[1:] and causes else ()
     about = "About the timeout" if any("timeout" in text for text in explanation.notes) else "Note"
     blocks: list[Block] = [
@@ -56,15 +56,22 @@ def render_explanation(explanation: Explanation, style: Style) -> str:
 
 
 def render_explanation_env(explanation: Explanation) -> str:
-    """Return the settings that the cause justifies, each marked as unmeasured."""
-    lines = ["# Written by preflight explain from a log. NOTHING HERE WAS MEASURED: confirm it with `preflight check`."]
+    """Return the settings that the cause justifies, each marked as untried; none where only a symptom was seen."""
+    lines = [
+        "# untried: `preflight check` tries them",
+        "# Written by preflight explain from a log: nothing was measured.",
+    ]
     cause = explanation.causes[0] if explanation.causes else None
     if cause is None or not cause.env:
         name = cause.cause if cause else explanation.verdict.value
         return "\n".join([*lines, f"# {name}: no environment variable cures this."]) + "\n"
-    lines.append(f"# Cause: {cause.cause} ({cause.confidence.value} confidence). {_ascii(cause.verdict)}")
+    lines.append(f"# {FOUND[cause.confidence]}: {cause.cause}. {_ascii(cause.verdict)}")
+    if cause.confidence is Confidence.LOW:
+        names = ", ".join(name for name, _ in cause.env)
+        lines.append(f"# Other causes would leave the same log, so nothing is set. Worth a try: {names}.")
+        return "\n".join(lines) + "\n"
     for name, value in cause.env:
-        lines += [f"# unmeasured; confirm with: {_ascii(cause.confirm_with)}", f"export {name}='{value}'"]
+        lines += [f"# confirm it with: {_ascii(cause.confirm_with)}", f"export {name}='{value}'"]
     return "\n".join(lines) + "\n"
 
 

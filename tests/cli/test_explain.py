@@ -61,11 +61,15 @@ def test_standard_input_is_read(command: Command) -> None:
     assert json.loads(done.stdout)["causes"][0]["cause"] == "cuda_oom_masked"
 
 
-def test_the_env_file_is_written_and_marked(command: Command) -> None:
-    ran = command.run("explain", str(SEEDS / "3c_xtuner_container.log"), "--env-out", "x.env")
+def test_the_env_file_is_written_and_marked(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(
+        "pod-0:71:90 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-79f392 to 9637892 bytes\n"
+    )
+    ran = command.run("explain", str(path), "--env-out", "x.env")
     text = (ran.cwd / "x.env").read_text()
-    assert "export NCCL_P2P_DISABLE='1'" in text
-    assert "unmeasured" in text
+    assert "export NCCL_SHM_DISABLE='1'" in text
+    assert text.startswith("# untried: `preflight check` tries them\n")
 
 
 def test_a_hostile_dump_is_refused_without_running_it(command: Command, tmp_path: Path) -> None:

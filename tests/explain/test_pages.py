@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight.render.explain import render_explanation, render_explanation_env
+from preflight.model.explanation import Confidence
+from preflight.render.explain import FOUND, render_explanation, render_explanation_env
 from preflight.render.text import Style, width_of
 from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
 
@@ -72,10 +74,25 @@ def test_nothing_of_a_log_reaches_the_terminal_unescaped(text: str) -> None:
     assert all(char.isprintable() for char in page.replace("\n", ""))
 
 
-def test_env_lines_are_marked_as_unmeasured() -> None:
+def test_settings_are_written_under_a_head_that_says_untried() -> None:
     text = render_explanation_env(explain_bytes(_log("shared_memory")))
     assert "export NCCL_SHM_DISABLE='1'" in text
-    assert "NOTHING HERE WAS MEASURED" in text and "preflight check" in text
+    assert text.splitlines()[0] == "# untried: `preflight check` tries them"
+
+
+def test_a_symptom_alone_sets_nothing() -> None:
+    explanation = explain_bytes(_log("5_llama_factory_device_mapping"))
+    assert explanation.causes[0].confidence is Confidence.LOW
+    text = render_explanation_env(explanation)
+    assert [line for line in text.splitlines() if not line.startswith("#")] == []
+    assert "Worth a try: NCCL_IB_DISABLE, NCCL_P2P_DISABLE" in text
+
+
+@pytest.mark.parametrize(("confidence", "head"), FOUND.items())
+def test_the_page_begins_with_how_sure_it_is(confidence: Confidence, head: str) -> None:
+    explanation = explain_bytes(_log("1_qwen_vl_oom_behind_timeout"))
+    causes = (replace(explanation.causes[0], confidence=confidence), *explanation.causes[1:])
+    assert render_explanation(replace(explanation, causes=causes), Style()).splitlines()[0] == head
 
 
 def test_a_cause_that_no_variable_cures_writes_comments_only() -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from preflight.model.explanation import Explanation
+from preflight.model.job import Job, Save
+from preflight.timeout.job_text import parse_params
+from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.timings import timings
 from tests.explain.logs import SEEDS, explain_bytes
 
 CAUSES = {
@@ -47,6 +51,36 @@ def test_the_advised_1800_s_is_called_what_the_run_died_at() -> None:
     explanation = _seed("4_open_r1_save_timeout")
     assert any("1800 s or less is useless: the run died at 1,800,000 ms" in note for note in explanation.notes)
     assert "--ddp_timeout 3600" in explanation.causes[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "since"), [("2_llama2_accessory_save_timeout", "15:05:47"), ("4_open_r1_save_timeout", "06:11:01")]
+)
+def test_a_run_that_stopped_around_a_save_is_told_who_is_missing_and_no_more_than_that(name: str, since: str) -> None:
+    cause = _seed(name).causes[0]
+    assert f"stopped in or after a save: rank 0 is missing since {since}" in cause.verdict
+    assert "took longer" not in cause.verdict
+    assert "preflight timeout --params N --checkpoint-dir DIR --current 1800" in cause.remedy.splitlines()[0]
+
+
+def test_explain_does_not_call_slow_what_timeout_says_is_quick() -> None:
+    job = Job(params=parse_params("1.5B"), save=Save.FULL, world_size=8)
+    answer = safe_timeout(job, timings(None, 0, None, {}), 1800.0)
+    assert "waited for something else" in answer.verdict
+    first = _seed("4_open_r1_save_timeout").causes[0].remedy.splitlines()[0]
+    assert "the missing rank waits for something else or died" in first
+
+
+def test_no_log_is_told_the_gpus_of_another_machine() -> None:
+    warning = (
+        "[rank1]:[W304 17:41:12.7 ProcessGroupNCCL.cpp:4561]  using GPU 1 to perform barrier as devices used by this "
+        "process are currently unknown."
+    )
+    for text, gpus in (("", None), ("CUDA_VISIBLE_DEVICES=0,1\n", "0,1"), ("CUDA_VISIBLE_DEVICES: [2]\n", "2")):
+        cause = explain_bytes(f"{text}{warning}\n{warning.replace('1', '0')}\n".encode()).causes[0]
+        assert cause.cause == "device_mapping_unknown"
+        assert ("--gpus" in cause.confirm_with) is (gpus is not None)
+        assert f"--gpus {gpus}" in cause.confirm_with or gpus is None
 
 
 def test_a_guessed_device_gets_the_three_variables_and_the_command_that_tells_which_are_needed() -> None:

@@ -1,17 +1,21 @@
-"""Ranks waited while one saved a checkpoint; or a save that only some of them entered."""
+"""Ranks waited in or after a save of a checkpoint; or a save that only some of them entered."""
 
 from __future__ import annotations
+
+import re
 
 from preflight.explain.cause import Cause, Claim, Remedy
 from preflight.explain.collective_waits import behind_by_seq, find_mismatch
 from preflight.explain.event import Authority, Event
-from preflight.explain.job_progress import Phase
+from preflight.explain.job_progress import Phase, PhaseRecord
 from preflight.explain.log_evidence import LogEvidence
-from preflight.explain.timeout_advice import duration, longer_timeout
+from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
 
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
-SLOW = "Saving a checkpoint took longer than the collective timeout of {timeout}: the other ranks waited for the save."
+STOPPED = "The job stopped in or after a save: {who}, and the other ranks waited {timeout} in vain."
+CLOCK = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
+FEW = 4  # missing ranks that are listed
 DEADLOCK = (
     "A save that only some ranks entered: they stand in different collectives, so this is a "
     "deadlock that no timeout cures."
@@ -38,12 +42,27 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     if is_deadlock:
         return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, DEADLOCK, ("deadlock",))
     timeout_ms = evidence.timeout_ms()
-    verdict = SLOW.replace("{timeout}", duration(timeout_ms) if timeout_ms else "the group")
+    waited = f"for {duration(timeout_ms)}" if timeout_ms else "until the timeout"
+    verdict = STOPPED.replace("{timeout}", waited).replace("{who}", _missing(evidence, phase))
     return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict)
 
 
+def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
+    """Say who did not report the timeout, and since when: the log shows no more than that."""
+    reported = {int(wait.rank) for wait in evidence.waits.all() if wait.rank.isdigit()}
+    ranks = range(min(4096, max(evidence.world_size, max(reported, default=-1) + 1)))
+    missing = [str(rank) for rank in ranks if rank not in reported]
+    clock = CLOCK.search(phase.text) if phase is not None else None
+    parted = parted_at(evidence)
+    when = parted[0] if parted else clock[1] if clock else ""
+    since = f" since {when}" if when else ""
+    if not reported or not 0 < len(missing) <= min(FEW, len(reported)):
+        return f"a rank is missing{since}"
+    return f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} {'are' if missing[1:] else 'is'} missing{since}"
+
+
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Repair the call where ranks parted; otherwise make the save fast, then the timeout long."""
+    """Repair the call where ranks parted; otherwise tell a slow save from a missing rank, before any longer timeout."""
     all_ranks = (
         "Call the save on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
         "save_pretrained, state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."
@@ -51,9 +70,15 @@ def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     if "deadlock" in claim.detail:
         also = "Do the same with evaluation and logging next to the save. A longer timeout only waits longer."
         return Remedy(all_ranks, also)
+    died_at_s = evidence.timeout_ms() // 1000
+    current = f" --current {died_at_s}" if died_at_s else ""
     return Remedy(
-        "Save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or torch.distributed.checkpoint; "
-        "DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or asynchronously, and to a local disk first.",
+        f"Find out which it is: preflight timeout --params N --checkpoint-dir DIR{current} says how long such a save "
+        "takes there. If that is much less than the timeout, the save was not slow: the missing rank waits for "
+        "something else or died, so look at its log and at what the program does right after the save.",
+        "If the save is slow: save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
+        "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or "
+        "asynchronously, and to a local disk first.",
         all_ranks,
         "Watch host and GPU memory during the save: gathering a whole model on rank 0 can end in -9 or in swapping.",
         *longer_timeout(evidence),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Sign, fixed
+from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
@@ -17,6 +17,7 @@ VERDICT = (
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
 NEAR_END = 10
+VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0,63})\b")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -52,6 +53,21 @@ def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: 
     return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, VERDICT)
 
 
+def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
+    """Bind the ranks to their GPUs; then let `preflight check` try what is often copied, on the GPUs of this log."""
+    found = VISIBLE.search(evidence.visible_gpus)
+    check = f"preflight check --gpus {found[1]}" if found else "preflight check"
+    return Remedy(
+        "Bind every rank to its GPU before anything else: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), "
+        "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
+        "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, "
+        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Seldom are all three needed, and each costs speed.",
+        f"{check} tries them one by one with real data on that machine and writes only those that are needed.",
+        env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
+        confirm_with=f"{check}   # on that machine; tells which of the three variables are needed",
+    )
+
+
 CAUSE = Cause(
     promise="Each process should own one graphics card; here torch had to guess which.",
     signs=(
@@ -61,16 +77,8 @@ CAUSE = Cause(
              r"Guessing device ID based on global rank|No device id is provided via `?init_process_group"),
     ),
     judge=judge,
-    remedy=fixed(
-        "Bind every rank to its GPU before anything else: torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), "
-        "and init_process_group('nccl', device_id=torch.device('cuda', int(os.environ['LOCAL_RANK']))).",
-        "If it still hangs, three variables are often copied together: NCCL_SOCKET_IFNAME=<interface>, "
-        "NCCL_IB_DISABLE=1, NCCL_P2P_DISABLE=1. Seldom are all three needed, and each costs speed.",
-        "preflight check --gpus 6,7,8,9 (your GPUs) tries them one by one with real data and writes "
-        "only those that are needed.",
-        env=(("NCCL_IB_DISABLE", "1"), ("NCCL_P2P_DISABLE", "1")),
-    ),
+    remedy=remedy,
     needs="the job runs with device_id set, or with one of the three variables alone",
-    confirm_with="preflight check --gpus 6,7,8,9   # your GPUs; tells which of the three variables are needed",
+    confirm_with="preflight check",
     outranks=("watchdog_timeout_straggler", "hang_no_error"),
 )  # fmt: skip
