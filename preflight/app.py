@@ -25,12 +25,14 @@ from preflight.model.run_spec import RunSpec
 from preflight.plan.backend_choice import choose_backend
 from preflight.plan.nodes.joint_plan import advice_here
 from preflight.plan.settings.environment import inherited_tuning
+from preflight.probe.outside_events import probe_outside_events
 from preflight.probe.process import reported_environment
 from preflight.probe.run import probe_node
 from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.report_builder import KILLED, judged_or_not, solo_result_of, unjudged, unprobed
 from preflight.run_record import Request, RunRecord
 from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials
+from preflight.system.kernel_queries import live_machine
 from preflight.system.machine import Machine
 
 __all__ = ["Checked", "Request", "check", "unprobed"]
@@ -121,7 +123,7 @@ def _launch(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
     """Have the ranks try what was planned; whatever ends that, also a signal, what came before it is kept."""
     why_no_ranks, launched, peers = run.launch.problem, Launch(), None
     try:
-        run = replace(run, run_dir=make_run_dir())
+        run = replace(run, run_dir=make_run_dir(), outside_before=probe_outside_events(live_machine()))
         if run.request.is_played:
             write_machine(run.run_dir, run.node, run.chosen)
         spec = build_spec(run, machine_path(run.run_dir) if run.request.is_played else "")

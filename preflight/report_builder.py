@@ -22,6 +22,7 @@ from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.job import Job
 from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
+from preflight.model.outside_event import OutsideEvent, events_between
 from preflight.model.report import Advice, Report
 from preflight.model.storage import NO_DIRECTORY
 from preflight.model.trial import Comparison, Outcome, RailTest, TrialResult, without_speeds
@@ -30,12 +31,14 @@ from preflight.plan.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.plan.settings.environment import inherited_settings, matters
 from preflight.plan.settings.rdma import rails_to_try
+from preflight.probe.outside_events import probe_outside_events
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
 from preflight.recommend.gpu_env import VISIBLE, gpu_env
 from preflight.recommend.machine_context import MachineContext
 from preflight.run_record import Request, RunRecord
 from preflight.system.installed import installed_versions
+from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
 from preflight.timeout.frameworks import with_timeouts
 from preflight.timeout.safe_timeout import safe_timeout
@@ -134,7 +137,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
         hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s),
-        baseline=request.baseline, baseline_source=request.baseline_source,
+        baseline=request.baseline, baseline_source=request.baseline_source, outside=_outside_events(run),
     )  # fmt: skip
     if not joint.has_begun:
         return case
@@ -143,6 +146,12 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
         case, nodes=tuple(solo.facts for solo in solos), gpus_by_node=tuple(solo.gpus for solo in solos),
         world_size=sum(solo.ranks for solo in solos), between=joint.network, isolation=launched.isolation,
     )  # fmt: skip
+
+
+def _outside_events(run: RunRecord) -> tuple[OutsideEvent, ...]:
+    """Return what the kernel did to processes here since the ranks were started."""
+    before = run.outside_before
+    return events_between(before, probe_outside_events(live_machine())) if before else ()
 
 
 def _findings(run: RunRecord, joint: JointPhase, case: Case) -> Findings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from preflight.launch.hardware_results import HardwareWatch
 from preflight.launch.launch_result import LaunchResult
@@ -11,6 +11,7 @@ from preflight.launch.nodes.placement import Asked
 from preflight.model.baseline import Baseline
 from preflight.model.collective import Collective
 from preflight.model.facts import NodeFacts
+from preflight.model.outside_event import Counts
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.profile import Profile
@@ -65,6 +66,7 @@ class RunRecord:
     storage: StorageSpeed | None = None  # one node: what its --checkpoint-dir gave
     launch: LaunchResult = NOT_LAUNCHED
     run_dir: str = ""
+    outside_before: Counts = field(default_factory=dict)  # what the kernel counted before the ranks started
     durations_s: tuple[tuple[str, float], ...] = ()
 
     def ends_at(self) -> float:

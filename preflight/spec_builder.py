@@ -12,7 +12,9 @@ from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.settings.rdma import rails_to_try
+from preflight.probe.cgroup import usable_cpus
 from preflight.run_record import RunRecord
+from preflight.system.kernel_queries import live_machine
 
 CONDUCTOR_MARGIN_S = 1.5  # before the deadline: the conductor ends its step
 CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
@@ -56,7 +58,7 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
     deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
     return TrialPlan(
         candidates=run.plan.candidates,
-        limits=profiles.stage_limits(path.backend, request.stage_limit_s),
+        limits=profiles.stage_limits(path.backend, request.stage_limit_s, ranks_per_cpu=_ranks_per_cpu(run)),
         screen_all=request.profile is not Profile.QUICK,
         measures=profiles.trial_measures(request.profile, sizes, request.collectives),
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
@@ -65,6 +67,13 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
         cure_measures=profiles.measures(profiles.DUEL_EFFORT, profiles.cure_sizes(sizes), request.collectives),
         baseline=_comparable_baseline(run),
     )
+
+
+def _ranks_per_cpu(run: RunRecord) -> float:
+    """Return how many ranks share one of the CPUs here that this process may use; 1 where they compute on GPUs."""
+    if not run.path.on_cpu:
+        return 1.0
+    return run.path.world_size / usable_cpus(live_machine())
 
 
 def _comparable_baseline(run: RunRecord) -> Baseline:

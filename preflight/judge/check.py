@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `prob
     from preflight.model.isolation import Isolation
     from preflight.model.links import Links
     from preflight.model.network_survey import NetworkSurvey
+    from preflight.model.outside_event import OutsideEvent
     from preflight.model.policy import Policy
     from preflight.model.storage import StorageSpeed
     from preflight.model.trial import RailTest, TrialResult
@@ -48,6 +49,7 @@ class Case:
     storage: StorageSpeed | None = None  # the checkpoint directory of one node, where one was given
     between: NetworkSurvey | None = None  # several nodes: what they learnt of the ways between them
     isolation: Isolation | None = None  # what groups of these nodes showed
+    outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ PIDS_TEXTS = (
     ("can't start new thread",),
     ("pthread_create", "resource temporarily unavailable"),
     ("blockingioerror", "resource temporarily unavailable"),
+    ("runtimeerror: resource temporarily unavailable",),  # std::system_error of a thread that could not be started
 )
 CONFIGURATION_TEXTS = (
     ("duplicate gpu detected",),

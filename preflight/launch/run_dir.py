@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -32,10 +33,11 @@ def make_run_dir() -> str:
             _refuse_without_room(parent)
             path = tempfile.mkdtemp(prefix="preflight-", dir=parent)
             make_folders(path)
+            _refuse_without_locks(path)
             os.mkfifo(events_path(path), 0o600)
         except OSError as error:
             shutil.rmtree(path, ignore_errors=True)
-            tried.append(f"{parent}: {error.strerror}")
+            tried.append(f"{os.fsencode(parent).decode('utf-8', 'backslashreplace')}: {error.strerror}")
         else:
             return path
     raise LaunchError(f"no directory for the run's files ({'; '.join(tried)}); set TMPDIR to one that is writable")
@@ -53,8 +55,24 @@ def make_joint_dir(run_dir: str) -> None:
     make_folders(joint_dir(run_dir))
 
 
+def readable(path: str) -> str:
+    """Return a path as text: bytes that are no UTF-8 are written as `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _refuse_without_locks(path: str) -> None:
+    """Raise OSError where files can't be locked, as on Lustre with `noflock`: torch's FileStore locks its file."""
+    with open(os.path.join(path, "stores", "lock"), "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OSError(error.errno, f"files can't be locked there: {error.strerror}") from None
+
+
 def _refuse_without_room(parent: str) -> None:
-    """Raise OSError that says what there is too little of for a run's files."""
+    """Raise OSError that says what there is too little of for a run's files, or that torch can't take its name."""
+    if not parent.isprintable():  # surrogates of bytes that are no UTF-8 are not: torch and JSON refuse such a path
+        raise OSError(errno.EILSEQ, "its name is not plain UTF-8")
     room = os.statvfs(parent)
     free_bytes = room.f_bavail * room.f_frsize
     if free_bytes < LEAST_FREE_BYTES:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import Limit
-from preflight.probe.reading import parse_whole
+from preflight.probe.reading import gap_or, parse_whole
 from preflight.system.machine import Machine
 
 MOUNT = "sys/fs/cgroup"
@@ -39,6 +39,33 @@ def read_pids_limit(machine: Machine) -> int | Limit:
     """Return how many processes and threads the tightest cgroup above this process allows."""
     texts = [*_texts(machine, "", "pids.max"), *_texts(machine, "pids", "pids.max")]
     return tightest(parse_max(text, "pids.max") for (text,) in texts)
+
+
+def usable_cpus(machine: Machine) -> float:
+    """Return how many CPUs' worth of time this process has: those it may run on, or less by its cgroup's limit."""
+    allowed = float(len(machine.ask("cpu_affinity")))
+    limit = gap_or(lambda: read_cpu_limit(machine))
+    return max(0.1, min(allowed, limit)) if isinstance(limit, float) else allowed
+
+
+def read_oom_kills(machine: Machine) -> int:
+    """Return how many processes of this process's own cgroup were killed for want of memory, also by the host's."""
+    v2 = _texts(machine, "", "memory.events")
+    texts = v2 or _texts(machine, "memory", "memory.oom_control")
+    if not texts:
+        raise UnreadableFact("cgroup: no memory.events above this process")
+    return parse_event_count(texts[-1][0], "oom_kill")
+
+
+def read_pids_refusals(machine: Machine) -> int:
+    """Return how often a limit on processes refused one, in all cgroups above this process.
+
+    Before Linux 6.11 the cgroup that wanted to start one counts it, since then the one whose limit it was.
+    """
+    texts = [*_texts(machine, "", "pids.events"), *_texts(machine, "pids", "pids.events")]
+    if not texts:
+        raise UnreadableFact("cgroup: no pids.events above this process")
+    return sum(parse_event_count(text, "max") for (text,) in texts)
 
 
 def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
@@ -97,6 +124,15 @@ def cpus_of(quota_us: int, period_us: int) -> float | Limit:
     if period_us <= 0:
         raise UnreadableFact(f"cgroup: {period_us} us is not a period")
     return Limit.UNLIMITED if quota_us < 0 else quota_us / period_us
+
+
+def parse_event_count(text: str, name: str) -> int:
+    """Return the number beside a name in memory.events, memory.oom_control or pids.events."""
+    for line in text.splitlines():
+        found, _, count = line.partition(" ")
+        if found == name:
+            return parse_whole(count.strip(), name)
+    raise UnreadableFact(f"cgroup: no {name} in its events")
 
 
 def tightest(limits: Iterable[N | Limit]) -> N | Limit:

@@ -20,6 +20,7 @@ from preflight.system.shm_segments import nccl_segments
 UNLIMITED = "unlimited"
 KMSG_BYTES = 1 << 14
 DRIVER_LINE = "NVRM: "
+ALARM_LINES = ("emory failure", "emory corruption", "emory error", "ardware Error")  # either case
 
 # Only what NCCL, gloo, torch and CUDA read: a report travels, and an environment holds secrets.
 REPORTED_PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "CUDA_")
@@ -42,6 +43,15 @@ def tree_machine(root: Path) -> Tree:
 
 def kernel_log() -> Json:
     """Return the kernel log's lines that the NVIDIA driver wrote."""
+    return _kernel_lines(DRIVER_LINE)
+
+
+def kernel_alarms() -> Json:
+    """Return the kernel log's lines on memory that has gone bad."""
+    return _kernel_lines(*ALARM_LINES)
+
+
+def _kernel_lines(*signs: str) -> list[str]:
     lines: list[str] = []
     descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -53,7 +63,7 @@ def kernel_log() -> Json:
             except BrokenPipeError:  # the ring has overwritten the next record
                 continue
             text = _printable(record).partition(";")[2].partition("\n")[0]
-            lines += [text] if DRIVER_LINE in text else []
+            lines += [text] if any(sign in text for sign in signs) else []
     finally:
         os.close(descriptor)
 
@@ -142,5 +152,6 @@ LIVE_QUESTIONS: Mapping[str, Callable[[], Json]] = {
         "software": installed_software,
         "nvml": ask_nvml,
         "kernel_log": kernel_log,
+        "kernel_alarms": kernel_alarms,
     }.items()
 }

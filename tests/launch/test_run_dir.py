@@ -110,3 +110,30 @@ def test_any_bytes_give_one_line_of_bounded_length(run_dir: str, data: bytes) ->
     words = last_words(run_dir)
     assert len(words) <= 300
     assert len(words.splitlines()) <= 1
+
+
+def test_a_folder_whose_name_torch_can_not_take_is_passed_over(tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/a\xffb"
+    os.mkdir(odd)
+    made = made_with(os.fsdecode(odd))
+    assert not os.fsencode(made).startswith(odd)
+    remove_run_dir(str(made))
+
+
+def test_a_folder_whose_files_can_not_be_locked_is_passed_over(tmp_path: Path) -> None:
+    code = (
+        "import errno, fcntl, os, sys\n"
+        "def refuse(file, operation):\n"
+        "    if os.readlink(f'/proc/self/fd/{file.fileno()}').startswith(sys.argv[1]):\n"
+        "        raise OSError(errno.ENOTSUP, 'Operation not supported')\n"
+        "fcntl.flock = refuse\n"
+        "from preflight.launch.run_dir import make_run_dir; print(make_run_dir())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=PROJECT, env=os.environ | {"TMPDIR": str(tmp_path)},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    made = done.stdout.strip()
+    assert made and not made.startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    remove_run_dir(made)

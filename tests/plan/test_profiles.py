@@ -17,6 +17,7 @@ from preflight.plan.profiles import (
     measures,
     sizes,
     stage_limits,
+    trial_measures,
 )
 
 PLENTY = 1 << 50
@@ -80,3 +81,20 @@ def test_an_override_holds_for_every_stage_and_is_never_stretched(backend: str) 
 
 def test_a_size_unit_is_binary() -> None:
     assert (KIB, MIB, GIB) == (2**10, 2**20, 2**30)
+
+
+def test_more_ranks_than_cpus_have_so_many_times_the_time() -> None:
+    alone, crowded = stage_limits("gloo", None), stage_limits("gloo", None, ranks_per_cpu=48.0)
+    for name in ("start_s", "init_s", "first_s", "timed_s"):
+        assert getattr(crowded, name) == 48 * getattr(alone, name)
+    assert stage_limits("gloo", None, ranks_per_cpu=0.1) == alone
+    assert stage_limits("gloo", 2.5, ranks_per_cpu=48.0).first_s == 2.5
+
+
+def test_a_trial_of_standard_verifies_enough_timed_calls_to_find_what_is_wrong_in_one_of_twenty() -> None:
+    for on_gpu in (False, True):
+        for free_bytes in (0, MIB, 16 * GIB):
+            planned = trial_measures(Profile.STANDARD, sizes(Profile.STANDARD, on_gpu, free_bytes))
+            verified = sum(each.verified_calls for each in planned)
+            assert 0.95**verified <= 0.01
+            assert all(each.verified_calls <= each.min_repetitions <= each.max_repetitions for each in planned)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import is_contained, local_ranks_of, owner
+from preflight.judge.outside_cause import limit_blame
 from preflight.judge.pci_fabric import carries_traffic
 from preflight.judge.symptoms import MEMLOCK_TEXTS, NOFILE_TEXTS, PIDS_TEXTS, symptoms_of
 from preflight.judge.workarounds import proven_severity
@@ -98,7 +99,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
         else "`ulimit -n $(ulimit -Hn)` before the job; for good `* - nofile 65536` in /etc/security/limits.d/",
         Evidence("RLIMIT_NOFILE (soft)", str(allowed), "getrlimit"),
         *(proof.evidence() for proof in proofs),
-        blame=owner(node),
+        blame=limit_blame(case) if proofs else owner(node),
     )
 
 
@@ -131,7 +132,7 @@ def pids(node: NodeFacts, case: Case) -> Findings:
         _pids_fix(node, max(4096, ranks * PER_RANK)),
         Evidence("limit", str(limit), source),
         *(proof.evidence() for proof in proofs),
-        blame=owner(node),
+        blame=limit_blame(case) if proofs else owner(node),
     )
 
 

@@ -14,6 +14,7 @@ from preflight.judge.gpu_test_results import (
     must_have_speeds,
 )
 from preflight.judge.gpus_of_node import NOT_OFFERED, SLOWED_BY, SLOWED_BY_HARDWARE
+from preflight.judge.outside_cause import signal_from_outside
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity
 from preflight.model.gpu_test import Ending, Hardware, UnderLoad
@@ -131,7 +132,7 @@ def gpu_unusable(case: Case) -> Findings:
     """Every chosen GPU multiplies matrices and copies to and from the host by itself.
 
     A GPU on which a matrix product or a copy to the host hangs or crashes by itself needs no look at NCCL. Yields a
-    FAIL for each GPU whose own test hung or crashed.
+    FAIL for each GPU whose own test hung or crashed; where somebody killed it, that is no fault of the GPU.
 
     Can't see: faults that need other kernels, several GPUs or hours.
     """
@@ -145,6 +146,7 @@ def gpu_unusable(case: Case) -> Findings:
             "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU; reset it or reboot the node, and if "
             "it happens again have it replaced",
             Evidence("products and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
+            blame=Blame.HARNESS if signal_from_outside(test.problem) else Blame.GPU,
         )
     must_have_run(hardware.gpus)
 

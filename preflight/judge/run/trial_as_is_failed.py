@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
+from preflight.judge.outside_cause import OutsideCause, outside_cause
 from preflight.judge.symptoms import blame_by_text
 from preflight.judge.workarounds import cures, default_trial, hidden_faults, works
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 
 WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
@@ -18,13 +19,17 @@ def trial_failed(case: Case) -> Findings:
     """The collectives run with default settings.
 
     Yields one finding where the default trial hung, crashed or did not start: FAIL, or WARN where another candidate
-    works; and one where it failed under load.
+    works; and one where it failed under load. A rank that somebody killed, or that a limit stopped, accuses no node.
 
     Can't see: failures that need more ranks, nodes or hours than the trial had.
     """
     yield from _under_load(case)
     default = default_trial(case.trials)
     if default is None or default.outcome not in WORDS:
+        return
+    outside = outside_cause(case, default)
+    if outside is not None:
+        yield _from_outside(default, describe(default), outside)
         return
     working = cures(case)
     yield trial_failed.finding(
@@ -43,6 +48,10 @@ def _under_load(case: Case) -> Findings:
     repeats = [each for each in case.trials if each.candidate.startswith(REPEATED)]
     failed = [each for each in repeats if each.outcome in WORDS]
     if failed:
+        outside = outside_cause(case, failed[0])
+        if outside is not None:
+            yield _from_outside(failed[0], describe(failed[0]), outside)
+            return
         how = " under load" if failed[0].candidate.startswith(UNDER_LOAD) else " when repeated"
         yield trial_failed.finding(
             Severity.FAIL,
@@ -53,6 +62,14 @@ def _under_load(case: Case) -> Findings:
             *evidence(failed[0]),
             blame=blame_by_text(case, failed[0]) or Blame.HOST,
         )
+
+
+def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Finding:
+    """Return a FAIL whatever else works: no setting cures what somebody else did, and none of it shows a cure."""
+    return trial_failed.finding(
+        Severity.FAIL, f"trial {trial.candidate}", f"{problem}; {outside.why}", outside.fix, *outside.evidence,
+        *evidence(trial), blame=outside.blame,
+    )  # fmt: skip
 
 
 def describe(trial: TrialResult) -> str:

@@ -1,0 +1,108 @@
+"""Failures that somebody outside the run caused, or that came before the backend was asked anything.
+
+No GPU sends SIGKILL, and none sets a limit: such a failure says nothing of the node. It is the container's where its
+cgroup says so, else the harness's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from preflight.judge.check import Case
+from preflight.judge.node_limits import is_contained
+from preflight.judge.symptoms import NOFILE_TEXTS, PIDS_TEXTS, symptoms_in
+from preflight.model.finding import Blame, Evidence
+from preflight.model.outside_event import OutsideKind
+from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
+
+# What a process brings upon itself, or the kernel upon it for what it did; every other signal was sent by somebody.
+OWN_SIGNALS = frozenset(
+    {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGPIPE", "SIGALRM", "SIGSTKFLT"}
+)
+MEMORY_SIGNALS = frozenset({"SIGBUS", "SIGKILL"})  # what the kernel sends to who uses memory that has gone bad
+DIED_BY = re.compile(r"\bdied by (SIG\w+|signal \d+)")
+BEFORE_THE_BACKEND = ("spawned", "store")
+NO_BLAME_FOR = frozenset({"done", "killed", "timeout", "connection"})  # they waited, lost a peer or were told to end
+RAISE_LIMIT = "raise the limit (docker/podman: `--pids-limit`, `--ulimit nofile=65536`; systemd: `TasksMax=`), then "
+AGAIN = "run it again"
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideCause:
+    """Who a failure is traced to outside the run, why, what to do, and what shows it."""
+
+    blame: Blame
+    why: str
+    fix: str
+    evidence: tuple[Evidence, ...]
+
+
+def signal_from_outside(text: str) -> str:
+    """Return the signal of `died by SIGKILL` that only somebody else can have sent, "" where there is none."""
+    found = DIED_BY.search(text)
+    return found[1] if found and found[1] not in OWN_SIGNALS else ""
+
+
+def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
+    """Return who outside the run caused a trial's failure; None where nothing shows that."""
+    if trial.outcome not in FAILED or trial.outcome is Outcome.WRONG_DATA:
+        return None
+    ends = [end for end in trial.ranks if end.ended not in NO_BLAME_FOR]
+    return _broken_memory(case, ends) or _by_signal(case, ends) or _by_limit(case, trial) or _too_early(case, ends)
+
+
+def _times(case: Case, kind: OutsideKind) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"{each.kind.value} during the run", str(each.times), each.source)
+        for each in case.outside
+        if each.kind is kind
+    )
+
+
+def _broken_memory(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
+    failures = _times(case, OutsideKind.MEMORY_FAILURE)
+    died = [end for end in ends if (found := DIED_BY.search(end.detail)) and found[1] in MEMORY_SIGNALS]
+    if not (failures and died):
+        return None
+    fix = "`dmesg | grep -i 'memory failure'`, `ras-mc-ctl --errors`; drain the node and replace the memory module"
+    return OutsideCause(Blame.HOST, "the host's memory failed while it ran", fix, failures)
+
+
+def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
+    signals = [name for end in ends if end.ended == "signal" and (name := signal_from_outside(end.detail))]
+    if not signals:
+        return None
+    kills = _times(case, OutsideKind.OOM_KILL)
+    if kills and "SIGKILL" in signals:
+        fix = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
+        return OutsideCause(Blame.CONTAINER, "the kernel killed it for want of memory", fix, kills)
+    why = f"{signals[0]} was sent from outside: the OOM killer, an operator or a scheduler, and no GPU sends it"
+    return OutsideCause(Blame.HARNESS, why, f"`dmesg | grep -i oom`, the scheduler's log; then {AGAIN}", ())
+
+
+def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
+    refused = _times(case, OutsideKind.PIDS_LIMIT)
+    if refused:
+        why = "the cgroup's limit refused a process or thread that it needed"
+        return OutsideCause(Blame.CONTAINER, why, RAISE_LIMIT + AGAIN, refused)
+    lines = symptoms_in(trial, PIDS_TEXTS + NOFILE_TEXTS)
+    if not lines:
+        return None
+    blame = limit_blame(case)
+    why = "a limit on processes, threads or open files stopped it"
+    return OutsideCause(blame, why, RAISE_LIMIT + AGAIN, tuple(each.evidence() for each in lines))
+
+
+def limit_blame(case: Case) -> Blame:
+    """Return who answers for a limit that stopped a rank: whoever started preflight under it, never the node."""
+    return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
+
+
+def _too_early(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
+    """Blame nobody's machine for what failed before the backend was asked; between nodes the store is a network's."""
+    early = ends and all(end.stage in BEFORE_THE_BACKEND for end in ends)
+    if not early or len(case.nodes) > 1:
+        return None
+    why = "that is before the backend was asked anything, so it says nothing of the machine"
+    return OutsideCause(Blame.HARNESS, why, f"read the error, `TMPDIR` and the installation; then {AGAIN}", ())
