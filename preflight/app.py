@@ -20,7 +20,7 @@ from preflight.meeting import open_meeting, times_of
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.joint import NO_JOINT_PHASE
-from preflight.model.report import Report
+from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
 from preflight.plan.backend_choice import choose_backend
 from preflight.plan.nodes.joint_plan import advice_here
@@ -143,6 +143,8 @@ def _launch(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
     result = launched.result
     trials_s = time.monotonic() - result.started_at - result.ready_after_s
     durations_s = (*run.durations_s, ("start of the ranks", result.ready_after_s), ("trials", trials_s))
+    if result.paused_s:
+        durations_s = (*durations_s, (PAUSED, result.paused_s))
     return replace(run, launch=result, durations_s=durations_s), peers
 
 

@@ -48,6 +48,8 @@ class LaunchResult:
     interrupted: Interrupted | None = None  # the signal that was the problem
     running: str = ""  # the step and stage that were under way
     started_at: float = 0.0  # monotonic; 0 where nothing was launched
+    paused_here_s: float = 0.0  # for how long the launcher did not run: a freezer, SIGSTOP, a VM that moved
+    paused_by_ranks_s: float = 0.0  # the same as its ranks saw it, in steps that were taken again
     ready_after_s: float = 0.0  # until the supervisors had imported torch
     done: bool = False
     solo: SoloPhase | None = None  # several nodes: once that phase is over; the trials are those of the next one
@@ -56,6 +58,11 @@ class LaunchResult:
     def own_trials(self) -> tuple[TrialResult, ...]:
         """What this node tried by itself."""
         return (self.solo.trials if self.solo else ()) or self.trials
+
+    @property
+    def paused_s(self) -> float:
+        """For how long this node's part of the run stood still."""
+        return max(self.paused_here_s, self.paused_by_ranks_s)
 
     @property
     def solo_problem(self) -> str:
@@ -96,6 +103,14 @@ class Launch:
             now, solo=SoloPhase(now.trials, problem), trials=(), problem="" if problem else now.problem
         )
 
+    def paused(self, seconds: float) -> None:
+        """Note that ranks stood still for so long; the launcher and they tell of the same pauses."""
+        self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)
+
+    def stood_still(self, seconds: float) -> None:
+        """Note that the launcher did not run for so long."""
+        self.result = replace(self.result, paused_here_s=self.result.paused_here_s + seconds)
+
     def end(self) -> None:
         self.result = replace(self.result, done=True)
 
@@ -123,7 +138,7 @@ class Launch:
                 self.is_at(event["label"])
             case "stage":
                 self.is_at(f"{now.running.partition(' at ')[0]} at {event['stage']}")
-            case "trial" | "duel" | "tested" | "isolated" | "rail":
+            case "trial" | "duel" | "tested" | "isolated" | "rail" | "paused":
                 self._take_result(event)
             case "simulated":
                 self.result = replace(now, simulated=True)
@@ -144,6 +159,8 @@ class Launch:
                 raise HarnessError(f"the conductor sent an event of unknown kind: {kind}")
 
     def _take_result(self, event: dict[str, Any]) -> None:
+        if "seconds" in event:
+            self.paused(event["seconds"])
         if "isolation" in event:  # the whole of it each time
             self.result = replace(self.result, isolation=decode(Isolation, event["isolation"]))
         for key, (name, kind) in RESULTS.items():

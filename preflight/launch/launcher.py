@@ -16,7 +16,8 @@ from preflight.launch.nodes.leader import Leader
 from preflight.launch.run_dir import events_path, last_words, spec_path, write_spec
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
-from preflight.system.shm_segments import nccl_segments, noted_segments, remove_segments, segments_of_all
+from preflight.system.own_time import OwnTime
+from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
 from preflight.system.wakeups import wait_for
 
 POLL_S = 0.05
@@ -44,28 +45,22 @@ def launch(
     """
     write_spec(spec)
     processes.adopt_orphans()
-    stale_before = _stale_segments()
     foreign = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
+    agent = None
     try:
         agent = _start_agent(spec, environ)
         _take_in(agent, fifo, spec, launched, watch, kill_at, peers)
     finally:
         mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
+        if agent is not None:
+            agent.kill()  # its death ends the others even where /proc does not show them
         survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
         noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
-        remove_segments(mapped.union(*noted, _stale_segments() - stale_before))
+        remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
         os.close(fifo)
     if survivors:
         launched.fail(f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)")
-
-
-def _stale_segments() -> frozenset[str]:
-    """Return NCCL's files in /dev/shm that no living process uses; a rank that died by itself leaves its own there."""
-    try:
-        return frozenset(os.path.join("/dev/shm", s["name"]) for s in nccl_segments() if s["stale"])
-    except OSError:
-        return frozenset()
 
 
 def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -120,7 +115,9 @@ def _take_in(
     peers: Peers | None,
 ) -> None:
     unread = b""
+    own_time = OwnTime()
     while not launched.is_over:
+        launched.stood_still(own_time.look(POLL_S))
         ended = agent.poll() is not None  # before reading, so that its last words are read
         reading, writing = peers.files() if peers else ([], [])
         gone = ended and not _may_be_gone(agent, launched, peers)

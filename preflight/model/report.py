@@ -17,6 +17,7 @@ from preflight.model.placement import Origin
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import Comparison, LeftOut, RailTest, TrialResult
 
+PAUSED = "paused"  # in durations_s: how long the whole run stood still; there only if it did
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
 NOT_TESTED = Gap("not tested")

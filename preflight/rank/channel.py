@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from preflight.errors import HarnessError
+from preflight.system.own_time import OwnTime
 
 POLL_S = 0.005
 Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor what happens: JSON objects, one a line
@@ -55,8 +56,10 @@ class Channel:
             return json.load(file)
 
     def wait(self, key: str, until: float) -> bool:
-        """Poll until the key is there (True) or the monotonic time `until` has come (False)."""
+        """Poll until the key is there (True) or the monotonic time `until` has come (False); pauses don't count."""
+        own_time = OwnTime()
         while not self.has(key):
+            until += own_time.look(POLL_S)
             if time.monotonic() > until:
                 return False
             time.sleep(POLL_S)

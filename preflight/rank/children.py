@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from preflight.model.codec import encode
@@ -19,7 +20,7 @@ from preflight.rank import trial
 from preflight.system import processes
 from preflight.system.child import ChildProcess, Parent, fork_child, pid_of
 from preflight.system.shm_segments import SEGMENTS_SUFFIX, has_segments, remove_segments, segments_of
-from preflight.system.wakeups import wait_for
+from preflight.system.wakeups import DirectoryWatch, wait_for
 
 UNKILLABLE_AFTER_S = 5.0
 CONNECTING = ("init", "first")
@@ -102,21 +103,32 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
     return ChildProcess(pid_of(process), reader)
 
 
+@cache
+def shm_watch() -> DirectoryWatch:
+    """Return what tells this supervisor that a file has appeared in /dev/shm."""
+    return DirectoryWatch("/dev/shm")
+
+
 def listen(children: Sequence[Child], timeout_s: float) -> None:
     """Take in what the children report and note those that have ended; return after `timeout_s` at the latest."""
     open_fds = {child.fd: child for child in children if child.fd >= 0}
-    for fd in wait_for(open_fds, (), timeout_s):
-        _read(open_fds[fd])
+    has_new_segment = False
+    for fd in wait_for([*open_fds, *shm_watch().fds], (), timeout_s):
+        if fd in open_fds:
+            _read(open_fds[fd])
+        else:  # whoever made it has it open now; a moment later it may have died
+            has_new_segment = shm_watch().drain() != []
     for child in children:
         if child.end is None:
-            _note_segments(child)
+            _note_segments(child, has_new_segment)
             _note_exit(child)
 
 
-def _note_segments(child: Child) -> None:
+def _note_segments(child: Child, at_once: bool) -> None:
     """Remember what the child maps in /dev/shm while it connects: after a crash nothing tells whose a file is."""
     now = time.monotonic()
-    if child.stage in CONNECTING and now - child.segments_noted_at > SEGMENTS_EVERY_S and has_segments():
+    is_time = at_once or now - child.segments_noted_at > SEGMENTS_EVERY_S
+    if child.stage in CONNECTING and is_time and has_segments():
         child.segments_noted_at = now
         found = segments_of(child.pid) - child.segments
         child.segments |= found
@@ -168,6 +180,12 @@ def limit_s(child: Child, limits: StageLimits) -> float:
     name = child.stage.split()[0]
     by_name = {"init": limits.init_s, "first": limits.first_s, "timed": limits.timed_s, "verified": limits.timed_s}
     return max(by_name.get(name, limits.start_s), stretched_s(child.expected_s) if limits.stretches else 0.0)
+
+
+def forgive(children: Sequence[Child], gap_s: float) -> None:
+    """Count no time in which this supervisor stood still: its children did too."""
+    for child in children:
+        child.moved_at += gap_s
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:

@@ -18,9 +18,10 @@ from preflight.rank.gpu_test_step import GpuTests
 from preflight.rank.group_step import GroupConductor
 from preflight.rank.outcome import RankAnswer, classify, could_not_connect, duel_turns, trial_result
 from preflight.rank.rail_trials import try_rails
-from preflight.rank.step import Rank, Step, Steps, assign, take_step
+from preflight.rank.step import PAUSED_S, Rank, Step, Steps, assign, take_step
 from preflight.rank.store import serve_store
 
+PAUSES_FORGIVEN = 2  # steps in which everything stood still say nothing: each is taken again, so often
 LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
 
@@ -225,8 +226,16 @@ class Conductor:
     ) -> tuple[Assignment, list[list[RankAnswer]], str]:
         """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
         likely_hangs = bool(self._known.broken_pairs) and not is_for_cure and self._spec.place.nodes == 1
-        index, step = self._steps.index, Step(label, candidates, self._steps.by_exec, is_for_cure, likely_hangs)
-        answers = self._steps.take({"kind": "run"} | encode(step), label, take_step)
+        step = Step(label, candidates, self._steps.by_exec, is_for_cure, likely_hangs)
+        for _ in range(1 + PAUSES_FORGIVEN):
+            index = self._steps.index
+            answers = self._steps.take({"kind": "run"} | encode(step), label, take_step)
+            paused_s = max(child[PAUSED_S] for answer in answers for child in answer)
+            if not paused_s:
+                break
+            self._steps.report({"event": "paused", "seconds": paused_s})
+            if self._why_no_time():
+                break
         if any(child["end"]["ended"] == "unkillable" for answer in answers for child in answer):
             self._known = replace(self._known, unkillable=True)
         return assign(self._rank, index, step), answers, self._rank.why_killed(index)

@@ -23,6 +23,7 @@ from preflight.rank import children
 from preflight.rank.gpu_test_child import TURN_S, turn_key
 from preflight.rank.gpu_test_results import record_of, skipped_group
 from preflight.rank.step import LISTEN_S, Listener, Order, Rank, Steps
+from preflight.system.own_time import OwnTime
 
 STEP_S = 5.0  # for 64 MiB there and back, which take 5 ms; a pair that hangs costs its round this much
 STEP_PER_EXPECTED = 3.0
@@ -113,12 +114,16 @@ def _assignment(rank: Rank, index: int, group: JobGroup) -> Assignment:
 def _watch(rank: Rank, index: int, running: list[tuple[JobGroup, children.Child]], until: float) -> dict[int, str]:
     """Listen until every process has ended or is late; return by pid why those are to be killed that are late."""
     late: dict[int, str] = {}
+    own_time = OwnTime()
     all_children = [child for _, child in running]
     while True:
         left = [child for child in all_children if child.end is None and child.pid not in late]
         if not left:
             return late
         children.listen(left, LISTEN_S)
+        gap_s = own_time.look(LISTEN_S)
+        children.forgive(left, gap_s)
+        until += gap_s
         for child in left:
             if child.end is None and time.monotonic() > until:
                 late[child.pid] = "time"

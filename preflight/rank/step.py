@@ -20,12 +20,14 @@ from preflight.plan.settings.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
 from preflight.rank.transport import carried, last_words, left_in_shm
+from preflight.system.own_time import OwnTime
 from preflight.system.shm_segments import remove_segments
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
 ANSWER_S = 10.0
 LIKELY_HANG_S = 12.0
+PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself stood still
 
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
 Listener = Callable[[children.Child], None]
@@ -128,11 +130,13 @@ def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
     """Listen to children until they have ended or are to be killed; return how each ended."""
-    hung = _watch(rank, index, running, on_stage)
+    own_time = OwnTime()
+    hung = _watch(rank, index, running, on_stage, own_time)
+    own_time.look()  # a pause just before the kill is one too
     children.kill(running, hung, rank.spec.trials.limits)
     for child in running:
         remove_segments(left_in_shm(_debug_file(child), child.pid))
-    return [_outcome(child) for child in running]
+    return [_outcome(child) | {PAUSED_S: own_time.lost_s} for child in running]
 
 
 def _debug_file(child: children.Child) -> str:
@@ -182,7 +186,7 @@ def _measures(spec: RunSpec, step: Step) -> tuple[Measure, ...]:
     return spec.trials.cure_measures if step.is_for_cure else spec.trials.measures
 
 
-def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None) -> bool:
+def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None, own_time: OwnTime) -> bool:
     """Listen until every child is done or the step is killed; return whether it was killed as hung."""
     while True:
         children.listen(running, LISTEN_S)
@@ -193,6 +197,7 @@ def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: List
         if why := rank.why_killed(index):
             _let_end(running)
             return why == "hang"
+        children.forgive(running, own_time.look(LISTEN_S))
         if why := _reason_to_kill(rank, running):
             rank.channel.put_first(f"kill/{index}", {"by": rank.rank, "why": why})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
-from preflight.model.report import NodeVerdict, Report, Verdict
+from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
 from preflight.render.checks_and_findings import worst_first
 from preflight.render.console_writer import finish
 from preflight.render.document import Block, Text
@@ -34,7 +34,7 @@ class Written:
 
 def render_check_screen(report: Report, style: Style, written: Written) -> str:
     """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
-    head: list[Block] = [*verdict_section(report, most_lines=3), *_not_finished(report)]
+    head: list[Block] = [*verdict_section(report, most_lines=3), *_paused(report), *_not_finished(report)]
     rows = [("Next", _next(report, written)), *_timeouts(report), ("Checks", _counts(report)), _files(written)]
     groups = [*_settings(report), *_problems(report), *map(short, _by_weight(report))]
     return fitted(head, groups, foot_of(rows), style)
@@ -52,6 +52,15 @@ def _by_weight(report: Report) -> list[Finding]:
     decided = deciding(report)
     others = sorted(worst_first(report.findings), key=lambda each: each.blame not in REJECTS_A_NODE)
     return [*decided, *(each for each in worst_first(tuple(others)) if each not in decided)]
+
+
+def _paused(report: Report) -> list[Block]:
+    """Return that the run stood still, if it did: what was measured around a pause is worth a second look."""
+    seconds = dict(report.durations_s).get(PAUSED, 0.0)
+    text = (
+        f"for {seconds:.0f} s the whole run stood still (a freezer, SIGSTOP, a VM that was moved); no limit counted it"
+    )
+    return [Text(text, 2, 4, label="Paused: ", most_lines=2)] if seconds else []
 
 
 def _not_finished(report: Report) -> list[Block]:

@@ -11,10 +11,12 @@ from typing import Any
 from preflight.model.gap import NO_ANSWER
 from preflight.system.child import ChildProcess, Parent, fork_child
 from preflight.system.machine import Json
+from preflight.system.own_time import OwnTime
 from preflight.system.wakeups import wait_for
 
 CALLS_S = 4.3  # leaves the probe's process time to answer within its own 5 s
 FIRST_STALL_S = 2.0
+LOOK_S = 0.25  # how often it is looked whether this process itself stood still
 LATER_STALL_S = 0.5  # a library that hung once gets less patience
 HUNG_CALLS_PER_NAME = 2  # then neither that function nor that device is asked again
 NEVER = "not asked: the time for it was up"
@@ -51,8 +53,9 @@ def run_isolated(
             child = fork_child(lambda parent: parent.send(_outcome(function)))  # noqa: B023  called in the child
             running[name] = _Isolated(child, time.monotonic() + limits_s[name])
         meanwhile()
+        own_time = OwnTime()
         while waiting := [each for each in running.values() if each.answer is None]:
-            _collect(waiting, start)
+            _collect(waiting, start, own_time)
     finally:
         for each in running.values():
             if each.answer is None:
@@ -67,9 +70,12 @@ def _outcome(function: Callable[[], Json]) -> dict[str, Json]:
         return {"failure": f"{type(error).__name__}: {error}"}
 
 
-def _collect(waiting: list[_Isolated], start: float) -> None:
+def _collect(waiting: list[_Isolated], start: float, own_time: OwnTime) -> None:
     left_s = min(each.deadline_s for each in waiting) - time.monotonic()
-    readable = wait_for([each.child.fd for each in waiting], (), max(0.0, left_s))
+    readable = wait_for([each.child.fd for each in waiting], (), max(0.0, min(left_s, LOOK_S)))
+    gap_s = own_time.look(LOOK_S)  # neither we nor the children ran
+    for each in waiting:
+        each.deadline_s += gap_s
     for each in waiting:
         elapsed_s = time.monotonic() - start
         outcomes = each.child.receive() if each.child.fd in readable else []

@@ -1,4 +1,9 @@
-"""Processes: dying with the parent, killing without leaving anything, and what /proc says of a pid."""
+"""Processes: dying with the parent, killing without leaving anything, and what /proc says of a pid.
+
+No signal goes to a process that is not proven ours. A number alone proves nothing: it may be another's by now (so it is
+held by a pidfd and its start time is compared), and in a PID namespace that shows another one's /proc (`unshare -pf`,
+`docker run -v /proc:/proc`) the numbers there are not those that kill() takes. /proc/PID/status has both.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,26 @@ import ctypes
 import os
 import signal
 import time
+from dataclasses import dataclass
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 QUIET_LOOKS = 4  # at /proc in a row that find nothing, where spared children keep the kernel from telling
 GONE = ("", "Z", "X")  # states of a process that needs no killing
+STATE, PARENT, START_TIME = 0, 1, 19  # in /proc/PID/stat, counted behind the name (proc_pid_stat(5) has them 3, 4, 22)
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process as /proc shows it; number and start time together name one process for good."""
+
+    number: int  # of its directory in /proc
+    state: str
+    parent: int
+    start_time: int  # ticks since boot
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -35,18 +52,17 @@ def adopt_orphans() -> None:
 
 
 def state(pid: int) -> str:
-    """Return the one-letter state of /proc/PID/stat (R S D T Z ...), or "" where there is no such process."""
-    return _stat(pid)[0]
+    """Return the one-letter state of one of our processes (R S D T Z ...), or "" where there is no such process."""
+    seen = _seen(number_of(pid))
+    return seen.state if seen else ""
 
 
-def _stat(pid: int) -> tuple[str, int]:
-    """Return state and parent of a process, "" and 0 where there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            one_letter, parent = file.read().rpartition(")")[2].split()[:2]
-    except (OSError, ValueError):
-        return "", 0
-    return one_letter, int(parent)
+def number_of(pid: int) -> int:
+    """Return the number of a descendant's directory in /proc, which is its pid unless /proc is another namespace's."""
+    if _level() == 0:
+        return pid
+    found = _descendants(os.getpid()).get(pid)
+    return found.number if found else 0
 
 
 def thread_count() -> int:
@@ -55,16 +71,8 @@ def thread_count() -> int:
 
 
 def descendants_of(pid: int) -> frozenset[int]:
-    """Return every living process below `pid`, without itself: one pass over /proc, by the parents that it names."""
-    children: dict[int, set[int]] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        children.setdefault(_stat(int(entry))[1], set()).add(int(entry))
-    found: set[int] = set()
-    below = children.get(pid, set())
-    while below:
-        found |= below
-        below = set().union(*(children.get(each, ()) for each in below)) - found
-    return frozenset(each for each in found if state(each) not in GONE)
+    """Return every living process below `pid` (this one, or any where /proc is our own), without itself."""
+    return frozenset(_descendants(pid))
 
 
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
@@ -76,10 +84,9 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
     until = time.monotonic() + wait_s
     quiet = 0
     while quiet < QUIET_LOOKS:
-        alive = descendants_of(os.getpid()) - spared
-        for pid in alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        alive = {pid: seen for pid, seen in _descendants(os.getpid()).items() if pid not in spared}
+        for pid, seen in alive.items():
+            _kill(pid, seen)
         _reap(spared)
         if not alive and not _has_children():
             return ()
@@ -88,6 +95,78 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
             return tuple(sorted(descendants_of(os.getpid()) - spared))
         time.sleep(0.005)
     return ()
+
+
+def _level() -> int | None:
+    """Return how many PID namespaces lie between that of /proc and ours; None where /proc does not show us at all."""
+    numbers = _numbers("self")
+    return len(numbers) - 1 if numbers and numbers[-1] == os.getpid() else None
+
+
+def _numbers(entry: int | str) -> list[int]:
+    """Return a process's number in each PID namespace, from that of /proc down; none where there is no such process."""
+    try:
+        with open(f"/proc/{entry}/status", encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    listed = next((line for line in lines if line.startswith("NSpid:")), "")
+    plain = next((line for line in lines if line.startswith("Pid:")), "")  # a kernel without PID namespaces
+    return [int(number) for number in (listed or plain).split()[1:]]
+
+
+def _seen(number: int) -> Seen | None:
+    try:
+        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return Seen(number, fields[STATE], int(fields[PARENT]), int(fields[START_TIME]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _descendants(pid: int) -> dict[int, Seen]:
+    """Return every living process below `pid`, by the number that kill() takes: one pass over /proc."""
+    level = _level()
+    if level is None:
+        return {}
+    children: dict[int, list[Seen]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        if seen := _seen(int(entry)):
+            children.setdefault(seen.parent, []).append(seen)
+    below = list(children.get(pid if level == 0 else _numbers("self")[0], ()))
+    found: dict[int, Seen] = {}
+    while below:
+        seen = below.pop()
+        if seen.number not in found:
+            found[seen.number] = seen
+            below += children.get(seen.number, ())
+    alive = {number: seen for number, seen in found.items() if seen.state not in GONE}
+    if level == 0:
+        return alive
+    numbers = {number: _numbers(number) for number in alive}
+    return {numbers[number][level]: seen for number, seen in alive.items() if len(numbers[number]) > level}
+
+
+def _kill(pid: int, seen: Seen) -> None:
+    """SIGKILL the process that was seen, and nobody who has its number by now."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except OSError:  # no descriptor left, or a kernel before 5.3
+        fd = -1
+    try:
+        now = _seen(seen.number)
+        if now is not None and now.start_time == seen.start_time:
+            if fd >= 0:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _reap(spared: frozenset[int]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preflight.system.machine import Json
+from preflight.system.processes import number_of
 
 PREFIX = "nccl-"
 SEGMENTS_SUFFIX = ".segments"  # of the file beside a trial's log that lists what it was seen to map
@@ -91,12 +92,7 @@ def _uids(path: str) -> set[int]:
 
 def _inodes(process: str) -> Iterator[tuple[int, int]]:
     """Yield device and inode of the nccl-* files that a process has mapped or open."""
-    with open(f"{process}/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if f"/{PREFIX}" in line:
-                _, _, _, device, inode, *_ = line.split()
-                major, _, minor = device.partition(":")
-                yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
+    # First the descriptors: NCCL opens a segment, maps it and closes it, so it is missed by neither look.
     for fd in os.listdir(f"{process}/fd"):
         path = f"{process}/fd/{fd}"
         try:
@@ -105,6 +101,12 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
                 yield status.st_dev, status.st_ino
         except FileNotFoundError:
             continue
+    with open(f"{process}/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if f"/{PREFIX}" in line:
+                _, _, _, device, inode, *_ = line.split()
+                major, _, minor = device.partition(":")
+                yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
 
 
 def has_segments(shm: str = "/dev/shm") -> bool:
@@ -118,12 +120,13 @@ def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozens
     """Return the paths of the nccl-* files that a process of our own maps or holds open."""
     start = os.path.join(shm, PREFIX)
     found: set[str] = set()
-    with contextlib.suppress(OSError), open(f"{proc}/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
-        found |= {line[line.index(start) :].rstrip("\n") for line in file if start in line}
+    process = f"{proc}/{number_of(pid)}"
     with contextlib.suppress(OSError):
-        for fd in os.listdir(f"{proc}/{pid}/fd"):
+        for fd in os.listdir(f"{process}/fd"):
             with contextlib.suppress(OSError):
-                found.add(os.readlink(f"{proc}/{pid}/fd/{fd}"))
+                found.add(os.readlink(f"{process}/fd/{fd}"))
+    with contextlib.suppress(OSError), open(f"{process}/maps", encoding="utf-8", errors="surrogateescape") as file:
+        found |= {line[line.index(start) :].rstrip("\n") for line in file if start in line}
     return frozenset(path for path in found if path.startswith(start) and not path.endswith(" (deleted)"))
 
 
@@ -152,4 +155,5 @@ def remove_segments(paths: Iterable[str]) -> None:
     """Remove the files: NCCL unlinks a segment when both sides have it, which a killed rank never did."""
     for path in paths:
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            if os.lstat(path).st_uid == os.geteuid():
+                os.unlink(path)

@@ -18,7 +18,7 @@ from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.run_spec import NO_GPUS, Assignment, Backend, GroupTimeouts, Measure, StageLimits, StorePlace
 from preflight.model.trial import RankEnd
-from preflight.rank.children import Child, is_overdue, kill, limit_s, listen
+from preflight.rank.children import Child, forgive, is_overdue, kill, limit_s, listen
 from preflight.system import processes
 from tests.conftest import PROJECT
 
@@ -239,3 +239,11 @@ def test_a_forked_child_that_cannot_open_its_log_ends_and_says_why_and_the_super
     end, stages, _ = trials["no log"]
     assert (end.ended, stages) == ("error", [])
     assert "No such file or directory" in end.detail
+
+
+def test_time_in_which_the_supervisor_itself_stood_still_is_not_the_child_s() -> None:
+    with running("sleep 60") as child:
+        child.moved_at -= 40.0
+        assert is_overdue(child, LIMITS)
+        forgive([child], 32.0)
+        assert not is_overdue(child, LIMITS)
