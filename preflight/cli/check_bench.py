@@ -64,8 +64,6 @@ def check(
 
     Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
     """
-    options.check_seconds("--deadline", deadline)
-    options.check_seconds("--stage-limit", stage_limit)
     burn_s = options.burn_seconds(minutes, profile)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
@@ -95,8 +93,6 @@ def bench(
     stage_limit: options.StageLimit = None,
 ) -> None:
     """Time every collective under the default settings and print nccl-tests' table."""
-    options.check_seconds("--deadline", deadline)
-    options.check_seconds("--stage-limit", stage_limit)
     check_outputs(json)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,

@@ -12,6 +12,7 @@ from preflight.errors import UsageError
 from preflight.model.profile import Profile
 from preflight.system.kernel_queries import live_machine, tree_machine
 from preflight.system.machine import Machine
+from preflight.timeout.job_text import parse_duration_s
 
 LONGEST_DEADLINE_S = 7 * 86400.0
 
@@ -21,13 +22,35 @@ def valued(metavar: str, what: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=what)
 
 
+def timed(what: str, name: str) -> Any:
+    """Return an option that takes a duration as people write it, in seconds: 90, 90s, 5m, 1h30m."""
+
+    def parse(text: str) -> float:
+        return parse_duration_s(text, name)
+
+    return typer.Option(name, metavar="T", help=what, parser=parse)
+
+
+def choice(what: str, *names: str) -> Any:
+    """Return an option that takes one of a few words, in any case."""
+    return typer.Option(*names, help=what, case_sensitive=False)
+
+
+def _minutes(text: str) -> float:
+    """Return minutes; a plain number is minutes, too."""
+    try:
+        return float(text)
+    except ValueError:
+        return parse_duration_s(text, "--minutes") / 60
+
+
 Gpus = Annotated[str | None, valued("LIST", "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.")]
 Nproc = Annotated[int | None, valued("N", "Ranks, for backends that need no GPU (default 2).")]
 Backend = Annotated[str | None, valued("NAME", "nccl, gloo, or NAME@MODULE that registers it.")]
-ProfileOption = Annotated[Profile, typer.Option(help="How thorough: seconds, minutes, or an hour under load.")]
-Deadline = Annotated[float | None, valued("S", "End by then with what is known (180, 900, 3600).")]
+ProfileOption = Annotated[Profile, choice("How thorough: seconds, minutes, or an hour under load.", "--profile")]
+Deadline = Annotated[float | None, timed("End by then with what is known: 90, 5m (3m, 15m, 1h).", "--deadline")]
 ProbeDeadline = Annotated[
-    float | None, valued("S", "End by then with what is known; exit 3 if cut short.", "--deadline")
+    float | None, timed("End by then with what is known: 30, 1m; exit 3 if cut short.", "--deadline")
 ]
 JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is stdout.", "--json")]
 EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.")]
@@ -41,8 +64,11 @@ Also = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
 Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
-Minutes = Annotated[float | None, valued("N", "How long --profile burn repeats its tests under load (10).")]
-StageLimit = Annotated[float | None, valued("S", "Override every stage's limit before it counts as hung.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="How long --profile burn repeats its tests under load: 10, 1h.", parser=_minutes),
+]
+StageLimit = Annotated[float | None, timed("Override every stage's limit before it counts as hung.", "--stage-limit")]
 PolicyFile = Annotated[str | None, valued("FILE", "TOML: what is fatal, warned, waived or expected here.", "--policy")]
 BaselineFile = Annotated[str | None, valued("FILE", "Judge speeds by what `preflight baseline` learnt.", "--baseline")]
 Nnodes = Annotated[int | None, valued("N", "Nodes; by itself: what Slurm or Kubernetes says, or 1.", "--nnodes")]
@@ -69,12 +95,6 @@ PlayedMachine = Annotated[
     str | None, valued("FILE", "Have a stand-in --backend play the machine of a capture.", "--machine")
 ]
 SysrootOption = Annotated[str | None, valued("DIR", "Read a recorded /sys and /proc tree instead.")]
-
-
-def check_seconds(option: str, value: float | None) -> None:
-    """Raise UsageError where an option's seconds make no sense."""
-    if value is not None and not 0 < value <= LONGEST_DEADLINE_S:
-        raise UsageError(f"{option} {value:g}: give seconds above 0 and up to {LONGEST_DEADLINE_S:.0f}")
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:

@@ -33,7 +33,6 @@ def probe(
 
     Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
     """
-    options.check_seconds("--deadline", deadline)
     ends_at = None if deadline is None else STARTED_AT + deadline
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
         raise_at(ends_at, f"the deadline of {deadline:g} s came before there was anything to tell")

@@ -12,7 +12,7 @@ import time
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from preflight import __version__
 from preflight.cli.output import PROGRAM
@@ -22,6 +22,7 @@ from preflight.system.last_resort import retire_outputs
 from preflight.system.signals import raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
+VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `preflight check`
 STARTED_AT = time.monotonic()
 
 
@@ -49,19 +50,37 @@ COMMANDS = {
                  "Learn from reports of known-good nodes what such a node reaches; several reports of a host are "
                  "repetitions."),
     "checks": ("reports",
-               "List every check: what it promises, whom it blames, and what it can't see."),
+               "List the checks, or explain those that are named: what each promises, whom it blames, what it can't "
+               "see."),
     "schema": ("reports",
                "Print the JSON Schema (2020-12) of the report that `preflight check` writes."),
 }  # fmt: skip
 
+
+class Commands(TyperGroup):
+    """The program without a command: its own options come from nothing but the command line."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, none of which a variable such as PREFLIGHT_VERSION gives."""
+        found = super().get_params(ctx)
+        for param in found:
+            if isinstance(param, TyperOption):
+                param.allow_from_autoenv = param.show_envvar = False
+        return found
+
+
 app = typer.Typer(
     name=PROGRAM,
+    cls=Commands,
     help="Find out why a multi-GPU job will fail before it does, and which NCCL settings it needs, by trying them.",
-    no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "auto_envvar_prefix": VARIABLES,
+    },
 )
 
 
@@ -77,7 +96,11 @@ class LazyCommand(TyperCommand):
             raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         real.command(name)(getattr(module, name))
-        return typer.main.get_command(real).make_context(info_name, *args, **kwargs)
+        command = typer.main.get_command(real)
+        for param in command.params:
+            if isinstance(param, TyperOption):
+                param.show_envvar = False  # there is one rule for all, in docs/habits.md
+        return command.make_context(info_name, *args, **kwargs)
 
 
 for _name, (_, _summary) in COMMANDS.items():
@@ -85,10 +108,15 @@ for _name, (_, _summary) in COMMANDS.items():
 
 
 @app.callback(invoke_without_command=True)
-def _global(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _global(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
     if version:
         to_stdout(f"{PROGRAM} {__version__}\n")
         raise typer.Exit(0)
+    if context.invoked_subcommand is None:
+        to_stdout(context.get_help() + "\n")
+        raise typer.Exit(2)  # 0 would be a verdict: ready
 
 
 def main() -> NoReturn:
@@ -96,10 +124,10 @@ def main() -> NoReturn:
     open_missing_streams()
     try:
         raise_on_signals()
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name=PROGRAM)
         code = code if isinstance(code, int) else 0
     except typer.TyperException as error:
-        code = _fail(2, f"{_first_line(error)} (see {PROGRAM} --help)")
+        code = _fail(2, f"{_first_line(error)} (see {_asked(error)} --help)")
     except PreflightError as error:
         code = _fail(error.exit_code, str(error))
         if isinstance(error, BrokenInstallation):  # `check` could write nothing
@@ -115,6 +143,12 @@ def main() -> NoReturn:
 def _fail(code: int, message: str) -> int:
     to_stderr(f"{PROGRAM}: {clean(' '.join(message.split()))}\n")
     return code
+
+
+def _asked(error: Exception) -> str:
+    """Return the command whose help answers an error of usage."""
+    name = getattr(getattr(error, "ctx", None), "info_name", None)
+    return f"{PROGRAM} {name}" if name in COMMANDS else PROGRAM
 
 
 def _first_line(error: Exception) -> str:

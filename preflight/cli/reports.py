@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import difflib
+from collections.abc import Mapping
+from json import dumps
 from typing import Annotated
 
 import typer
 
-from preflight.cli.options import Output
-from preflight.cli.output import STDOUT, check_outputs, style, write_or_print
+from preflight.cli.options import JsonPath, Output, choice
+from preflight.cli.output import STDOUT, check_outputs, print_result, style, write_or_print
+from preflight.errors import UsageError
 from preflight.judge.check import all_checks
+from preflight.model.finding import CheckDescription, CheckList
 from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
 from preflight.model.schema import report_schema
 from preflight.render.checks_and_findings import render_checks
 from preflight.render.formats import Format, render_as
+from preflight.render.json_document import render_json
 from preflight.render.text import Style
 from preflight.system.inputs import STDIN, read_input
 from preflight.system.streams import to_stdout
 
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="What `preflight check` wrote; - is stdin.")]
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="The form that is wanted.")]
+CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Checks, as findings name them.")]
+FormatOption = Annotated[Format, choice("The form that is wanted.", "--format", "-f")]
 
 
 def render(report: ReportFile, form: FormatOption = Format.CONSOLE, output: Output = STDOUT) -> None:
@@ -33,11 +39,35 @@ def render(report: ReportFile, form: FormatOption = Format.CONSOLE, output: Outp
     write_or_print(output, render_as(form, saved, style() if output == STDOUT else Style(width=100)))
 
 
-def checks() -> None:
-    """List every check: what it promises, whom it blames, and what it can't see."""
-    to_stdout(render_checks(all_checks(), style()))
+def checks(names: CheckNames = None, json: JsonPath = None) -> None:
+    """List the checks, or explain those that are named: what each promises, whom it blames, what it can't see.
+
+    Exit codes: 0 listed, 2 there is no such check.
+    """
+    check_outputs(json)
+    known = {check.name: check for check in all_checks()}
+    asked = [_named(name, known) for name in names] if names else list(known.values())
+    print_result(
+        json,
+        lambda: render_json(CheckList(tuple(map(_description, asked)))),
+        lambda: render_checks(asked, style(), is_list=not names),
+    )
+
+
+def _description(check: CheckDescription) -> CheckDescription:
+    """Return what a check says of itself, without its code."""
+    return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to)
+
+
+def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription:
+    """Return a check by its name, in any case; UsageError names those that are spelled alike."""
+    if name.lower() in known:
+        return known[name.lower()]
+    alike = difflib.get_close_matches(name.lower(), known, n=3)
+    hint = f"did you mean {', '.join(alike)}?" if alike else "`preflight checks` lists them"
+    raise UsageError(f"{name}: there is no such check; {hint}")
 
 
 def schema() -> None:
     """Print the JSON Schema (2020-12) of the report that `preflight check` writes."""
-    to_stdout(json.dumps(report_schema(), indent=2) + "\n")
+    to_stdout(dumps(report_schema(), indent=2) + "\n")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from preflight.cli.options import valued
+from preflight.cli.options import choice, valued
 from preflight.errors import UsageError
 from preflight.model.fit import Batch
 from preflight.model.input_limits import MODEL_CONFIG
@@ -16,11 +14,11 @@ from preflight.timeout.job_text import parse_count, parse_duration_s, parse_mode
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
-Params = Annotated[str | None, valued("N", "Parameters: 7B, 1.5B, 500M; of experts 47B/13B (all/active).")]
-DtypeOption = Annotated[Dtype, typer.Option(help="Of the weights that the forward pass uses.")]
-OptimizerOption = Annotated[Optimizer, typer.Option(help="What is kept beside weights and gradients.")]
-StrategyOption = Annotated[Strategy, typer.Option(help="How the model is divided among the ranks.")]
-SaveOption = Annotated[Save, typer.Option(help="Rank 0 writes all, each rank its part, or beside the training.")]
+Params = Annotated[str | None, valued("N", "Parameters: 7B, 1.5B, 7e9; of experts 47B/13B (all/active).")]
+DtypeOption = Annotated[Dtype, choice("Of the weights that the forward pass uses.", "--dtype")]
+OptimizerOption = Annotated[Optimizer, choice("What is kept beside weights and gradients.", "--optimizer")]
+StrategyOption = Annotated[Strategy, choice("How the model is divided among the ranks.", "--strategy")]
+SaveOption = Annotated[Save, choice("Rank 0 writes all, each rank its part, or beside the training.", "--save")]
 WorldSize = Annotated[str | None, valued("N", "Ranks of the job (default: the report's, the GPUs chosen, or 1).")]
 Directory = Annotated[str | None, valued("DIR", "Where checkpoints go: its speed is tried with a bounded file.")]
 Preprocess = Annotated[str | None, valued("T", "One rank prepares data for so long: 30m, 1h30m.")]

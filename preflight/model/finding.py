@@ -64,6 +64,13 @@ class CheckDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckList:
+    """What `preflight checks --json` writes."""
+
+    checks: tuple[CheckDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RanCheck:
     """A check that was to look; it passed where no finding and no skip names it."""
 

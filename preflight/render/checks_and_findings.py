@@ -27,10 +27,10 @@ def skips_by_reason(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
     return grouped((f"skipped: {defect if each.crashed else ''}{each.reason}", each.check) for each in skipped)
 
 
-def render_checks(checks: Sequence[CheckDescription], style: Style) -> str:
-    """Return each check with what it promises, whom it blames, what it reads and what it can't see."""
+def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
+    """Return each check, of all or of those asked for: what it promises, whom it blames, what it can't see."""
     first = f"{len(checks)} checks. A check that can't look says so; that is never the same as nothing found."
-    blocks: list[Block] = [Text(first), BLANK]
+    blocks: list[Block] = [Text(first), BLANK] if is_list else []
     for check in checks:
         blocks += [
             Text(f"[{check.blame.value}]", label=f"{check.name}  ", label_tone="bold"),

@@ -11,6 +11,7 @@ from preflight.model.fit import ModelShape
 from preflight.model.input_limits import MODEL_CONFIG, parse_json
 from preflight.model.job import ParamCount
 
+PLAIN = re.compile(r"\d{1,3}(?:[_,]\d{3}){1,5}|\d{4,15}|\d{1,3}(?:\.\d{1,6})?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 NUMBER = r"(\d{1,6}(?:\.\d{1,6})?)"
 COUNT = re.compile(NUMBER + r"([KMBT])", re.ASCII | re.IGNORECASE)
@@ -25,7 +26,7 @@ SHOWN = 40  # characters of what was typed
 
 
 def parse_params(text: str) -> ParamCount:
-    """Parse `7B`, `1.5B`, `500M`, or of a mixture of experts `47B/13B` (all of them / those that work on a token).
+    """Parse `7B`, `1.5B`, `7e9`, `7_000_000_000`, or of experts `47B/13B` (all of them / those that work on a token).
 
     `8x7B` counts every expert as a whole model, so that it is the most that such a model can have; it does not say how
     many are active, so that all are.
@@ -80,13 +81,16 @@ def parse_count(text: str, option: str, most: int) -> int:
 
 
 def _count(typed: str, text: str) -> int:
-    experts, plain = EXPERTS.fullmatch(typed.strip()), COUNT.fullmatch(typed.strip())
-    if experts:
+    joined = "".join(typed.split())
+    experts, plain = EXPERTS.fullmatch(joined), COUNT.fullmatch(joined)
+    if PLAIN.fullmatch(joined):
+        count = Decimal(re.sub("[_,]", "", joined))
+    elif experts:
         count = int(experts[1]) * Decimal(experts[2]) * SCALE[experts[3].upper()]
     elif plain:
         count = Decimal(plain[1]) * SCALE[plain[2].upper()]
     else:
-        raise _wrong("--params", text, "not a model size: write 7B, 1.5B, 500M, or 47B/13B for a mixture of experts")
+        raise _wrong("--params", text, "not a model size: write 7B, 1.5B, 7e9, or 47B/13B for a mixture of experts")
     if not FEWEST <= count <= MOST:
         raise _wrong("--params", text, "give 1K to 100T parameters")
     return int(count)
