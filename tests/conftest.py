@@ -23,7 +23,7 @@ def pytest_configure() -> None:
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(PROJECT / ".hypothesis"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def need() -> Callable[[str, bool, str], None]:
     """Return a function that skips for want of something, or fails where PREFLIGHT_REQUIRE names it."""
 

@@ -37,6 +37,8 @@ COMMANDS = {
                 "elsewhere."),
     "explain": ("explain",
                 "Name what really ended a failed or hung run, from its logs: the first failure, not its consequences."),
+    "stuck": ("stuck",
+              "Say of a job that hangs now which rank is where and why, without harming it."),
     "timeout": ("timeout",
                 "Say how long a collective of this job may wait, each term of the sum, and the line that each "
                 "framework takes."),
@@ -53,7 +55,7 @@ COMMANDS = {
                "List the checks, or explain those that are named: what each promises, whom it blames, what it can't "
                "see."),
     "schema": ("reports",
-               "Print the JSON Schema (2020-12) of the report that `preflight check` writes."),
+               "Print the JSON Schema (2020-12) of the report that `preflight check` writes, or of another document."),
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from enum import Enum
 from json import dumps
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from preflight.judge.check import all_checks
 from preflight.model.finding import CheckDescription, CheckList
 from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
-from preflight.model.schema import report_schema
+from preflight.model.schema import report_schema, stuck_schema
 from preflight.render.checks_and_findings import render_checks
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
@@ -24,6 +25,15 @@ from preflight.render.text import Style
 from preflight.system.inputs import STDIN, read_input
 from preflight.system.streams import to_stdout
 
+
+class DocumentKind(str, Enum):
+    """Which document a schema describes."""
+
+    REPORT = "report"
+    STUCK = "stuck"
+
+
+Document = Annotated[DocumentKind, typer.Argument(help="The document: what check writes, or stuck --json.")]
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="What `preflight check` wrote; - is stdin.")]
 CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Checks, as findings name them.")]
 FormatOption = Annotated[Format, choice("The form that is wanted.", "--format", "-f")]
@@ -68,6 +78,7 @@ def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription
     raise UsageError(f"{name}: there is no such check; {hint}")
 
 
-def schema() -> None:
-    """Print the JSON Schema (2020-12) of the report that `preflight check` writes."""
-    to_stdout(dumps(report_schema(), indent=2) + "\n")
+def schema(document: Document = DocumentKind.REPORT) -> None:
+    """Print the JSON Schema (2020-12) of the report that `preflight check` writes, or of another document."""
+    made = report_schema() if document is DocumentKind.REPORT else stuck_schema()
+    to_stdout(dumps(made, indent=2) + "\n")

@@ -8,9 +8,12 @@ from preflight.model.codec import GAPS
 from preflight.model.facts import NodeFacts
 from preflight.model.report import SCHEMA_VERSION, Report
 from preflight.model.shape import Form, fields_of, shape_of
+from preflight.model.stuck import StuckReport
+from preflight.model.stuck_evidence import SCHEMA_VERSION as STUCK_VERSION
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 IDENTIFIER = f"urn:preflight:report:{SCHEMA_VERSION}"
+STUCK_IDENTIFIER = f"urn:preflight:stuck:{STUCK_VERSION}"
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 GAP_LIST = {
     "type": "array",
@@ -24,16 +27,26 @@ GAP_LIST = {
 
 
 def report_schema() -> dict[str, Any]:
-    """Return the schema of the report that `preflight check` writes.
+    """Return the schema of the report that `preflight check` writes."""
+    return schema_of(Report, IDENTIFIER, "preflight report")
+
+
+def stuck_schema() -> dict[str, Any]:
+    """Return the schema of what `preflight stuck --json` writes."""
+    return schema_of(StuckReport, STUCK_IDENTIFIER, "preflight stuck")
+
+
+def schema_of(kind: type, identifier: str, title: str) -> dict[str, Any]:
+    """Return the schema of a record that stands for a whole document.
 
     Keys that came later have a default and are not required, so that the reports of older releases are valid too; keys
     that are not named are allowed, so that those of newer ones are.
     """
     definitions: dict[str, Any] = {}
-    root = _described(Report, _record(Report, definitions))
+    root = _described(kind, _record(kind, definitions))
     root["properties"]["schema_version"] = {"type": "integer", "minimum": 1}
     root["properties"][GAPS] = GAP_LIST
-    head = {"$schema": DIALECT, "$id": IDENTIFIER, "title": "preflight report"}
+    head = {"$schema": DIALECT, "$id": identifier, "title": title}
     return head | root | {"$defs": dict(sorted(definitions.items()))}
 
 

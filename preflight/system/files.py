@@ -18,6 +18,7 @@ from preflight.errors import OutputError, UsageError
 from preflight.system.wakeups import wait_until_writable
 
 MODE = 0o666  # less the umask, as a shell's redirection would give it
+PRIVATE = 0o600
 STALE = ".stale"
 READER_S = 2.0  # what reads a FIFO may be started after us
 DRAIN_S = 5.0  # a reader that takes nothing for so long has gone
@@ -48,7 +49,7 @@ def check_writable(path: str) -> None:
         raise UsageError(f"{path}: can't be written: {why(error)}") from None
 
 
-def write_atomically(path: str, text: str) -> None:
+def write_atomically(path: str, text: str, mode: int = MODE) -> None:
     """Write the text to a temporary file beside the target, flush it to the disk and rename it.
 
     A symbolic link is followed, unless another user planted it, so that the file that it points to is replaced and the
@@ -61,7 +62,7 @@ def write_atomically(path: str, text: str) -> None:
         if output.fd >= 0:
             _write_within(output.fd, data)
         else:
-            _replace(output.target, data)
+            _replace(output.target, data, mode)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: could not be written: {why(error)}") from None
 
@@ -198,12 +199,13 @@ def _refuse_planted(directory: str, link: str, owner: int) -> None:
         raise OSError(errno.EACCES, f"the link {link} is another user's (uid {owner}), where all may write")
 
 
-def _replace(target: str, data: bytes) -> None:
+def _replace(target: str, data: bytes, mode: int) -> None:
     temporary = _temporary(target)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:
-            _keep_mode(target, file.fileno())
+            if mode != PRIVATE:
+                _keep_mode(target, file.fileno())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import time
@@ -182,3 +183,29 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+class _Area(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def may_read_memory(pid: int) -> bool:
+    """Tell whether the kernel lets this process look into another, without reading any of it.
+
+    It is asked for an address that nobody has mapped: EPERM comes before EFAULT.
+    """
+    own = ctypes.create_string_buffer(1)
+    local, remote = _Area(ctypes.addressof(own), 1), _Area(None, 1)
+    call = _libc.process_vm_readv
+    call.restype = ctypes.c_ssize_t
+    arguments = (
+        pid,
+        ctypes.byref(local),
+        ctypes.c_ulong(1),
+        ctypes.byref(remote),
+        ctypes.c_ulong(1),
+        ctypes.c_ulong(0),
+    )
+    return call(*arguments) >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS)

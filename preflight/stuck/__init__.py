@@ -1,0 +1,1 @@
+"""A job that hangs now: `collect/` reads evidence and changes nothing; `judge/` says, purely, what it means."""

@@ -1,0 +1,88 @@
+"""Flight recorder dumps that the job has written: which ranks are behind, or in another collective."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Sequence
+
+from preflight.errors import MalformedInput
+from preflight.explain.flight_recorder import Recording, find_clash, find_lag, read_recording
+from preflight.explain.plain_pickle import MAX_BYTES
+from preflight.model.gap import Gap
+from preflight.model.stuck_evidence import RecordedLag
+from preflight.stuck.collect.find_ranks import identity
+from preflight.stuck.collect.process_table import Listed
+
+# Where torch writes them, by the names of 2.9 and of older ones; the rank's number follows.
+FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+DEFAULT_FILE = "/tmp/nccl_trace_rank_"
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"  # followed by the rank's number and .pipe
+MOST_AGE_S = 600.0  # older ones tell of another hang
+WAIT_S = 1.5
+
+
+def read_recordings(ranks: Sequence[Listed], dumps: bool) -> RecordedLag | Gap:
+    """Return what the ranks' dumps say; a Gap where there are none, or they tell nothing."""
+    asked = [each for each in ranks if dumps and _ask_for_dump(each)]
+    if asked:
+        time.sleep(WAIT_S)
+    if dumps and not asked:
+        return Gap(f"no rank listens for a request to dump: {PIPE} was not set when it started")
+    found = tuple(_recordings(ranks))
+    if not found:
+        return Gap("there are no flight recorder dumps: TORCH_NCCL_TRACE_BUFFER_SIZE was not set, or nothing dumped")
+    if lag := find_lag(found):
+        return RecordedLag(lag.ranks, f"has enqueued {lag.seq} collectives, others {lag.ahead_seq}: not {lag.missing}")
+    if clash := find_clash(found):
+        (one, what), (other, else_) = clash.one, clash.other
+        return RecordedLag((one, other), f"under number {clash.seq} rank {one} has {what} and rank {other} {else_}")
+    return Gap(f"{len(found)} flight recorder dumps show all ranks level")
+
+
+def _ask_for_dump(each: Listed) -> bool:
+    start, number = each.places.get(PIPE), _number(each)
+    if not start or not number:
+        return False
+    path = f"{start}{number}.pipe"
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode) or os.stat(path).st_uid != each.uid:
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return os.write(fd, b"1") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _number(each: Listed) -> str:
+    own = identity(each)
+    return own[1] if own else ""
+
+
+def _recordings(ranks: Iterable[Listed]) -> Iterable[Recording]:
+    for each in ranks:
+        number = _number(each)
+        start = next((each.places[name] for name in FILES if each.places.get(name)), DEFAULT_FILE)
+        data = _own_and_new(f"{start}{number}", each.uid) if number else None
+        if data is not None:
+            try:
+                yield read_recording(f"nccl_trace_rank_{number}", data)
+            except MalformedInput:
+                continue  # no dump, or one that is being written
+
+
+def _own_and_new(path: str, uid: int) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        status = os.fstat(file.fileno())
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == uid and status.st_size <= MAX_BYTES
+        return file.read(MAX_BYTES) if is_ours and time.time() - status.st_mtime < MOST_AGE_S else None

@@ -1,0 +1,1 @@
+"""From evidence to the answer: no I/O, no clock."""

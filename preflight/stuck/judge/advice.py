@@ -1,0 +1,80 @@
+"""What to do about each kind of hang; a step that begins with four spaces is a command."""
+
+from __future__ import annotations
+
+from preflight.model.stuck import Activity, Reason
+
+ALONE = "Do on all ranks what contains collectives: an `if rank == 0:` around it leaves the others waiting."
+STEPS: dict[Reason, tuple[str, ...]] = {
+    Reason.DEAD_RANK: (
+        "End the job: a dead rank does not come back. Its own last lines and the kernel log say why it died.",
+        "    sudo dmesg -T | grep -i -e 'killed process' -e xid -e segfault",
+        "Kill what it left behind too: data workers keep its connections open, so the others do not notice.",
+    ),
+    Reason.STOPPED_PROCESS: (
+        "Let it go on, if nobody stopped it on purpose (a debugger, Ctrl-Z, a scheduler that suspends):",
+        "    kill -CONT PID",
+    ),
+    Reason.STORAGE: (
+        "See whether the file system answers: `timeout 5 stat PATH` on this node and another. Waiting may help; "
+        "killing does not while the kernel holds the process.",
+    ),
+    Reason.GPU_LOST: ("End the job, drain the node and reset the GPU or reboot; dmesg has the Xid.",),
+    Reason.NEVER_CAME: (
+        "Look why it was not started or died before it could meet the others: its launcher's output, on its node.",
+        "Its node may not reach MASTER_ADDR:MASTER_PORT, or the number of nodes given to the launcher is wrong.",
+    ),
+    Reason.OTHER_COLLECTIVE: (
+        "End the job: no timeout cures ranks that call different collectives. Compare the lines above.",
+        ALONE,
+    ),
+    Reason.PATH_BROKEN: (
+        "Nothing arrives on this way: look at link, firewall, MTU and routes between the two addresses.",
+        "    preflight check",
+    ),
+    Reason.NOTHING_MOVES: (
+        "All ranks are in the same collective, so the path between them is suspect. End the job and try the paths:",
+        "    preflight check",
+        "Next time NCCL's RAS (2.24 and newer) and the flight recorder say more: TORCH_NCCL_TRACE_BUFFER_SIZE=2000.",
+    ),
+    Reason.ALL_WAIT: ("Each rank waits for something of its own; see the table.",),
+}  # fmt: skip
+ELSEWHERE: dict[Activity, tuple[str, ...]] = {
+    Activity.SAVE: (
+        "Wait if it writes: the others go on when the save ends, unless the group's timeout comes first.",
+        "    preflight timeout --params N --checkpoint-dir DIR",
+        ALONE,
+    ),
+    Activity.EVALUATION: (
+        "Wait if it makes progress; else evaluate on all ranks, each its share. " + ALONE,
+    ),
+    Activity.DATA_LOADING: (
+        "See what its data worker reads: the storage may not answer, or the data set is at its end on this rank only.",
+    ),
+    Activity.COMPILING: (
+        "Wait: the first compilation takes minutes, and a warm cache (TORCHINDUCTOR_CACHE_DIR on a local disk) none.",
+    ),
+    Activity.IMPORTING: ("Its packages lie on slow storage: see whether that answers, or copy them to a local disk.",),
+    Activity.FILE_LOCK: (
+        "End the process that holds the lock if it is a leftover: the lock goes with it. On NFS they are fragile.",
+    ),
+    Activity.LOCK: ("A thread of this rank holds what its main thread waits for: see all its stacks.",
+                    "    py-spy dump --pid PID"),
+    Activity.GIL: ("A native call keeps Python's lock, so no other thread of the process runs; its author has to "
+                   "release it around what waits.",),
+    Activity.FILE_IO: ("See who should be at the other end, or whether the storage answers.",),
+    Activity.NETWORK_IO: ("See whether the other side answers; give such calls a timeout of their own.",),
+    Activity.SUBPROCESS: ("See what the child does, and give it a timeout.",),
+    Activity.SLEEPING: ("It waits on purpose: for a file, a port, another process? Its own line says for what.",),
+    Activity.STARTING: ("It has not joined the group yet: see its own output.",),
+}  # fmt: skip
+OTHERWISE = (
+    "Look at this line: it runs for long, or for ever, while the other ranks wait.",
+    "    py-spy dump --pid PID",
+)
+
+
+def steps_for(reason: Reason, activity: Activity, pids: tuple[int, ...]) -> tuple[str, ...]:
+    """Return what to do."""
+    steps = ELSEWHERE.get(activity, OTHERWISE) if reason is Reason.RANK_ELSEWHERE else STEPS[reason]
+    return tuple(step.replace("PID", str(pids[0])) if pids and step.startswith("    ") else step for step in steps)

@@ -1,0 +1,130 @@
+"""What a Python stack says: the call in which a rank stands, the job's own line, and what surrounds it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preflight.model.stuck import Activity
+from preflight.model.stuck_evidence import Frame
+
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|\.so\b|\.(?:c|cc|cpp|h|cu)$|^$")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Calls that tell an activity: the end of the file's path, the function, and what to call it ("" = its name)."""
+
+    activity: Activity
+    file: re.Pattern[str]
+    function: re.Pattern[str]
+    call: str = ""
+
+
+def _rule(activity: Activity, file: str, function: str = ".", call: str = "") -> Rule:
+    return Rule(activity, re.compile(file), re.compile(function), call)
+
+
+# Library calls, the innermost that matches decides. Function names as py-spy prints them: `Class.method` since 3.11.
+RULES = (
+    _rule(Activity.STARTING, r"torch/distributed/rendezvous\.py$", call="rendezvous"),
+    _rule(Activity.STARTING, r"torch/distributed/distributed_c10d\.py$",
+          r"^(?:init_process_group|_store_based_barrier|_new_process_group_helper|new_group|split_group)$"),
+    _rule(Activity.ENDING, r"torch/distributed/distributed_c10d\.py$", r"^(?:destroy_process_group|_shutdown)"),
+    _rule(Activity.COLLECTIVE, r"torch/distributed/distributed_c10d\.py$",
+          r"^_?(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|reduce|gather|scatter|barrier|"
+          r"monitored_barrier|send|recv|isend|irecv|batch_isend_irecv|all_gather_base|reduce_scatter_base)"
+          r"(?:_coalesced|_into_tensor|_tensor|_single|_object|_object_list|_list)*$"),
+    _rule(Activity.COLLECTIVE, r"torch/distributed/_functional_collectives\.py$", r"all_|reduce_|wait|gather"),
+    _rule(Activity.COLLECTIVE, r"torch/distributed/fsdp/", r"(?i)all_gather|unshard", "all_gather (FSDP)"),
+    _rule(Activity.COLLECTIVE, r"torch/distributed/fsdp/", r"(?i)reduce|post_backward", "reduce_scatter (FSDP)"),
+    _rule(Activity.COLLECTIVE, r"torch/nn/parallel/distributed\.py$",
+          r"_sync_|_verify_|_pre_forward|_distributed_broadcast|_build_", "broadcast (DDP)"),
+    _rule(Activity.COLLECTIVE, r"torch/distributed/utils\.py$", r"_sync_|_verify_", "broadcast (DDP)"),
+    _rule(Activity.COLLECTIVE, r"deepspeed/comm/"),
+    _rule(Activity.BACKWARD, r"torch/autograd/", r"_engine_run_backward|backward", "backward"),
+    _rule(Activity.COMPILING, r"torch/(?:_inductor|_dynamo|_functorch)/|triton/(?:compiler|runtime|backends)/",
+          call="torch.compile"),
+    _rule(Activity.COMPILING, r"torch/utils/cpp_extension\.py$|torch/utils/file_baton\.py$", call="cpp_extension"),
+    _rule(Activity.SAVE, r"torch/serialization\.py$", r"save|write|^_open_zipfile_writer|__exit__", "torch.save"),
+    _rule(Activity.LOAD, r"torch/serialization\.py$", r"load|read|^_open_zipfile_reader", "torch.load"),
+    _rule(Activity.SAVE, r"torch/distributed/checkpoint/", r"save|write", "distributed checkpoint"),
+    _rule(Activity.LOAD, r"torch/distributed/checkpoint/", r"load|read", "distributed checkpoint"),
+    _rule(Activity.SAVE, r"safetensors/", r"save", "safetensors"),
+    _rule(Activity.LOAD, r"safetensors/", r"load|open", "safetensors"),
+    _rule(Activity.DATA_LOADING, r"torch/utils/data/", call="the DataLoader"),
+    _rule(Activity.DATA_LOADING, r"/datasets/(?:arrow_|iterable_|builder|load|packaged)", call="datasets"),
+    _rule(Activity.FILE_LOCK, r"/filelock/", call="a lock file"),
+    _rule(Activity.SUBPROCESS, r"/subprocess\.py$", call="a subprocess"),
+    _rule(Activity.LOCK, r"/threading\.py$", r"acquire|wait|join"),
+    _rule(Activity.LOCK, r"/queue\.py$|/concurrent/futures/|/multiprocessing/(?:queues|connection|synchronize)\.py$"),
+    _rule(Activity.GPU_WORK, r"torch/cuda/(?:__init__|streams)\.py$", r"synchronize", "cuda.synchronize"),
+    _rule(Activity.NETWORK_IO, r"/(?:ssl|socket|http/client)\.py$|/urllib3/|/requests/|/aiohttp/|/botocore/|/fsspec/"),
+    _rule(Activity.IMPORTING, r"^<frozen importlib|/importlib/", call="import"),
+)  # fmt: skip
+# What surrounds a call, in libraries and in the job's own functions; the innermost decides.
+SURROUNDINGS = (
+    _rule(Activity.COMPILING, r"torch/(?:_inductor|_dynamo)/|torch/utils/cpp_extension\.py$"),
+    _rule(Activity.SAVE, r"torch/serialization\.py$|safetensors/|torch/distributed/checkpoint/", "save"),
+    _rule(Activity.SAVE, r".", r"(?i)(?:^|[._])(?:on_)?_?(?:save|dump|write|store)_?(?:model|state|check|ckpt|sharded|"
+          r"weights|pretrained|optimizer|$)|(?:^|[._])_?checkpoint(?!_wrapper|_forward)"),
+    _rule(Activity.EVALUATION, r".", r"(?i)(?:^|[._])(?:on_)?_?(?:eval|evaluate|evaluation|validate|validation|predict)"
+          r"(?:$|_loop|_step|_epoch|_model|_batch)"),
+    _rule(Activity.DATA_LOADING, r"torch/utils/data/"),
+    _rule(Activity.DATA_LOADING, r".", r"(?i)(?:^|[._])(?:next_batch|get_batch|load_data|preprocess|tokenize)"),
+)  # fmt: skip
+# What something else is done by: a lock in the DataLoader is its wait for data.
+MEANS = (Activity.LOCK, Activity.SUBPROCESS, Activity.IMPORTING)
+IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPlace:
+    """Where a stack stands."""
+
+    activity: Activity
+    doing: str
+    at: str
+    within: Activity | None
+
+
+def place_of(frames: Sequence[Frame]) -> PythonPlace:
+    """Return where a stack stands; PYTHON in the job's own line where no library call tells more."""
+    own = next((frame for frame in frames if not LIBRARY.search(frame.file)), None)
+    at = f"{posixpath.basename(own.file)}:{own.line}, {short_name(own)}" if own else _bottom(frames)
+    within = next((rule.activity for frame in frames for rule in SURROUNDINGS if _fits(rule, frame)), None)
+    for frame in frames:
+        if frame is own and not _only_imports_above(frames, own):
+            break
+        for rule in RULES:
+            if LIBRARY.search(frame.file) and _fits(rule, frame):
+                activity = within if within and rule.activity in MEANS else rule.activity
+                return PythonPlace(activity, rule.call or short_name(frame).lstrip("_"), at, within)
+    if within in (Activity.SAVE, Activity.EVALUATION, Activity.DATA_LOADING) and frames:
+        return PythonPlace(within, short_name(own or frames[0]), at, None)
+    return PythonPlace(Activity.PYTHON, short_name(own or frames[0]) if frames else "", at, None)
+
+
+def _only_imports_above(frames: Sequence[Frame], own: Frame) -> bool:
+    """Tell whether the job's line is the body of a module that is being imported: then the import decides."""
+    place = frames.index(own)
+    return own.function == "<module>" and any(IMPORT_FILES.search(frame.file) for frame in frames[place + 1 :])
+
+
+def _fits(rule: Rule, frame: Frame) -> bool:
+    return bool(rule.file.search(frame.file) and rule.function.search(short_name(frame)))
+
+
+def short_name(frame: Frame) -> str:
+    """Return a function's own name, without the classes and functions around it."""
+    return frame.function.rpartition(">.")[2].rpartition(".")[2] or frame.function
+
+
+def _bottom(frames: Sequence[Frame]) -> str:
+    """Return the outermost place of a stack without any line of the job's own."""
+    if not frames:
+        return ""
+    frame = frames[0]
+    return f"{posixpath.basename(frame.file)}:{frame.line}, {short_name(frame)}"

@@ -1,0 +1,69 @@
+"""The files by which nodes tell each other what they saw: one for each node, readable by its owner only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+
+from preflight.errors import MalformedInput, OutputError, UsageError
+from preflight.model.codec import decode, encode
+from preflight.model.stuck_evidence import SCHEMA_VERSION, NodeEvidence
+from preflight.system.files import PRIVATE, write_atomically
+
+NAME = re.compile(r"stuck-.+\.json")
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+MOST_FILE_BYTES = 64 << 20
+POLL_S = 0.2
+
+
+def write_node(directory: str, evidence: NodeEvidence) -> str:
+    """Write the evidence of a node below a directory and return the path; an older file of this host is replaced."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{directory}: {error.strerror}") from None
+    path = os.path.join(directory, f"stuck-{UNSAFE.sub('_', evidence.host)[:100]}.json")
+    write_atomically(path, json.dumps(encode(evidence), allow_nan=False) + "\n", PRIVATE)
+    return path
+
+
+def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...]]:
+    """Return the evidence below a directory, and what could not be read; UsageError where there is no directory."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if NAME.fullmatch(name))
+    except OSError as error:
+        raise UsageError(f"{directory}: {error.strerror}") from None
+    nodes, problems = [], []
+    for name in names:
+        try:
+            nodes.append(_read(os.path.join(directory, name)))
+        except MalformedInput as error:
+            problems.append(f"{name}: {error}")
+    return tuple(nodes), tuple(problems)
+
+
+def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
+    """Wait until so many nodes have written since a time of the file system's clock, or the limit is up."""
+    end_at = time.monotonic() + limit_s
+    while time.monotonic() < end_at:
+        paths = [os.path.join(directory, name) for name in os.listdir(directory) if NAME.fullmatch(name)]
+        if sum(os.path.getmtime(path) >= since for path in paths if os.path.exists(path)) >= count:
+            return
+        time.sleep(POLL_S)
+
+
+def _read(path: str) -> NodeEvidence:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_FILE_BYTES + 1)
+        if len(data) > MOST_FILE_BYTES:
+            raise MalformedInput(f"larger than {MOST_FILE_BYTES >> 20} MiB, which no such file is")
+        document = json.loads(data)
+    except (OSError, ValueError, RecursionError) as error:
+        raise MalformedInput(f"can't be read: {error}") from None
+    node = decode(NodeEvidence, document)
+    if node.schema_version > SCHEMA_VERSION:
+        raise MalformedInput(f"written by a newer preflight (schema {node.schema_version})")
+    return node

@@ -1,0 +1,224 @@
+"""The answer follows from recorded evidence alone: who holds up the job, why, and what could not be told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from preflight.model.codec import decode, encode
+from preflight.model.gap import Gap
+from preflight.model.schema import stuck_schema
+from preflight.model.stuck import Activity, Reason, StuckReport, StuckVerdict
+from preflight.model.stuck_evidence import Connection, GpuState, HeldLock, OpenFile, Orphan, RasAnswer, RecordedLag
+from preflight.render.stuck import render_stuck
+from preflight.render.text import Style
+from preflight.stuck.judge.answer import answer
+from tests.stuck.evidence import ALL_REDUCE, C10D, SAVE, SITE, four, frames, node, process, rank, thread
+
+
+def test_a_rank_in_a_save_is_named_with_file_and_rate() -> None:
+    file = OpenFile(9, "/mnt/ckpt/model.pt", "nfs4", True, 6_000_000)
+    report = answer([four(rank(2, process(102, SAVE, thread(102, "D", "nfs_wait_bit", 0.0), files=(file,))))])
+    (culprit,) = report.culprits
+    assert (report.verdict, report.exit_code, culprit.ranks) == (StuckVerdict.STUCK, 1, (2,))
+    assert "in a save: torch.save (train.py:52, save_checkpoint)" in report.summary
+    assert "writing to /mnt/ckpt/model.pt (nfs4) at 3.0 MB/s" in report.summary
+    assert report.summary.startswith("3 ranks wait in all_reduce (train.py:187, all_reduce_gradients), for 60 s")
+
+
+def test_a_stopped_rank_comes_before_everything_that_others_do() -> None:
+    report = answer([four(rank(1, process(101, ALL_REDUCE, thread(101, "T", "do_signal_stop"))))])
+    assert [(c.reason, c.ranks) for c in report.culprits] == [(Reason.STOPPED_PROCESS, (1,))]
+    assert "    kill -CONT 101" in report.culprits[0].steps
+
+
+def test_a_rank_without_a_process_is_dead_where_the_others_were_in_training() -> None:
+    orphan = Orphan(3, process(900, None, is_data_worker=True))
+    report = answer([node(rank(0), rank(1), rank(2), orphans=(orphan,))])
+    (culprit,) = report.culprits
+    assert (culprit.reason, culprit.ranks) == (Reason.DEAD_RANK, (3,))
+    assert "its process 900 (python) is still there and keeps its connections open" in culprit.what
+
+
+def test_a_rank_that_never_came_is_told_from_one_that_died() -> None:
+    starting = frames(("init_process_group", C10D, 1700), ("main", "train.py", 20))
+    ranks = [rank(i, process(100 + i, starting, thread(100 + i, "S", "do_poll"))) for i in range(3)]
+    (culprit,) = answer([node(*ranks)]).culprits
+    assert (culprit.reason, culprit.ranks) == (Reason.NEVER_CAME, (3,))
+
+
+def test_another_collective_is_told_with_both_lines() -> None:
+    broadcast = frames(("broadcast", C10D, 3151), ("call_another", "train.py", 115))
+    report = answer([four(rank(2, process(102, broadcast)))])
+    (culprit,) = report.culprits
+    assert (culprit.reason, culprit.ranks) == (Reason.OTHER_COLLECTIVE, (2,))
+    assert "broadcast (train.py:115, call_another), 3 others in all_reduce (train.py:187" in culprit.what
+
+
+def test_the_same_collective_without_a_sign_of_a_path_is_said_to_be_just_that() -> None:
+    (culprit,) = answer([node(*(rank(i) for i in range(4)))]).culprits
+    assert (culprit.reason, culprit.ranks) == (Reason.NOTHING_MOVES, ())
+
+
+def test_unacknowledged_bytes_name_the_broken_way() -> None:
+    broken = Connection("10.0.0.1:4000", "10.0.0.2:5000", "ESTABLISHED", 8192, 0, 7)
+    report = answer([four(rank(1, process(101, connections=(broken,))))])
+    (culprit,) = report.culprits
+    assert (culprit.reason, culprit.ranks) == (Reason.PATH_BROKEN, (1,))
+    assert "from 10.0.0.1 (n0) at 10.0.0.2: 8192 bytes" in culprit.what
+
+
+@pytest.mark.parametrize(
+    ("parts", "ranks", "words"),
+    [
+        ({"ras": RasAnswer("localhost:28028", "2.27.5", "", (), (3,))}, (3,), "NCCL's RAS rank 3 has launched fewer"),
+        ({"ras": RasAnswer("localhost:28028", "2.27.5", "", (1,), ())}, (1,), "by NCCL's RAS rank 1 does not answer"),
+        ({"recorded": RecordedLag(("2",), "has enqueued 6")}, (2,), "by the flight recorder rank 2 has enqueued 6"),
+    ],
+)
+def test_ras_and_the_flight_recorder_tell_ranks_apart_that_look_alike(
+    parts: dict[str, Any], ranks: tuple[int, ...], words: str
+) -> None:
+    (culprit,) = answer([node(*(rank(i) for i in range(4)), **parts)]).culprits
+    assert culprit.ranks == ranks and words in culprit.what
+
+
+def test_the_holder_of_a_file_lock_is_named() -> None:
+    waits = frames(
+        ("download", "train.py", 77),
+    )
+    lock = HeldLock(100, 4711, "flock", "")
+    report = answer([four(rank(0, process(100, waits, thread(100, "S", "locks_lock_inode_wait"))), locks=(lock,))])
+    assert report.places[0].activity is Activity.FILE_LOCK
+    assert "held by process 4711 (flock)" in report.summary
+
+
+def test_a_data_worker_that_does_not_deliver_is_named_with_its_line() -> None:
+    waits = frames(
+        ("wait", "/usr/lib/python3.11/multiprocessing/connection.py", 930),
+        ("_MultiProcessingDataLoaderIter._try_get_data", f"{SITE}/torch/utils/data/dataloader.py", 1275),
+        ("train", "train.py", 160),
+    )
+    reads = frames(
+        ("read_shard", "data.py", 30),
+        ("fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 54),
+        ("_worker_loop", f"{SITE}/torch/utils/data/_utils/worker.py", 349),
+    )
+    worker = process(500, reads, thread(500, "S", "wait_for_partner"), is_data_worker=True)
+    report = answer([four(rank(3, process(103, waits, thread(103, "S", "do_poll", 0.0)), (worker,)))])
+    assert report.places[3].activity is Activity.DATA_LOADING
+    assert "its data worker (pid 500) stands in data.py:30, read_shard" in report.summary
+
+
+def test_a_native_call_that_keeps_the_gil_is_told() -> None:
+    calls = frames(
+        ("call_extension", "train.py", 81),
+    )
+    report = answer([four(rank(3, process(103, calls, thread(103, "S", "anon_pipe_read"), has_gil=True)))])
+    assert report.places[3].activity is Activity.GIL
+
+
+def test_a_rank_that_computes_while_the_others_rest_is_named() -> None:
+    computes = frames(
+        ("prepare", "train.py", 71),
+    )
+    report = answer([four(rank(1, process(101, computes, thread(101, "R", "", 0.0))))])
+    assert report.places[1].activity is Activity.PYTHON and report.culprits[0].ranks == (1,)
+
+
+def test_ranks_that_all_woke_a_moment_ago_go_on() -> None:
+    ranks = [rank(i, process(100 + i, main=thread(100 + i, asleep_s=0.3))) for i in range(4)]
+    report = answer([node(*ranks)])
+    assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.NOT_STUCK, 0, ())
+
+
+def test_ranks_that_wait_for_a_while_but_not_for_long_are_neither() -> None:
+    ranks = [rank(i, process(100 + i, main=thread(100 + i, asleep_s=3.0))) for i in range(4)]
+    assert answer([node(*ranks)]).exit_code == 3
+
+
+def test_a_rank_that_ends_is_no_proof_that_the_job_goes_on() -> None:
+    ended = process(103, (), thread(103, "Z", ""))
+    ranks = [*(rank(i, process(100 + i, main=thread(100 + i, asleep_s=0.3))) for i in range(3)), rank(3, ended)]
+    report = answer([node(*ranks)])
+    assert report.exit_code == 3 and "rank 3 ended" in report.summary
+
+
+@pytest.mark.parametrize(
+    ("channel", "state", "activity"),
+    [
+        ("wait_for_partner", "S", Activity.FILE_IO), ("flock_lock_inode_wait", "S", Activity.FILE_LOCK),
+        ("hrtimer_nanosleep", "S", Activity.SLEEPING), ("", "R", Activity.PYTHON),
+        ("do_wait", "S", Activity.SUBPROCESS),
+        ("nfs_wait_on_request", "D", Activity.FILE_IO),
+    ],
+)  # fmt: skip
+def test_without_ptrace_the_kernel_names_the_odd_rank(channel: str, state: str, activity: Activity) -> None:
+    asleep_s = 60.0 if channel else 0.0
+    odd = rank(2, process(102, None, thread(102, state, channel, asleep_s)))
+    others = [rank(i, process(100 + i, None)) for i in (0, 1, 3)]
+    report = answer([node(*others, odd)])
+    assert (report.exit_code, report.culprits[0].ranks) == (1, (2,))
+    assert report.places[2].activity is activity
+
+
+def test_without_ptrace_nobody_is_named_where_all_look_alike() -> None:
+    report = answer([node(*(rank(i, process(100 + i, None)) for i in range(4)))])
+    assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.UNKNOWN, 3, ())
+
+
+def test_several_nodes_give_one_answer() -> None:
+    first = node(rank(0, size=2), rank(1, size=2), host="a")
+    second = node(rank(2, process(102, SAVE), size=2), rank(3, size=2), host="b")
+    report = answer([first, second])
+    (culprit,) = report.culprits
+    assert (culprit.ranks, culprit.host) == ((2,), "b") and len(report.places) == 4
+
+
+def test_ranks_on_nodes_that_were_not_looked_at_are_said_to_be_unseen() -> None:
+    own = [dataclasses.replace(rank(i, size=2), world_size=4) for i in range(2)]
+    assert any("2 of 4 ranks run on nodes that were not looked at" in each for each in answer([node(*own)]).not_seen)
+
+
+def test_a_gpu_that_is_lost_is_the_cause() -> None:
+    lost = Gap("NVMLError_GpuIsLost: the GPU has fallen off the bus or can't be reached")
+    gpus = (GpuState(3, lost, lost, lost, lost, lost),)
+    assert answer([node(*(rank(i) for i in range(4)), gpus=gpus)]).culprits[0].reason is Reason.GPU_LOST
+
+
+def test_full_use_at_low_power_is_a_hint() -> None:
+    gpus = (GpuState(0, "GPU-0", 100.0, 120.0, 700.0, 1980.0), GpuState(1, "GPU-1", 100.0, 650.0, 700.0, 1980.0))
+    (hint,) = answer([node(*(rank(i) for i in range(4)), gpus=gpus)]).hints
+    assert hint.startswith("GPU 0 of n0") and "a hint" in hint
+
+
+def test_busy_waiting_in_a_collective_stands_where_its_stack_does_not_change() -> None:
+    spins = [rank(i, process(100 + i, main=thread(100 + i, "R", "", 0.0))) for i in range(4)]
+    assert answer([node(*spins)]).culprits[0].reason is Reason.NOTHING_MOVES
+
+
+def test_no_rank_at_all_is_no_answer() -> None:
+    report = answer([])
+    assert (report.exit_code, report.summary) == (3, "No rank of a job was found here.")
+
+
+def test_the_document_fits_its_schema_and_comes_back_as_it_was() -> None:
+    report = answer([four(rank(2, process(102, SAVE)))])
+    document = json.loads(json.dumps(encode(report)))
+    jsonschema.Draft202012Validator(stuck_schema()).validate(document)
+    assert decode(StuckReport, document) == report
+
+
+def test_what_a_process_is_called_can_harm_no_terminal() -> None:
+    evil = frames(
+        ("\x1b]0;owned\x07", "tr\x1b[2Jain.py", 1),
+    )
+    report = answer([four(rank(2, process(102, evil, thread(102, "R", "", 0.0))), host="\x1b[31mred\u202e")])
+    for width in (40, 80, 120):
+        page = render_stuck(report, Style(width))
+        assert "\x1b" not in page and "\u202e" not in page and "\x07" not in page
+        assert max(map(len, page.splitlines())) <= width
