@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, check_seconds, valued
+from preflight.cli.options import JsonPath, timed, valued
 from preflight.cli.output import PROGRAM, STDOUT, check_outputs, style
 from preflight.errors import UsageError
 from preflight.model.stuck_evidence import NodeEvidence
@@ -25,6 +25,7 @@ from preflight.system.files import PRIVATE, write_atomically
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr, to_stdout
 
+WATCH_S = 6.0
 OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
@@ -35,11 +36,11 @@ Out = Annotated[str | None, valued("DIR", "Write this node's evidence there, for
 Merge = Annotated[str | None, valued("DIR", "Judge what several nodes wrote there; look at nothing here.", "--merge")]
 Native = Annotated[bool, typer.Option("--native", help="C and C++ frames too; stops each process for milliseconds.")]
 Dump = Annotated[bool, typer.Option("--dump", help="Have torch write flight recorder dumps, where its pipe is set up.")]
-Watch = Annotated[float, valued("S", "Watch for so long at most whether ranks move.", "--watch")]
+Watch = Annotated[float | None, timed("Watch for so long at most whether ranks move (6s).", "--watch")]
 
 
 def stuck(
-    pid: Pid = None, job: JobOption = None, user: User = None, watch: Watch = 6.0, native: Native = False,
+    pid: Pid = None, job: JobOption = None, user: User = None, watch: Watch = None, native: Native = False,
     dump: Dump = False, out: Out = None, merge: Merge = None, json: JsonPath = None,
 ) -> None:  # fmt: skip
     """Say of a job that hangs now which rank is where and why, without harming it.
@@ -48,7 +49,6 @@ def stuck(
     Exit codes: 0 not stuck, 1 stuck and said why, 2 usage, 3 could not tell.
     """
     check_outputs(json)
-    check_seconds("--watch", watch)
     if merge is not None and (out or pid or job or user):
         raise UsageError("--merge looks at nothing here: give it alone, or with --json")
     if merge is not None:
@@ -57,7 +57,7 @@ def stuck(
             raise UsageError(f"{merge}: no node wrote its evidence there{': ' + problems[0] if problems else ''}")
     else:
         problems = ()
-        nodes = _look(pid, job, user, How(watch, native, dump), out)
+        nodes = _look(pid, job, user, How(WATCH_S if watch is None else watch, native, dump), out)
     for problem in problems:
         to_stderr(f"{PROGRAM}: {problem}\n")
     report = answer(nodes)

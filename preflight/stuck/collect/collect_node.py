@@ -57,7 +57,7 @@ ALLOW_PTRACE = (
 class How:
     """How evidence is to be taken."""
 
-    watch_s: float = 6.0  # at most; less where everything rests for long
+    watch_s: float  # at most; less where everything rests for long
     is_native: bool = False
     dumps: bool = False  # ask torch for flight recorder dumps where it has set up a pipe for that
 
