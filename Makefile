@@ -7,7 +7,7 @@ SIDE_BY_SIDE := tests/explain tests/frameworks tests/memory tests/probe tests/re
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-integration simcuda test-simcuda simcuda-matrix frameworks lint type fmt golden bench clean
+.PHONY: help check test test-integration simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `ma
 simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 450 cells (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
 	$(BIN)/python -m tests.simcuda.matrix
+
+gpu: $(STAMP) ## Run all that needs an NVIDIA GPU, and leave gpu-results/gpu-results.json
+	$(BIN)/python -m scripts.gpu gpu-results
 
 frameworks: $(STAMP) ## Install the frameworks whose timeouts the slow tests try for real
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,frameworks]'

@@ -87,13 +87,14 @@ class Checked:
 
 @dataclass
 class Sandbox:
-    """A simulated machine on which commands run as on one of its own; `prefix` enters a network that is there."""
+    """A simulated machine on which a module runs as on one of its own; `prefix` enters a network that is there."""
 
     machine: Machine
     place: Path
     shm_bytes: int | None = None
     prefix: Sequence[str] = ()
     python: str = field(default_factory=lambda: str(python()))
+    module: str = "preflight"
 
     def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of a user of this machine."""
@@ -124,7 +125,7 @@ class Sandbox:
             for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(len(self.machine.gpus))))
         )
         script = SCRIPT.format(place=self.place, nodes=nodes)
-        inner = ["sh", "-c", script, "sandbox", self.python, "-m", "preflight", *arguments]
+        inner = ["sh", "-c", script, "sandbox", self.python, "-m", self.module, *arguments]
         outer = sandboxed(inner, self.machine, self.place, self.shm_bytes, own_network=not self.prefix)
         return subprocess.Popen(
             [*self.prefix, *outer], env=environ, cwd=self.place / "cwd", text=True, stdin=subprocess.DEVNULL,
