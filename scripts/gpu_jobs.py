@@ -16,7 +16,7 @@ from typing import Any
 
 ELEMENTS = 1 << 18
 WIDTH = 1024  # 1 Mi parameters
-LIMIT_S = 80.0
+LIMIT_S = 140.0
 
 
 def main() -> int:

@@ -39,6 +39,7 @@ class Child(ChildProcess):
     started_by: str  # fork | exec
     stage: str = "spawned"
     moved_at: float = field(default_factory=time.monotonic)
+    waited_for_cpu: dict[int, float] = field(default_factory=dict)  # by thread, in seconds, when it moved
     expected_s: float = 0.0  # how long the step that it is in should take
     log_path: str = os.devnull
     segments: frozenset[str] = frozenset()  # its files in /dev/shm, as far as they are known
@@ -59,6 +60,18 @@ class Child(ChildProcess):
     def silent_s(self) -> float:
         """Return for how long the child has not moved to another stage."""
         return time.monotonic() - self.moved_at
+
+    def starved_s(self) -> float:
+        """Return for how long of that the thread that had it worst was ready to run and had no CPU."""
+        if self.end is not None:
+            return 0.0
+        now = processes.waits_for_cpu_s(self.pid)
+        since = max((waits - self.waited_for_cpu.get(thread, 0.0) for thread, waits in now.items()), default=0.0)
+        return min(max(since, 0.0), self.silent_s())
+
+    def is_silent_for(self, limit_s: float) -> bool:
+        """Tell whether it has not moved for so long though it had a CPU: on a busy host a slow process is not hung."""
+        return self.silent_s() > limit_s and self.silent_s() - self.starved_s() > limit_s
 
     def ended(self, how: str, detail: str) -> None:
         """Note how the child ended; only the first reason counts."""
@@ -144,6 +157,7 @@ def _read(child: Child) -> None:
             child.stage = event["stage"]
             child.expected_s = event.get("expected_s", 0.0)
             child.moved_at = time.monotonic()
+            child.waited_for_cpu = processes.waits_for_cpu_s(child.pid)
 
 
 def _note_exit(child: Child) -> None:
@@ -191,7 +205,7 @@ def forgive(children: Sequence[Child], gap_s: float) -> None:
 def is_overdue(child: Child, limits: StageLimits) -> bool:
     """Tell whether the child has not moved for its stage's limit, whether it is still there or has given up waiting."""
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
-    return (child.end is None or gave_up) and child.silent_s() > limit_s(child, limits)
+    return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 
 
 def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
@@ -217,6 +231,6 @@ def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
 
 def _state(child: Child, hung: bool, limits: StageLimits) -> tuple[str, str]:
     state = processes.state(child.pid)
-    silent = hung and child.silent_s() > 0.8 * limit_s(child, limits)
+    silent = hung and child.is_silent_for(0.8 * limit_s(child, limits))
     how = "stopped" if state in ("T", "t") else "stuck" if silent else "killed"
     return how, f"process state {state}, silent for {child.silent_s():.1f} s"

@@ -127,7 +127,7 @@ def _watch(rank: Rank, index: int, running: list[tuple[JobGroup, children.Child]
         for child in left:
             if child.end is None and time.monotonic() > until:
                 late[child.pid] = "time"
-            elif child.end is None and child.silent_s() > limit_s(rank, child):
+            elif child.end is None and child.is_silent_for(limit_s(rank, child)):
                 late[child.pid] = "hang"
         _end_turns(rank, index, [each for each in running if each[1].end is not None or each[1].pid in late])
 

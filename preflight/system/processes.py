@@ -66,6 +66,21 @@ def number_of(pid: int) -> int:
     return found.number if found else 0
 
 
+def waits_for_cpu_s(pid: int) -> dict[int, float]:
+    """Return for how many seconds each thread of a process was ready to run and had no CPU, in all its life.
+
+    The second figure of /proc/PID/task/TID/schedstat, in nanoseconds; empty where the kernel keeps none.
+    """
+    found: dict[int, float] = {}
+    threads = f"/proc/{number_of(pid)}/task"
+    with contextlib.suppress(OSError):
+        for thread in filter(str.isdigit, os.listdir(threads)):
+            path = f"{threads}/{thread}/schedstat"
+            with contextlib.suppress(OSError, ValueError, IndexError), open(path, encoding="ascii") as file:
+                found[int(thread)] = int(file.read().split()[1]) / 1e9
+    return found
+
+
 def thread_count() -> int:
     """Return how many threads this process has."""
     return len(os.listdir("/proc/self/task"))

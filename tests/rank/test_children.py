@@ -247,3 +247,31 @@ def test_time_in_which_the_supervisor_itself_stood_still_is_not_the_child_s() ->
         assert is_overdue(child, LIMITS)
         forgive([child], 32.0)
         assert not is_overdue(child, LIMITS)
+
+
+def test_a_child_that_gets_no_cpu_is_not_silent_and_one_that_sleeps_is() -> None:
+    cpu = min(os.sched_getaffinity(0))
+
+    spin = [sys.executable, "-c", "while True: pass"]
+    with (
+        subprocess.Popen(spin) as hog,
+        subprocess.Popen(spin) as starved,
+        subprocess.Popen(["sleep", "100"]) as asleep,
+    ):
+        try:
+            for process in (hog, starved):
+                os.sched_setaffinity(process.pid, {cpu})
+            os.sched_setscheduler(starved.pid, os.SCHED_IDLE, os.sched_param(0))
+            slow, hung = (
+                Child(process.pid, -1, assignment=assignment(), started_by="fork") for process in (starved, asleep)
+            )
+            until = time.monotonic() + LIMIT_S
+            while slow.starved_s() < max(2.0, 0.8 * slow.silent_s()):
+                assert time.monotonic() < until, "the kernel keeps no schedstat, or gave the idle process its CPU"
+                time.sleep(0.05)
+            half = slow.silent_s() / 2
+            assert not slow.is_silent_for(half)
+            assert hung.is_silent_for(half) and hung.starved_s() < half
+        finally:
+            for process in (hog, starved, asleep):
+                process.kill()
