@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from pathlib import Path
@@ -28,7 +29,10 @@ HEALTHY = {  # GPUs of 512 MiB, or where many sizes on many ranks would take min
 }
 
 
-@pytest.mark.parametrize("gpus", HEALTHY)
+LONG = {"8 standard": [pytest.mark.skipif("PREFLIGHT_SIMCUDA_EVERY" not in os.environ, reason="takes minutes")]}
+
+
+@pytest.mark.parametrize("gpus", [pytest.param(name, marks=LONG.get(name, ())) for name in HEALTHY])
 def test_a_healthy_machine_is_ready(gpus: str, tmp_path: Path) -> None:
     machine, paths = HEALTHY[gpus]
     ran = check(tmp_path, machine, "--profile", gpus.split()[1], *PATIENT)
