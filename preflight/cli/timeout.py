@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import typer
 
 from preflight import survey
 from preflight.cli import timeout_options
-from preflight.cli.options import Gpus, JsonPath
+from preflight.cli.options import Gpus, JsonPath, Verbose
 from preflight.cli.output import check_outputs, print_result, style
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict
@@ -24,11 +24,13 @@ from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import clean
 from preflight.render.timeout import render_timeout
+from preflight.render.timeout_brief import render_timeout_brief
 from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import LiveLine
-from preflight.timeout.frameworks import DISTRIBUTIONS
+from preflight.timeout.assumed_storage import storage_range
+from preflight.timeout.frameworks import DISTRIBUTIONS, Framework
 from preflight.timeout.job_text import is_upper_bound, parse_count, parse_lora_share, parse_params
 from preflight.timeout.memory import headroom_of, will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout
@@ -36,6 +38,17 @@ from preflight.timeout.timings import nccl_settings, timings
 from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
 
 MOST_RANKS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the page depends on beside the job."""
+
+    params: str  # as typed
+    framework: Framework | None
+    verbose: bool
+    taken: str  # what the number of ranks was taken for, where it was not given
+    json: str | None
 
 
 def timeout(
@@ -56,7 +69,9 @@ def timeout(
     seq_len: timeout_options.SeqLen = None,
     micro_batch: timeout_options.MicroBatch = None,
     config: timeout_options.ConfigIn = None,
+    framework: timeout_options.FrameworkOption = None,
     json: JsonPath = None,
+    verbose: Verbose = False,
 ) -> None:
     """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
 
@@ -77,32 +92,47 @@ def timeout(
     current_s = None if current is None else timeout_options.seconds("--current", current)
     earlier = None if report is None else load_report(read_input(report, REPORT), report)
     node, chosen = _node(earlier, gpus) if params is not None or gpus is not None else (None, ())
+    taken = ""
     if world_size is None:
-        job = replace(job, world_size=(earlier.world_size if earlier else 0) or len(chosen) or 1)
+        ranks, why = _ranks(earlier, chosen)
+        job, taken = replace(job, world_size=ranks), f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why}: --world-size"
     storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size)
     fit = None if node is None or params is None else _fit(job, params, batch, node, chosen)
-    _answer(job, current_s, earlier, storage, fit, bool(chosen), params, json)
+    asked = _Asked(params or "", framework, verbose, taken, json)
+    _answer(job, current_s, earlier, storage, fit, bool(chosen), asked)
 
 
 def _answer(
     job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None, fit: Fit | Gap | None,
-    has_gpus: bool, params: str | None, json: str | None,
+    has_gpus: bool, asked: _Asked,
 ) -> None:  # fmt: skip
     """Print the answer and exit with what it means."""
     settings = nccl_settings(earlier.nodes[0]) if earlier and earlier.nodes else dict(os.environ)
     measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
-    safe = safe_timeout(job, measured, current_s, installed_versions(DISTRIBUTIONS))
-    print_result(
-        json,
-        lambda: render_timeout_json(safe, job, measured, storage, fit),
-        lambda: render_timeout(safe, job, params or "", NOT_TO_RAISE, style(), fit, unmeasured(measured)),
-    )
+    versions = installed_versions(DISTRIBUTIONS)
+    safe = safe_timeout(job, measured, current_s, versions)
+
+    def shown() -> str:
+        if asked.verbose:
+            return render_timeout(safe, job, asked.params, NOT_TO_RAISE, style(), fit, unmeasured(measured))
+        remarks = (storage_range(job, measured, versions), asked.taken)
+        name = asked.framework and asked.framework.value
+        return render_timeout_brief(safe, job, asked.params, style(), remarks, name, fit)
+
+    print_result(asked.json, lambda: render_timeout_json(safe, job, measured, storage, fit), shown)
     could_not_look = storage is not None and isinstance(measured.write_one_bytes_per_s, Gap)
     is_guess = safe.longest_source is Source.ASSUMED
     cannot_fit = has_gpus and isinstance(fit, Fit) and fit.verdict is FitVerdict.CANNOT_FIT
     if cannot_fit or not (safe.is_enough or is_guess):
         raise typer.Exit(1)
     raise typer.Exit(3 if could_not_look or not safe.is_enough else 0)
+
+
+def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
+    """Return the ranks of a job of which nobody said how many it has, and where the number is from."""
+    if earlier is not None and earlier.world_size:
+        return earlier.world_size, "as in the report"
+    return (len(chosen), "one for each GPU here") if chosen else (1, "as nothing else is known")
 
 
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:

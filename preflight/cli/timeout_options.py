@@ -10,6 +10,7 @@ from preflight.model.fit import Batch
 from preflight.model.input_limits import MODEL_CONFIG
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
 from preflight.system.inputs import read_input
+from preflight.timeout.frameworks import Framework
 from preflight.timeout.job_text import parse_count, parse_duration_s, parse_model_shape
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
@@ -26,6 +27,7 @@ Evaluate = Annotated[str | None, valued("T", "One rank evaluates for so long.", 
 Compile = Annotated[str | None, valued("T", "The first step compiles for so long.", "--compile")]
 Lora = Annotated[str | None, valued("SHARE", "The share that is trained: 0.5% (as PEFT prints it).")]
 Current = Annotated[str | None, valued("T", "The timeout that the job has, or died at: 1800.")]
+FrameworkOption = Annotated[Framework | None, choice("Whose line to print (default: torch; -v: all).", "--framework")]
 ReportIn = Annotated[str | None, valued("FILE", "A report of `preflight check`; - is stdin.")]
 SeqLen = Annotated[str | None, valued("N", "Tokens of a sequence, for an estimate of activations.")]
 MicroBatch = Annotated[str | None, valued("N", "Sequences that a GPU works on at once (default 1).")]

@@ -42,6 +42,9 @@ class Save(Enum):
     ASYNC = "async"  # every rank copies its part to host memory and writes beside the training
 
 
+RANKS_PER_NODE = 8  # assumed where only the ranks are known
+
+
 @dataclass(frozen=True, slots=True)
 class ParamCount:
     """Parameters of a model; of a mixture of experts all are stored and saved, fewer work on a token."""
@@ -64,3 +67,8 @@ class Job:
     preprocess_s: float = 0.0
     eval_s: float = 0.0
     compile_s: float = 0.0
+
+    @property
+    def assumed_nodes(self) -> int:
+        """How many nodes the ranks fill at 8 to a node."""
+        return -(-self.world_size // RANKS_PER_NODE)

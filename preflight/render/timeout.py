@@ -34,20 +34,20 @@ def render_timeout(
     `typed` is the model's size as the user wrote it, `gaps` say what was not measured.
     """
     blocks: list[Block] = [
-        *_answer(safe),
-        *_job(job, typed),
+        *answer_blocks(safe),
+        *job_blocks(job, typed),
         *_sums(safe),
         *section("What would make it smaller", *map(bullet, safe.smaller)),
         *section("To know", *map(bullet, safe.notes)),
         *section("Do not raise it for", *map(bullet, not_to_raise)),
         *fit_section(fit),
         *section("Not measured", *map(bullet, gaps)),
-        *_frameworks(safe),
+        *framework_blocks(safe.frameworks),
     ]
     return page(blocks, style)
 
 
-def _job(job: Job, typed: str) -> list[Block]:
+def job_blocks(job: Job, typed: str) -> list[Block]:
     """Return what the job was taken to be."""
     if job.params is None:
         return []
@@ -62,7 +62,8 @@ def _job(job: Job, typed: str) -> list[Block]:
     return [note(f"For {size}{trained}; {rest}; {job.world_size} rank{'s' * (job.world_size > 1)}")]
 
 
-def _answer(safe: SafeTimeout) -> list[Block]:
+def answer_blocks(safe: SafeTimeout) -> list[Block]:
+    """Return the answer and the sentence on it."""
     word, tone = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"
@@ -78,14 +79,15 @@ def _sums(safe: SafeTimeout) -> list[Block]:
     for part in sorted(Part, key=lambda part: -sums[part]):
         terms = [term for term in safe.terms if term.part is part]
         below = tuple("" if term.detail in explained else term.detail for term in terms)
-        blocks += [Heading(TITLES[part]), replace(table(TERM_HEADERS, map(_row, terms)), below=below)]
+        blocks += [Heading(TITLES[part]), replace(table(TERM_HEADERS, map(term_row, terms)), below=below)]
         explained |= {term.detail for term in terms}
         becomes_s = safe.init_timeout_s if part is Part.INIT else safe.pg_timeout_s
         blocks.append(item(_total(sums[part], becomes_s, part, safe)))
     return blocks
 
 
-def _row(term: Term) -> tuple[str, ...]:
+def term_row(term: Term) -> tuple[str, ...]:
+    """Return a term as a row of the table."""
     counts = seconds_text(term.counts_s) if term.counts_s else "in the above"
     return term.name, seconds_text(term.value), f"x {term.factor}", counts, SOURCES[term.source]
 
@@ -101,10 +103,11 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
     return f"{text}, in whole minutes {becomes_s:,} s"
 
 
-def _frameworks(safe: SafeTimeout) -> list[Block]:
-    column = max((width_of(each.name) for each in safe.frameworks), default=0)
+def framework_blocks(frameworks: Sequence[FrameworkLine]) -> list[Block]:
+    """Return the line of each framework, with its default."""
+    column = max((width_of(each.name) for each in frameworks), default=0)
     blocks: list[Block] = [Heading("Where it goes")]
-    for each in safe.frameworks:
+    for each in frameworks:
         blocks.append(Text(each.line, 2, column + 6, label=f"{each.name:<{column}}  "))
         blocks.append(Text(_about(each), column + 4, tone="dim"))
     return blocks

@@ -49,7 +49,8 @@ def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
 
 def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
     size = weight_bytes(job, params)
-    speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S, timings, "read")
+    nodes = job.assumed_nodes if job.save is Save.SHARDED else 1  # of shards each rank reads its own
+    speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S * nodes, timings, "read")
     detail = f"{decimal_text(size)} of weights at {decimal_text(speed)}/s ({where})"
     return Pause("loading the weights", size / speed, (Part.INIT,), source, detail)
 
@@ -77,7 +78,10 @@ def _sharded(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Sou
     measured = timings.write_all_bytes_per_s
     if isinstance(measured, Gap):
         measured = timings.write_one_bytes_per_s
-    speed, source, where = _speed(measured, ASSUMED_WRITE_BYTES_PER_S, timings, "write")
+    nodes = job.assumed_nodes  # a file system that serves more nodes is built for more
+    speed, source, where = _speed(measured, ASSUMED_WRITE_BYTES_PER_S * nodes, timings, "write")
+    if source is Source.ASSUMED and nodes > 1:
+        where += f", {decimal_text(ASSUMED_WRITE_BYTES_PER_S)}/s for each of {nodes} nodes"
     size = checkpoint_bytes(job, params)
     return size / speed, source, f"all ranks together write it at {decimal_text(speed)}/s ({where})"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from preflight.model.gap import Gap
 from preflight.model.job import Job
 from preflight.model.timeout import Part, SafeTimeout, Source, Term, Timings
@@ -26,8 +28,8 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         return f"maybe none is enough: {needs}, longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
     if not found.is_enough:
         return (
-            f"no timeout that makes sense is enough: {needs}, longer than the cap of {found.cap_s:,} s; "
-            "move that work out of the other ranks' way"
+            f"no timeout that makes sense is enough: {needs}, longer than the cap of {found.cap_s:,} s, and "
+            f"{60 * math.ceil(found.sum_s / 60):,} s would cover it; better move that work out of the other ranks' way"
         )
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED

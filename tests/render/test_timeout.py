@@ -15,6 +15,8 @@ from preflight.model.timeout import SafeTimeout
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import Style, width_of
 from preflight.render.timeout import render_timeout
+from preflight.render.timeout_brief import render_timeout_brief
+from preflight.timeout.assumed_storage import storage_range
 from preflight.timeout.memory import will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout
 from preflight.timeout.timings import timings
@@ -102,3 +104,32 @@ def test_whether_it_fits_is_a_section_of_the_page_and_a_key_of_the_document() ->
     assert document["fit"]["verdict"] == FIT.verdict.value
     document = json.loads(render_timeout_json(SAFE["all"], JOB, FAST, None, Gap("8x7B")))
     assert (document["fit"], document["gaps"][-1]["fact"]) == (None, "fit")
+
+
+@pytest.mark.parametrize("name", sorted(SAFE))
+def test_the_first_screen_has_the_answer_the_largest_terms_and_the_line_that_was_asked_for(name: str) -> None:
+    safe = SAFE[name]
+    told = render_timeout_brief(safe, JOB, "7B", Style(80), ("Taken for 64 ranks",), "deepspeed")
+    assert told.splitlines()[0] == page(safe).splitlines()[0]
+    assert len(told.splitlines()) <= 24
+    assert "Taken for 64 ranks" in told
+    assert "deepspeed" in told and "torchtitan" not in told
+    assert sum(term.name in told for term in safe.terms) >= 3
+
+
+def test_the_range_of_what_was_not_measured_is_told_where_it_matters() -> None:
+    job = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=16)
+    assert storage_range(job, NOTHING, {}).startswith("600 s on a local NVMe (2.00 GB/s), 1,740 s on a slow share")
+    assert storage_range(job, FAST, {}) == ""
+    assert storage_range(Job(), NOTHING, {}) == ""
+
+
+def test_a_pause_that_no_cap_covers_is_told_the_number_that_would() -> None:
+    assert "would cover it; better move that work out" in SAFE["not_enough"].verdict
+
+
+def test_what_is_assumed_of_shards_grows_with_the_nodes() -> None:
+    large = Job(params=ParamCount(405 * 10**9, 405 * 10**9), strategy=Strategy.FSDP, save=Save.SHARDED, world_size=512)
+    (saving,) = [term for term in safe_timeout(large, NOTHING).terms if term.name == "saving"]
+    assert saving.value == pytest.approx(405e9 * 14 / (64 * 0.2e9), rel=0.01)
+    assert "200 MB/s for each of 64 nodes" in saving.detail
