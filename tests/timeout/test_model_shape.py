@@ -45,7 +45,7 @@ def test_of_a_model_that_also_sees_the_language_model_counts() -> None:
         (json.dumps({**LLAMA, "vocab_size": 1.5}), "vocab_size is '1.5'"),
         ('{"hidden_size": NaN}', "hidden_size is 'nan'"),
         (json.dumps({**LLAMA, "vocab_size": ["x" * 500]}), "vocab_size is"),
-        (" " * (2 << 20), "larger than 1 MiB"),
+        (" " * (5 << 20), "larger than 4 MiB"),
     ],
 )
 def test_what_is_no_config_is_refused_in_one_short_line(text: str, says: str) -> None:
