@@ -24,7 +24,7 @@ from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
 from preflight.plan.backend_choice import choose_backend
 from preflight.plan.nodes.joint_plan import advice_here
-from preflight.plan.settings.environment import inherited_tuning
+from preflight.plan.settings.environment import inherited_tuning, why_torch_would_end
 from preflight.probe.outside_events import probe_outside_events
 from preflight.probe.process import reported_environment
 from preflight.probe.run import probe_node
@@ -85,7 +85,7 @@ def check(
     took_s = time.monotonic() - probing_since
     inherited = inherited_tuning(environ)
     run = RunRecord(request, environ, started_at, place, node, path, inherited, HardwareWatch(machine))
-    problem = _torch_problem(node) or path.blocked
+    problem = _torch_problem(node) or why_torch_would_end(environ) or path.blocked
     run = replace(run, plan=plan_trials(run), launch=LaunchResult(problem=problem), durations_s=(("probe", took_s),))
     if request.checkpoint_dir and place.nodes == 1:
         run = _try_storage(run, request.checkpoint_dir)

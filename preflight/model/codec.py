@@ -8,6 +8,7 @@ NodeFacts around it, where others look for them.
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 import typing
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ T = TypeVar("T")
 GAPS = "gaps"
 OLDER = "not recorded: written by an older preflight, which did not know of it"
 VALUE = "value"
+# Half a pair of UTF-16 is no character and can't be written; U+DC80 to U+DCFF stand for bytes that are no UTF-8.
+LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 PLAIN = frozenset({int, float, str, bool})  # JSON has the same; most of what a report of thousands of ranks holds
 
 
@@ -171,6 +174,8 @@ def _decode_scalar(kind: Any, value: object, path: str) -> object:
         if abs(value) > 2**1000:
             raise _wrong(path, "a number", value)
         return float(value)
+    if isinstance(value, str) and kind is str:
+        return value if value.isascii() else LONE.sub("\ufffd", value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _wrong(path, {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[kind], value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,7 +1,8 @@
 """The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
 
 No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
-text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece (system/log_source.py).
+text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece (system/log_source.py); a flight
+recorder's dump has the limits of its pickle (explain/flight_recorder.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ POLICY = InputLimit("policy", 1 * MIB, 20_000, 20)
 CAPTURE = InputLimit("capture", 32 * MIB, 2_000_000, 60)
 TOPOLOGY = InputLimit("topology", 1 * MIB, 0, 0)
 MODEL_CONFIG = InputLimit("model configuration", 4 * MIB, 200_000, 40)
-RECORDING = InputLimit("flight recorder dump", 32 * MIB, 1_500_000, 20)
 
 
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from preflight.errors import MalformedInput
@@ -13,6 +14,8 @@ from preflight.model.input_limits import REPORT, parse_json
 from preflight.model.report import SCHEMA_VERSION, Report
 
 T = TypeVar("T")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+HOST = re.compile(r"[^\s\[\],;|&<>\"'`$\x00-\x1f\x7f]{0,255}")  # a hostlist's reader expands brackets and commas
 VERSION, BASELINE = "schema_version", "baseline_schema"
 MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound at all
 
@@ -33,7 +36,9 @@ def as_report(document: object, name: str) -> Report:
     _check_version(document[VERSION], name, "report", VERSION, SCHEMA_VERSION)
     if "verdict" not in document and "nodes" in document:
         raise MalformedInput(f"{name}: facts without a verdict, as `preflight probe` writes them, not a report")
-    return _decoded(Report, document, name, "report")
+    report = _decoded(Report, document, name, "report")
+    _check_names(report, name)
+    return report
 
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:
@@ -58,6 +63,23 @@ def _decoded(kind: type[T], document: object, name: str, what: str) -> T:
         raise MalformedInput(f"{name}: no {what} that can be read: {error}") from None
     except RecursionError:
         raise MalformedInput(f"{name}: no {what}: it is nested too deeply") from None
+
+
+def _check_names(report: Report, name: str) -> None:
+    """Refuse names that would act where they are used: in a shell that sources them, in a list of hosts."""
+    advice = report.advice
+    variables = (
+        *advice.env,
+        *advice.gpu_env,
+        *advice.timeout_env,
+        *(pair for node in advice.nodes for pair in node.env),
+    )
+    for variable, _ in variables:
+        if not VARIABLE.fullmatch(variable):
+            raise MalformedInput(f"{name}: no report: {variable[:40]!r} is no name of a variable")
+    for host in (*(node.host for node in report.nodes), *(node.host for node in advice.nodes)):
+        if not HOST.fullmatch(host):
+            raise MalformedInput(f"{name}: no report: {host[:40]!r} is no host name")
 
 
 def _is_possible(each: Reference) -> bool:

@@ -11,6 +11,7 @@ from preflight.model.facts import EnvVar, Limit, LimitFacts, NcclConfEntry, Soft
 from preflight.probe.reading import answered, gap_or
 from preflight.system.kernel_queries import is_reported
 from preflight.system.machine import Json, Machine
+from preflight.system.secrets import shown
 
 
 def probe_limits(machine: Machine) -> LimitFacts:
@@ -28,7 +29,7 @@ def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
 
 def reported_environment(environ: Mapping[str, str]) -> tuple[EnvVar, ...]:
     """Return those of the given variables that may stand in a report, by name."""
-    return tuple(EnvVar(name, value) for name, value in sorted(environ.items()) if is_reported(name))
+    return tuple(EnvVar(name, shown(name, value)) for name, value in sorted(environ.items()) if is_reported(name))
 
 
 SYSTEM_FILE = "/etc/nccl.conf"

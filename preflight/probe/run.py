@@ -20,6 +20,7 @@ from preflight.probe.rdma import probe_hca_ports, probe_nics, probe_rdma
 from preflight.probe.system import probe_numa_nodes, probe_shm, probe_system
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine
+from preflight.system.processes import adopt_orphans, has_children, kill_descendants
 from preflight.system.recording import Record, Recorder, merged
 
 UNKNOWN_HOST = "unknown"
@@ -27,6 +28,7 @@ LIMIT_S = 5.0
 CUT_SHORT = "not read: the deadline came first"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
 NVML = "nvml"
+ORPHANS_S = 1.0
 READS = "reads"  # beside the facts in the answer of a group that is recorded
 NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
@@ -91,7 +93,11 @@ def probe_node(
     asked = {name: group for name, group in groups.items() if name not in (silent or {})}
     readers = {name: _reader(group, machine, process, capture is not None) for name, group in asked.items()}
     left_s = limit_s if ends_at is None else min(limit_s, max(0.0, ends_at - time.monotonic()))
+    is_alone = not has_children()  # of whoever uses preflight as a library
+    adopt_orphans()
     answers = run_isolated(readers, dict.fromkeys(asked, left_s), meanwhile)
+    if is_alone and has_children():  # a library that was asked has left a process behind
+        kill_descendants(frozenset(), ORPHANS_S)
     if left_s < limit_s:  # given its time, it might have answered: nobody calls it stuck
         answers = {n: replace(each, failure=CUT_SHORT) if each.is_late else each for n, each in answers.items()}
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}

@@ -31,7 +31,7 @@ def render_env(report: Report) -> str:
     lines += _comment(advice.reason)
     if advice.gpu_env:
         lines += ["", *_comment(f"The GPUs that were tried: {', '.join(advice.gpus)}.")]
-        lines += [export(name, value) for name, value in advice.gpu_env]
+        lines += [_exported(name, value) for name, value in advice.gpu_env]
     names = [name for name, _ in advice.env] + [name for name in advice.unset if name not in dict(advice.env)]
     by_node = _by_node(advice)
     lines += by_node
@@ -98,8 +98,13 @@ def _timeouts(advice: Advice) -> list[str]:
     """Return the timeouts, each with who reads it; they change nothing that NCCL or gloo does."""
     lines = ["", *_comment(f"The safe timeout: {advice.timeout_reason}.")] if advice.timeout_env else []
     for name, value in advice.timeout_env:
-        lines += [*_comment(TIMEOUT_READERS.get(name, "")), export(name, value)]
+        lines += [*_comment(TIMEOUT_READERS.get(name, "")), _exported(name, value)]
     return lines
+
+
+def _exported(name: str, value: str) -> str:
+    """Return the command that sets a variable; nothing but a comment for what no shell can set."""
+    return export(name, value) if SETTABLE.fullmatch(name) else f"# {clean(name)[:80]}: not a name that a shell can set"
 
 
 def _comment(text: str) -> list[str]:

@@ -166,6 +166,7 @@ def fork_child(
             if not keeps_signals:
                 _leave_signals_to_the_parent()
             _close((reader, questions_writer))
+            _leave_stdout_to_the_parent()
             main(Parent(writer, questions_reader))
             code = 0
         finally:
@@ -220,6 +221,14 @@ def _close(fds: Sequence[int]) -> None:
     for fd in fds:
         if fd >= 0:
             os.close(fd)
+
+
+def _leave_stdout_to_the_parent() -> None:
+    """Have what a library prints go nowhere: stdout may be one JSON document."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
 
 
 def _leave_signals_to_the_parent() -> None:

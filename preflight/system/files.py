@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 
 from preflight.errors import OutputError, UsageError
+from preflight.system.secrets import hide
 from preflight.system.wakeups import wait_until_writable
 
 MODE = 0o666  # less the umask, as a shell's redirection would give it
@@ -99,7 +100,8 @@ def set_aside(path: str) -> str | None:
 
 
 def encoded(text: str) -> bytes:
-    """Return UTF-8; interface names need not be UTF-8, and half a pair of UTF-16 is shown as such."""
+    """Return UTF-8 without secrets; interface names need not be UTF-8, and half a pair of UTF-16 is shown as such."""
+    text = hide(text)
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

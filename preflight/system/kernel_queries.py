@@ -15,6 +15,7 @@ from preflight.system.installed import installed_software
 from preflight.system.interfaces import network_interfaces
 from preflight.system.machine import Json, Tree
 from preflight.system.nvml import LIBRARY, ask_nvml
+from preflight.system.secrets import shown
 from preflight.system.shm_segments import nccl_segments
 
 UNLIMITED = "unlimited"
@@ -104,7 +105,7 @@ def host_addresses() -> Json:
 def environment() -> Json:
     """Return the inherited variables that NCCL, gloo, torch or CUDA read, by name."""
     items = ((_printable(name), _printable(value)) for name, value in os.environb.items())
-    return {name: value for name, value in sorted(items) if is_reported(name)}
+    return {name: shown(name, value) for name, value in sorted(items) if is_reported(name)}
 
 
 def is_reported(name: str) -> bool:

@@ -104,7 +104,7 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
         for pid, seen in alive.items():
             _kill(pid, seen)
         _reap(spared)
-        if not alive and not _has_children():
+        if not alive and not has_children():
             return ()
         quiet = 0 if alive else quiet + 1
         if time.monotonic() > until:
@@ -192,7 +192,8 @@ def _reap(spared: frozenset[int]) -> None:
             os.waitpid(ended.si_pid, os.WNOHANG)
 
 
-def _has_children() -> bool:
+def has_children() -> bool:
+    """Tell whether this process has any child, living or not yet reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from preflight.errors import OutputError
+from preflight.system.secrets import hide
 
 WIPE = "\r\033[K"
 
@@ -35,7 +36,7 @@ def knows_unicode() -> bool:
 def to_stdout(text: str) -> None:
     """Write and flush; a reader that went away (`| head -1`) has what it wanted. OutputError where that fails."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(hide(text))
         sys.stdout.flush()
     except BrokenPipeError:
         return
@@ -46,7 +47,7 @@ def to_stdout(text: str) -> None:
 def to_stderr(text: str) -> None:
     """Write and flush as far as that is possible: there is nowhere left to complain."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text)
+        sys.stderr.write(hide(text))
         sys.stderr.flush()
 
 

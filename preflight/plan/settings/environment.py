@@ -11,6 +11,7 @@ KEPT = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_TOPO_FILE", "NCCL_CONF_FIL
 # They print; they don't change what happens.
 DIAGNOSTIC = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 TUNING_PREFIXES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TP_")
+DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")  # torch/csrc/distributed/c10d/debug.cpp
 TUNING_NAMES = ("TORCH_DISTRIBUTED_DEBUG",)
 # What gloo and the code around it read: with another backend's variables a gloo trial would prove nothing.
 READ_BY_GLOO = ("GLOO_", "TORCH_GLOO_", "TP_", "TORCH_DISTRIBUTED_DEBUG")
@@ -33,6 +34,15 @@ ALGORITHMS = Candidate(
     "the default again, untimed, to see which algorithm NCCL takes by size",
     Scope.ANYWHERE,
 )
+
+
+def why_torch_would_end(environ: Mapping[str, str]) -> str:
+    """Return which variable makes `import torch.distributed` or a group's start fail, and what to do; "" for none."""
+    level = environ.get("TORCH_DISTRIBUTED_DEBUG")
+    if level is None or level.upper() in DEBUG_LEVELS:
+        return ""
+    takes = "torch takes OFF, INFO or DETAIL and ends with an error otherwise"
+    return f"TORCH_DISTRIBUTED_DEBUG is {level[:40]!r}: {takes}; unset it (the job would end the same way)"
 
 
 def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
