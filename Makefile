@@ -7,7 +7,7 @@ SIDE_BY_SIDE := tests/explain tests/frameworks tests/memory tests/probe tests/re
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-integration simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench clean
+.PHONY: help check test test-integration test-hostile fuzz simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -31,10 +31,32 @@ test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mo
 	$(BIN)/pytest -n 2 -m 'integration and not simcuda' $(SIDE_BY_SIDE)
 	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE))
 
+KILLS ?= 200
+MINUTES ?= 1
+test-hostile: $(STAMP) ## Kill it at random instants, starve it, feed it garbage: KILLS=200 MINUTES=1 (root)
+	$(BIN)/python -m tests.hostile.kill_loop --kills $(KILLS)
+	$(BIN)/python -m tests.hostile.kill_loop --at-once 30
+	$(BIN)/pytest -n 2 tests/hostile
+	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+
+fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what fails is kept in tests/hostile/corpus
+	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+
 simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulated driver
 	$(BIN)/python -m tests.simcuda.fetch
 
-test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
+test-KILLS ?= 200
+MINUTES ?= 1
+test-hostile: $(STAMP) ## Kill it at random instants, starve it, feed it garbage: KILLS=200 MINUTES=1 (root)
+	$(BIN)/python -m tests.hostile.kill_loop --kills $(KILLS)
+	$(BIN)/python -m tests.hostile.kill_loop --at-once 30
+	$(BIN)/pytest -n 2 tests/hostile
+	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+
+fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what fails is kept in tests/hostile/corpus
+	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+
+simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
 	$(BIN)/pytest -n 2 -m simcuda tests/simcuda
 

@@ -1,8 +1,8 @@
 """The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
 
 No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
-text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece (system/log_source.py); a flight
-recorder's dump has the limits of its pickle (explain/flight_recorder.py).
+text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece; of a
+flight recorder's dump the operations are counted (explain/plain_pickle.py).
 """
 
 from __future__ import annotations

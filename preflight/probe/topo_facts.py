@@ -89,7 +89,7 @@ def _level(matrix: TopologyMatrix, row_name: str, column: str) -> str | Gap:
     row = matrix.rows.get(row_name)
     if row is None:
         return Gap(f"there is no row of {row_name}")
-    at = matrix.columns.index(column)
+    at = matrix.columns.index(column) if column in matrix.columns else len(row.cells)  # a row without its column
     if at >= len(row.cells):
         return Gap(f"line {row.line}: the row could not be read as far as {column}")
     cell = row.cells[at]

@@ -1,0 +1,140 @@
+"""Kill a process of a check at a random instant, again and again: nothing is left, and what is reported is honest.
+
+    python -m tests.hostile.kill_loop --kills 40 [--seed S]     one after the other, each with a /dev/shm of its own
+    python -m tests.hostile.kill_loop --at-once 30              so many whole checks at once in one directory
+
+The seed of every kill is printed; `--kills 1 --seed S` repeats one. As root, for the private /dev/shm. Exit code 1
+where a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.command import Command
+
+CHECK = ("check", "--backend", "simnccl@simnccl", "--nproc", "2", "--deadline", "90")
+OLD = '{"verdict": "ready", "exit_code": 0, "is": "an earlier run\'s"}'
+LONGEST_S = 6.0  # after which a check on a free machine is through: later instants would kill nothing
+GONE_WITHIN_S = 20.0
+END_WITHIN_S = 110.0
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSEGV)
+OWN_SHM = 'mount -t tmpfs none /dev/shm && "$@"; code=$?; ls /dev/shm > shm.txt; exit $code'
+CODES = {"ready": 0, "ready_with_env": 0, "not_ready": 1, "unknown": 3}
+
+
+def one_kill(seed: int, folder: Path, longest_s: float) -> str:
+    """Start a check, kill one of its processes at a random instant, and return which promise was broken, or ""."""
+    random_ = random.Random(seed)
+    command = Command(sys.executable, folder)
+    (command.cwd / "preflight-report.json").write_text(OLD)
+    (command.cwd / "preflight.env").write_text("# an earlier run's\n")
+    process = command.start(*CHECK, prefix=("unshare", "--mount", "sh", "-c", OWN_SHM, "sh"),
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        at_s, number = random_.uniform(0, longest_s), random_.choice(SIGNALS)
+        time.sleep(at_s)
+        ours = {pid: line for pid, line in command.processes().items() if "preflight" in line and "sh -c" not in line}
+        victim = random_.choice(sorted(ours)) if ours else 0
+        what = f"seed {seed}: {number.name} after {at_s:.2f} s to {ours.get(victim, 'nobody')[:60]!r}"
+        launcher = "preflight check" in ours.get(victim, "")
+        if victim:
+            try:
+                os.kill(victim, number)
+            except ProcessLookupError:
+                victim = 0
+        code = process.wait(timeout=END_WITHIN_S)
+        command.wait_until_gone(GONE_WITHIN_S)
+    except (subprocess.TimeoutExpired, AssertionError) as error:
+        return f"{what}: {type(error).__name__}: {str(error)[:300]}"
+    finally:
+        command.kill_all()
+    wrong = broken_promise(command.cwd, code, launcher, number)
+    say(f"  {what}: exit {code}{': ' + wrong if wrong else ''}")
+    return f"{what}: {wrong}" if wrong else ""
+
+
+def broken_promise(cwd: Path, code: int, is_launcher: bool, number: int) -> str:  # noqa: PLR0911  one per promise
+    """Return what is left or untrue after a run, "" where all is as promised."""
+    by_signal = is_launcher and code == 128 + number
+    if code not in (0, 1, 3) and not by_signal:
+        return f"exit code {code}"
+    left = [name for name in (cwd / "shm.txt").read_text().split() if name.startswith("nccl-")]
+    silently = is_launcher and number in (signal.SIGKILL, signal.SIGSEGV)  # then nobody can clean up or write
+    if left and not silently:
+        return f"left in /dev/shm: {left}"
+    if not (cwd / "preflight-report.json").exists():  # set aside, since this run could write none
+        return "" if code not in (0, 1) else "no report"
+    text = (cwd / "preflight-report.json").read_text()
+    if text == OLD:
+        return "" if silently or by_signal else "an earlier run's report stayed"
+    report = json.loads(text)
+    if silently:  # written before it was killed, or what holds in that case
+        return "" if CODES[report["verdict"]] == report["exit_code"] else "the report contradicts itself"
+    return "" if report["exit_code"] == code else f"the report says {report['exit_code']}, the exit code is {code}"
+
+
+def kill_loop(kills: int, seed: int) -> list[str]:
+    """Return the promises that were broken in so many kills."""
+    broken = []
+    for i in range(kills):
+        folder = Path(tempfile.mkdtemp(prefix="preflight-kill-"))
+        try:
+            if wrong := one_kill(seed + i, folder, LONGEST_S):
+                broken.append(wrong)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return broken
+
+
+def at_once(count: int) -> list[str]:
+    """Run so many checks at once in one directory; return which of them were not whole."""
+    folder = Path(tempfile.mkdtemp(prefix="preflight-at-once-"))
+    command = Command(sys.executable, folder)
+    argv = ("check", "--backend", "gloo", "--nproc", "2", "--deadline", "600", "--stage-limit", "120")
+    runs = [
+        command.start(*argv, "--also", "drain=drain.txt", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(count)
+    ]
+    codes = [run.wait(timeout=900) for run in runs]
+    report = json.loads((command.cwd / "preflight-report.json").read_text())
+    names = sorted(os.listdir(command.cwd))
+    broken = [f"exit codes {sorted(set(codes))}"] if set(codes) != {0} else []
+    if report["verdict"] != "ready" or names != ["drain.txt", "preflight-report.json", "preflight.env"]:
+        broken.append(f"{report['verdict']}, files {names}")
+    shutil.rmtree(folder, ignore_errors=True)
+    return broken
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the loop, print every seed, and tell whether a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
+    asked = parser.parse_args()
+    broken = kill_loop(asked.kills, asked.seed) + (at_once(asked.at_once) if asked.at_once else [])
+    say(f"{asked.kills} kills, {asked.at_once} at once: {len(broken)} broken promises")
+    for each in broken:
+        say(f"  {each}")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
