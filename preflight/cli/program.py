@@ -94,6 +94,8 @@ class LazyCommand(TyperCommand):
         name = str(self.name)
         try:
             module = importlib.import_module(f"preflight.cli.{COMMANDS[name][0]}")
+        except PreflightError:  # Ctrl-C meanwhile
+            raise
         except Exception as error:
             raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

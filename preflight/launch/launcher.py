@@ -16,6 +16,7 @@ from preflight.launch.nodes.leader import Leader
 from preflight.launch.run_dir import events_path, last_words, spec_path, write_spec
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
+from preflight.system.child import pid_of
 from preflight.system.own_time import OwnTime
 from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
 from preflight.system.wakeups import wait_for
@@ -56,6 +57,8 @@ def launch(
         if agent is not None:
             agent.kill()  # its death ends the others even where /proc does not show them
         survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
+        if agent is not None:
+            pid_of(agent)  # reaped there: Popen need not warn that it still runs
         noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
         remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
         os.close(fifo)
