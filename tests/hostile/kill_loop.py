@@ -72,7 +72,7 @@ def one_kill(seed: int, folder: Path, longest_s: float) -> str:
 def broken_promise(cwd: Path, code: int, is_launcher: bool, number: int) -> str:
     """Return what is left or untrue after a run, "" where all is as promised."""
     by_signal = is_launcher and code == 128 + number
-    if code not in (0, 1, 3) and not by_signal or is_launcher and number == signal.SIGINT and code == 3:
+    if (code not in (0, 1, 3) and not by_signal) or (is_launcher and number == signal.SIGINT and code == 3):
         return f"exit code {code}"
     left = [name for name in (cwd / "shm.txt").read_text().split() if name.startswith("nccl-")]
     silently = is_launcher and number in (signal.SIGKILL, signal.SIGSEGV)  # then nobody can clean up or write
