@@ -8,7 +8,7 @@ neighbours that are not wrong, `must_not` what nobody may be told, `confirmed` (
 cause was proved. What no cause has answers with its verdict: `healthy`, `not_enough_evidence`, ...
 
     right      the first cause is the label
-    near       it is an accepted neighbour; of a healthy run that may go on, `unfinished` too
+    near       it is an accepted neighbour; of a run that may go on, `unfinished` too
     nothing    none is named, and nobody is told that all is well
     wrong      another one is named, or the log can't be read
     forbidden  it is one of `must_not`, or `healthy` for a run that failed
@@ -70,8 +70,11 @@ class Case:
 
     @property
     def may_go_on(self) -> bool:
-        """Tell whether the log of a healthy run may have no end: the labels of the corpus have no word for that."""
-        return self.label in SUCCEEDED and UNNAMED in self.also
+        """Tell whether the log may be one without an end: the labels of the corpus have no word for that.
+
+        Either of a healthy run, or of one that failed so silently that the label lets it pass for healthy.
+        """
+        return (UNNAMED if self.label in SUCCEEDED else HEALTHY) in self.also
 
 
 @dataclass(frozen=True, slots=True)

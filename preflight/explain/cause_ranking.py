@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,10 @@ from dataclasses import dataclass
 from preflight.explain.cause import Cause, Claim
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence, earliest
+from preflight.explain.run_ends import DEATHS
+from preflight.explain.survival import is_after
+from preflight.explain.work_steps import shows_work
+from preflight.model.explanation import Confidence
 
 WHY = {
     Authority.REFINED_TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
@@ -17,6 +22,7 @@ WHY = {
     Authority.SILENCE: "it is seen in healthy runs too",
     Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
 }
+WARNING = re.compile(r"\[W\d{3,4} ")
 RANKS_PER_SIGN = 3
 OTHERWISE = "it came later, or stands lower in the order in which failures lead to each other"
 
@@ -38,8 +44,6 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
     claims = [Ranked(cause, claim) for cause, claim in judged if claim is not None]
     claims = [r for r in claims if not _is_noise_of_the_end(evidence, r.claim)]
-    if evidence.went_on():
-        claims = [r for r in claims if r.claim.authority <= Authority.KILLED]
     first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
     claims.sort(
         key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id)
@@ -49,17 +53,34 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
     if not leading:
         return (), ()
     best = leading[0]
-    named = [best] + [r for r in leading[1:] if r.claim.authority <= Authority.TRANSPORT]
+    named = [best] + [r for r in leading[1:] if _may_be_it_too(best.claim, r.claim)]
     # A claim that rests on the very lines of the best one says the same less precisely.
     proof = {event.order for event in best.claim.events}
     others = (r for r in claims if r not in named and any(event.order not in proof for event in r.claim.events))
     return tuple(named), tuple(others)
 
 
+def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
+    """Tell whether a claim rests on warnings at the end of a log that shows nothing but work: it may go on."""
+    return all(
+        WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
+    ) and not evidence.of(*DEATHS)
+
+
+def _may_be_it_too(best: Claim, other: Claim) -> bool:
+    """Tell whether another claim is worth a look: what came after a proven cause is its consequence."""
+    if other.authority > Authority.TRANSPORT or not other.events:
+        return False
+    is_proven = best.confidence is not Confidence.LOW and bool(best.events)
+    return not is_proven or is_after(best.events[0], other.events[0])
+
+
 def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
-    """Tell whether a claim rests on echoes that all came after the job had succeeded: every job ends like that."""
-    done = min((event.order for event in evidence.successes()), default=None)
-    return done is not None and claim.authority >= Authority.ECHO and all(event.order > done for event in claim.events)
+    """Tell whether a claim rests on what a job leaves behind after it has succeeded: every job ends like that."""
+    if claim.authority is Authority.ECHO and _is_only_warned(evidence, claim):
+        return True
+    is_late = claim.authority >= Authority.TIMEOUT or claim.authority is Authority.REFINED_TIMEOUT
+    return is_late and bool(claim.events) and all(map(evidence.survival.is_after_success, claim.events))
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:

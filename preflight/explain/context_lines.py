@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from preflight.explain.launchers import LAUNCHERS
+from preflight.explain.run_ends import OTHER_EXCEPTIONS, RUN_ENDS
 from preflight.model.nccl_log import STEP_WORDS, StartStep
 
-# Names that do not end as exceptions do.
-OTHER_EXCEPTIONS = (
-    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound"
-)
-
 PATTERNS: dict[str, str] = {
-    "context.success": (
-        r"\"status\": \"success\"|# Avg bus bandwidth|# Collective test concluded|ENDING TIMING RUN|"
-        r"Training completed successfully|[Tt]raining (?:is )?(?:finished|complete[d]?\b)|"
-        r"All done|Job completed successfully|TRAINING COMPLETE|status ok exit 0|`Trainer\.fit` stopped: `max_"
-    ),
+    **RUN_ENDS,
     "context.world": r"n[Rr]anks \d{1,6}|world_size[=:] ?\d{1,6}|WORLD_SIZE[=:] ?\d{1,6}|"
     r"--nproc[-_]per[-_]node[= ]\d{1,4}",
     "context.timeout_option": r"ddp_timeout['\"]?[=: ]{1,3}\d{1,12}|distributed-timeout-minutes[= ]\d{1,8}",
@@ -28,18 +21,11 @@ PATTERNS: dict[str, str] = {
     "context.collective": STEP_WORDS[StartStep.COLLECTIVE],
     "context.save_frame": r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     "context.barrier_frame": r"(?:, in |#\d{1,3} )barrier\b",
-    "context.task_exit": r"srun: error: [^\n]{1,60}: tasks? [\d,-]{1,60}: Exited with exit code [1-9]\d?\b",
-    # Short, so that no sign begins within them: at every place of a line only one pattern counts.
-    "context.died": r"ChildFailedError|local_rank: \d{1,6} \(pid|exits with\b|returned non-zero|"
-    r"Primary job +terminated|noticed that process|Sending process \d{1,9} closing",
     "context.system_error": r"unhandled system error",
     "context.past_store": r"Completed store-based barrier",
     "context.data_frame": r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
-    "context.traceback": r"Traceback \(most recent call last\)",
-    "context.exception": rf"(?:[A-Za-z](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
-    "context.aborted": r"(?:exited|crashed) with (?:exit )?code -6|Aborted +\(core dumped\)|Signal 6 \(SIGABRT\)|"
-    r"exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|Fatal Python error: Aborted",
+    "context.launcher": "|".join(pattern for _, pattern in LAUNCHERS),
     "context.framework": r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
     r"\[launch\.py:|deepspeed/runtime|lightning|accelerate/|megatron/|Megatron|xtuner|"
     r"mmengine|torchtitan|axolotl|swift/",
@@ -63,17 +49,31 @@ ECHO_TYPES = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|"
     r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|"
     r"EngineDeadError|AsyncEngineDeadError|CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|"
-    r"RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*)$"
+    r"RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*|"
+    r"ActorUnavailableError|ActorHandleNotFoundError|NodeDiedError|OwnerDiedError|ObjectLostError)$"
 )
 ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
-    r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|CUDA error|died unexpectedly|worker process|collective operation|"
+    r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|(?:CUDA|HIP|NPU|HCCL function) error|hccl api|died unexpectedly|"
+    r"worker process|collective operation|"
     r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|"
     r"(?:[Pp]rocess group (?:watchdog|was|is) |initializing process group)|"
     r"[Ss]ee (?:the )?(?:root cause|stack trace|error messages?|logs?)\b|stack trace above|"
     r"Process \d+ terminated|Background loop|cancelled|\[c10d\]|rendezvous|monitored_?[Bb]arrier|"
-    r"Rank \d+ successfully reached"
+    r"Rank \d+ successfully reached|exited with (?:error|exit) code|[Ww]orker failed with error|"
+    r"Expected result >= 0 to be true|[Ff]ailed to start worker"
+)
+# Echoes that no program raises of itself: whatever they say, the reason stands elsewhere.
+LIBRARY_TYPES = re.compile(
+    r"Dist\w{0,20}Error$|Rendezvous|Connection\w{0,20}Error$|BrokenPipe|EOFError|SystemExit|KeyboardInterrupt|Signal|"
+    r"ChildFailed|CalledProcess|ProcessRaised|ProcessExited|ray\.|Ray|Actor|Worker|Engine|Cancelled|Empty$|[Nn][Cc][Cc][Ll]|"
+    r"Multiple|Remote|Horovod|Accelerator|XlaRuntime|JaxRuntime"
+)
+LIBRARY_TEXT = re.compile(
+    r"[NRH]CCL|nccl|hccl|Watchdog|Engine core|SIGTERM|[Gg]loo|Socket Timeout|store|CUDA|HIP |collective|DDP |"
+    r"unhandled|[Pp]rocess group|[Ss]ee (?:the )?(?:root|stack|error|log)|stack trace|c10d|rendezvous|[Bb]arrier|"
+    r"Rank \d+ successfully|Broken pipe|Connection (?:reset|closed|refused)|died unexpectedly|worker|Process \d"
 )
 EXCEPTION_LINE = re.compile(
     r"(?:^|[\s:|>\])])((?:[A-Za-z_]\w{0,60}\.){0,8}"
@@ -90,18 +90,26 @@ NAMES_BEFORE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The last line of a traceback."""
+    """The last line of a traceback; an echo is what a rank raises because of another, or a launcher because of a rank.
+
+    An echo by its words only may still be the program's own: it is `weak`, not nothing.
+    """
 
     type: str
     message: str
+    is_echo: bool = False
+    is_weak: bool = False
 
 
 def read_exception(text: str) -> Raised | None:
-    """Return the exception that a line ends a traceback with; None for an echo of somebody else's failure."""
+    """Return the exception that a line ends a traceback with."""
     match = EXCEPTION_LINE.search(text)
-    raised = Raised(match[1], (match[2] or "").strip()) if match else None
-    is_echo = raised and (ECHO_TYPES.search(raised.type) or ECHO_TEXT.search(raised.message))
-    return None if is_echo else raised
+    if match is None:
+        return None
+    name, message = match[1], (match[2] or "").strip()
+    is_echo = bool(ECHO_TYPES.search(name) or ECHO_TEXT.search(message))
+    is_library = bool(LIBRARY_TYPES.search(name) or LIBRARY_TEXT.search(message))
+    return Raised(name, message, is_echo, is_weak=is_echo and not is_library)
 
 
 def begins_line(text: str, raised: Raised) -> bool:

@@ -16,13 +16,14 @@ class Authority(IntEnum):
     KILLED = 2  # the scheduler or the kernel says so
     OWN_ERROR = 3  # one rank's own error: the others can only wait for it or lose it
     SETUP = 4  # printed by the rank that has the problem, before anything hangs
-    UNEXPLAINED_DEATH = 5  # a process ended by a signal, with no word of its own; wrappers kill what has failed already
-    MISMATCH = 6
-    TRANSPORT = 7  # usually a cause, but it can be the echo of a peer that died
-    REFINED_TIMEOUT = 8  # a timeout whose beginning the log explains
-    TIMEOUT = 9  # something is missing; never what
-    ECHO = 10  # always a consequence
-    SILENCE = 11  # the log stops
+    EXCEPTION = 5  # an error of the program, after another one that names what failed
+    UNEXPLAINED_DEATH = 6  # a process ended by a signal, with no word of its own; wrappers kill what has failed already
+    MISMATCH = 7
+    TRANSPORT = 8  # usually a cause, but it can be the echo of a peer that died
+    REFINED_TIMEOUT = 9  # a timeout whose beginning the log explains
+    TIMEOUT = 10  # something is missing; never what
+    ECHO = 11  # always a consequence
+    SILENCE = 12  # the log stops
 
 
 def by_number(ranks: Iterable[str]) -> tuple[str, ...]:
@@ -54,3 +55,4 @@ class Event:
     moment: Moment
     text: str  # cleaned, at most TEXT_LIMIT characters, around the sign
     match: str = ""
+    steps: int = 0  # of the work that its log had told of before it, as far as they were counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from preflight.explain.cause import all_causes
 from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
 from preflight.explain.event import Event
 from preflight.explain.flight_recorder import Recording
-from preflight.explain.job_progress import Phase
+from preflight.explain.last_words import MEANS, last_words, to_fetch
+from preflight.explain.launchers import how_to_set
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
+from preflight.explain.run_ends import DONE, EXCEPTION, RESTART
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
 from preflight.model.explanation import (
     EXIT_CODES,
@@ -27,6 +30,12 @@ from preflight.model.explanation import (
     SourceRead,
 )
 
+FRAME = re.compile(r' File "[^"]{1,300}", line \d{1,7}, in ')
+BROKEN_OFF = 4  # lines
+IF_IT_HANGS = (
+    "If it hangs: py-spy dump --pid PID on each rank, and the end of every rank's log; if it was cut: fetch the rest."
+)
+LAST = "the last line of the log"
 EVIDENCE = 6
 TIMELINE = 12
 TEXT = 200
@@ -62,6 +71,7 @@ def explain(
     evidence = scanner.evidence
     evidence.sources.extend(SourceState(name, note=note) for name, note in (refused or {}).items())
     evidence.recordings.extend(recordings)
+    evidence.settle()
     named, consequences = rank_causes(evidence, causes)
     verdict = _verdict(evidence, named)
     is_unsure = bool(named) and named[0].claim.confidence is Confidence.LOW
@@ -72,24 +82,29 @@ def explain(
         summary=_summary(verdict, named, evidence),
         causes=tuple(_named(r, evidence) for r in named),
         consequences=tuple(_consequence(r, evidence) for r in consequences),
-        timeline=(*_phase(evidence, named), *_quotes(timeline(evidence, named), evidence, TIMELINE)),
-        notes=_notes(evidence, named),
+        timeline=_timeline(evidence, named),
+        notes=(*_notes(evidence, named), *_what_to_do(verdict, evidence)),
         capture_next=CAPTURE if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in evidence.sources),
     )
 
 
 def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict:
+    """Healthy is only what says that it succeeded, after everything alarming that it did not go on after."""
     if named:
         return ExplainVerdict.CAUSE_NAMED
-    if evidence.failures() and not evidence.successes():
+    if any(not evidence.survival.is_after_success(event) for event in evidence.alarms()):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    if evidence.successes():
+        return ExplainVerdict.HEALTHY
+    if any(FRAME.search(line) for source in evidence.sources for line in source.tail[-BROKEN_OFF:]):
+        return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # the log breaks off within a traceback
     works = (
-        evidence.successes()
-        or evidence.phase(Phase.TRAINING, Phase.SAVING)
-        or evidence.has("context.collective", "context.nccl_step")
+        any(source.phases or source.steps for source in evidence.sources)
+        or evidence.starts.steps
+        or evidence.has(DONE, RESTART)
     )
-    return ExplainVerdict.HEALTHY if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+    return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
 
 
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:
@@ -98,9 +113,29 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
             text = named[0].claim.verdict
             return text[0].upper() + text[1:]
         case ExplainVerdict.HEALTHY:
-            return "Nothing in this log failed" + ("; the job reached its end." if evidence.successes() else ".")
+            return "Nothing in this log failed; the job reached its end."
+        case ExplainVerdict.UNFINISHED:
+            return "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            return "The log does not hold enough to name a cause."
+            if evidence.alarms():
+                return "The run failed, and the log does not hold enough to name a cause."
+            return "The log does not hold enough to say how the run ended."
+
+
+def _timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
+    if not named:
+        return _quotes(last_words(evidence), evidence, TIMELINE)
+    return (*_phase(evidence, named), *_quotes(timeline(evidence, named), evidence, TIMELINE))
+
+
+def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ...]:
+    match verdict:
+        case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
+            return to_fetch(evidence)
+        case ExplainVerdict.UNFINISHED:
+            return (IF_IT_HANGS,)
+        case ExplainVerdict.CAUSE_NAMED | ExplainVerdict.HEALTHY:
+            return ()
 
 
 def _is_timeout(named: tuple[Ranked, ...]) -> bool:
@@ -128,6 +163,7 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
 def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
     cause, claim = ranked.cause, ranked.claim
     remedy = cause.remedy(evidence, claim)
+    steps = (*remedy.steps, *how_to_set(evidence.launchers, remedy.steps))
     because = "; ".join((claim.because, *(d for d in claim.detail if not d.isdigit() and d != "deadlock")))
     return NamedCause(
         cause=cause.id,
@@ -135,7 +171,7 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
         confidence=claim.confidence,
         because=f"{because}. What would confirm it: {cause.needs}",
         evidence=_quotes(claim.events, evidence, EVIDENCE),
-        remedy="\n".join(remedy.steps),
+        remedy="\n".join(steps),
         confirm_with=remedy.confirm_with or cause.confirm_with,
         env=remedy.env,
     )
@@ -172,5 +208,8 @@ def _quotes(events: Iterable[Event], evidence: LogEvidence, limit: int) -> tuple
 
 def _quote(event: Event, evidence: LogEvidence) -> Quote:
     name = evidence.sources[event.source].name
-    means = _meanings().get(event.sign, "the program's own error")
+    known = _meanings().get(event.sign)
+    own = event.sign == EXCEPTION and any(event is raised for raised, _ in evidence.exceptions)
+    otherwise = "the program's own error" if own or event.sign == "hang.last" else MEANS.get(event.sign, LAST)
+    means = known or otherwise
     return Quote(name, event.line, event.rank, event.host, event.moment.text, event.text, means)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -35,7 +34,7 @@ WORDS: dict[Phase, str] = {
         r"[Cc]heckpointing (?:model|state|at |to )|[Dd]umping (?:the )?(?:model|checkpoint|state)|"
         r"(?:model|checkpoint|weights|tokenizer config file|configuration) (?:is )?saved|"
         r"(?:Model weights|Configuration|tokenizer config file|Special tokens file) saved in|"
-        r"saving checkpoint at iteration|[Ww]riting (?:checkpoint|model)|'train_runtime'|"
+        r"saving checkpoint at iteration|[Ww]riting (?:checkpoint|model)|shards? (?:written|saved)|'train_runtime'|"
         r"Training completed\. Do not forget to share|Checkpoint \S{1,80} is ready now"
     ),
     Phase.PREPROCESSING: (
@@ -47,7 +46,7 @@ WORDS: dict[Phase, str] = {
         r"building (?:the )?(?:train|validation|test|index|sample|doc|shuffle)[\w, -]{0,40}(?:dataset|ind|map)|"
         r"[Pp]re-?processing (?:the |train|data[ s]|dataset|\d)|"
         r"Grouping texts|Packing |Dropping Long Sequences|Saving the dataset|Loading dataset|"
-        r"\d ?(?:examples|samples|docs|records|files|rows|[KMG]?B)/s|"
+        r"\d ?(?:examples|docs|records|files|rows|[KMG]?B)/s|, +[\d.]{1,12} ?samples/s\]|"
         r"Downloading (?:data|shards|builder|readme|and preparing)"
     ),
     Phase.LOADING: r"Loading checkpoint shards|Load(?:ing)? (?:pipeline|safetensors|model|weights)|Fetching \d+ files",
@@ -59,7 +58,6 @@ LAST = compile_last(WORDS.values())
 KINDS = tuple((phase, re.compile(words)) for phase, words in WORDS.items())
 FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d[\d.]{0,11}[kKMGT]?)/\1 \[")
 BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
-STEP = re.compile(r"\{'loss': .{1,200}|\biteration +\d{1,9}/|\d{1,9}/\d{1,9}(?= \[)")
 LINE_LIMIT = 600
 LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
 LOOK_BACK_BYTES = 8 << 20
@@ -84,11 +82,6 @@ class PhaseRecord:
     phase: Phase
     text: str
     line: int
-
-
-def steps_of(lines: Iterable[str]) -> frozenset[str]:
-    """Return the different training steps that lines tell of: a bar that is drawn again is the same step."""
-    return frozenset(found[0] for line in lines if (found := STEP.search(line)))
 
 
 def bar_elapsed_s(text: str) -> float | None:

@@ -6,16 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from preflight.explain import run_ends
 from preflight.explain.collective_waits import Waits
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
-from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord, steps_of
+from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord
+from preflight.explain.survival import Survival
 
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
-STEPS_AFTER = 3  # of training, after which a failure was survived
 
 
 @dataclass(slots=True)
@@ -29,7 +30,9 @@ class SourceState:
     file_rank: str = ""
     phases: list[PhaseRecord] = field(default_factory=list)  # before its first failures, else at its end
     failed_at: int | None = None  # order of the first line that tells of a failure
+    failed_steps: int = 0  # the work that it had told of by then
     tail: tuple[str, ...] = ()
+    steps: int = 0  # of its work that it told of after something alarming, as far as they were counted
 
 
 @dataclass(slots=True)
@@ -44,12 +47,15 @@ class LogEvidence:
     sources: list[SourceState] = field(default_factory=list)
     starts: NcclStarts = field(default_factory=NcclStarts)
     exceptions: list[tuple[Event, Raised]] = field(default_factory=list)
+    echoes: list[tuple[Event, Raised]] = field(default_factory=list)  # raised because of another rank
     without_traceback: list[tuple[Event, Raised]] = field(default_factory=list)
     recordings: list[Recording] = field(default_factory=list)
     world_size: int = 0
     frameworks: Counter[str] = field(default_factory=Counter)
+    launchers: set[str] = field(default_factory=set)
     timeout_options_s: list[float] = field(default_factory=list)
     visible_gpus: str = ""
+    survival: Survival = field(default_factory=lambda: Survival({}, (), (), ()))
 
     def keep(self, event: Event) -> None:
         """Take an event, unless enough of its kind and rank were taken."""
@@ -64,9 +70,27 @@ class LogEvidence:
         if event.cause:
             self.by_cause[event.cause].append(event)
 
+    def settle(self) -> None:
+        """Forget all that was survived, once every log was read: what is left is what ended the run."""
+        steps = {number: source.steps for number, source in enumerate(self.sources)}
+        deaths = self.of(*run_ends.DEATHS)
+        self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, self.of(run_ends.RESTART))
+        for sign, events in self.events.items():
+            if sign in run_ends.ALARMS:
+                self.events[sign] = list(filter(self._is_left, events))
+            else:
+                self.events[sign] = [e for e in events if e.authority is Authority.SILENCE or self._is_left(e)]
+        for cause, events in self.by_cause.items():
+            self.by_cause[cause] = [e for e in events if e.authority is Authority.SILENCE or self._is_left(e)]
+        for raised in (self.exceptions, self.echoes, self.without_traceback):
+            raised[:] = [(event, error) for event, error in raised if self._is_left(event)]
+
+    def _is_left(self, event: Event) -> bool:
+        return not self.survival.survived(event)
+
     def has(self, *signs: str) -> bool:
-        """Tell whether any of the signs was seen."""
-        return any(self.counts[sign] for sign in signs)
+        """Tell whether any of the signs was seen, and not survived."""
+        return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:
         """Return the events of some signs, the earliest first."""
@@ -89,30 +113,19 @@ class LogEvidence:
         """Return the events that say that somebody waited in vain, the earliest first."""
         return earliest(e for e in self.failures() if e.authority is Authority.TIMEOUT)
 
+    def alarms(self) -> tuple[Event, ...]:
+        """Return every line that tells of a failure, a death, an exception or an order to stop, the earliest first."""
+        raised = (event for event, _ in (*self.exceptions, *self.echoes))
+        return earliest((*self.failures(), *self.of(*run_ends.ALARMS), *raised))
+
     def successes(self) -> tuple[Event, ...]:
         """Return the lines that say that the job reached its end."""
-        return self.of("context.success")
+        return self.of(run_ends.SUCCESS)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
         """Return the first log's last phase before its first failure that is one of those wanted."""
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
-
-    def went_on(self) -> bool:
-        """Tell whether training went on after the last line that tells of a failure: whatever it was, it was survived.
-
-        Only the end of a log is looked at, and only where no launcher tells of a death: what a dying process had still
-        in its buffers can follow its last words.
-        """
-        if self.has("context.died", "context.aborted", "context.task_exit"):
-            return False
-        failed = (*self.failures(), *(event for event, _ in self.exceptions))
-        if not failed:
-            return False
-        last = max(failed, key=lambda event: event.order)
-        tail = self.sources[last.source].tail
-        after = max((i + 1 for i, line in enumerate(tail) if last.match and last.match in line), default=0)
-        return len(steps_of(tail[after:])) >= STEPS_AFTER
 
     def timeout_ms(self) -> int:
         """Return the longest collective timeout that ended the run, in milliseconds; 0 where the log names none."""

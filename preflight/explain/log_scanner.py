@@ -7,14 +7,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from preflight.explain import context_lines
+from preflight.explain import context_lines, run_ends
 from preflight.explain.cause import Cause
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import LOOK_BACK_BYTES, Phase, PhaseRecord, last_phase
+from preflight.explain.launchers import launcher_of
 from preflight.explain.line_prefix import Prefix, clean, line_around, read_prefix
 from preflight.explain.linear_patterns import compile_any
 from preflight.explain.log_evidence import TAIL_LINES, LogEvidence, SourceState
+from preflight.explain.log_order import oldest_first
+from preflight.explain.survival import FEW
 from preflight.explain.unwrap_lines import unwrapped
+from preflight.explain.work_steps import StepCounter
 
 LINE_LIMIT = 2000  # of a longer line, what lies around the sign
 BEFORE_SIGN = 400
@@ -25,6 +29,7 @@ TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
 SIGNS_PER_LINE = 40
 SATURATED = 3000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
+RAISED_KEPT = 2000  # exceptions of one kind
 WITHOUT_TRACEBACK_KEPT = 200
 TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
@@ -33,6 +38,7 @@ FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:
 WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
 OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-timeout-minutes[= ](\d{1,8})")
 NUMBER = re.compile(r"\d{1,6}$")
+ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 
 
 class Scanner:
@@ -53,6 +59,8 @@ class Scanner:
         self._recent: deque[tuple[int, bytes]] = deque()
         self._recent_bytes = 0
         self._places: tuple[int, ...] = ()  # the numbers that lines had before they were joined
+        self._turned = 0  # how many lines it has, where it stood newest first
+        self._work = StepCounter()
 
     def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
         """Read one log; chunks may end anywhere."""
@@ -62,8 +70,10 @@ class Scanner:
         self.evidence.sources.append(source)
         self._recent.clear()
         self._recent_bytes = 0
+        self._work = StepCounter()
         carry = b""
         tail = b""
+        chunks, self._turned = oldest_first(chunks)
         chunks, self._places = unwrapped(chunks)
         for chunk in chunks:
             source.size_bytes += len(chunk)
@@ -79,24 +89,33 @@ class Scanner:
         if carry:
             self._block(source, carry)
             tail = (tail + carry)[-TAIL_BYTES:]
+        source.steps = self._work.count
         phase = None if source.phases else last_phase(list(self._recent))
         # Others may give up while one rank still prepares the data: its lines come later than theirs.
         if phase is not None and (source.failed_at is None or phase.phase is Phase.PREPROCESSING):
             source.phases.append(self._placed(phase))
-        source.lines = self._place(source.lines)
+        source.lines = self._turned or self._place(source.lines)
         source.tail = tuple(clean(line) for line in re.split(rb"[\r\n]+", tail)[-TAIL_LINES - 1 :] if line.strip())
         return source
 
     def _block(self, source: SourceState, block: bytes) -> None:
         search, position, counted, line = self._prefilter.search, 0, 0, source.lines + 1
+        worked = 0  # how far the block was read for steps of the job's work
         while (match := search(block, position)) is not None:
             at = match.start()
             start, end = line_around(block, at, match.end(), LINE_LIMIT, BEFORE_SIGN)
+            if self._work.is_counting and start > worked:
+                self._work.read(block[worked:start])
+            worked, alarms = max(worked, start), self._work.alarms
             line += block.count(b"\n", counted, start)
             counted = max(counted, start)
             if self._line(source, block, (start, at, end), self._place(line)):
                 search = self._prefilter.search
             position = max(end, match.end(), at + 1)
+            if self._work.alarms > alarms:
+                worked = max(end, match.end())  # the line of an alarm is no step
+        if self._work.is_counting:
+            self._work.read(block[worked:])
         self._recent.append((source.lines + 1, block))
         source.lines += block.count(b"\n")
         self._recent_bytes += len(block)
@@ -120,16 +139,18 @@ class Scanner:
             self._order += 1
             event = Event(
                 name, cause, authority or Authority.SILENCE, len(self.evidence.sources) - 1, line, self._order,
-                prefix.rank, prefix.host, prefix.moment, _around(text, low, high), text[low:high],
+                prefix.rank, prefix.host, prefix.moment, _around(text, low, high), text[low:high], self._work.count,
             )  # fmt: skip
             if name in WAIT_SIGNS:
                 wait = self.evidence.waits.read(text, clean(block[start : start + WRAPPED]), prefix.rank)
                 if wait is not None and wait.rank and not prefix.rank:
                     event = replace(event, rank=wait.rank)
+            if authority is not Authority.SILENCE and (authority is not None or name in ALARMING):
+                self._work.begin()
             if authority is None:
                 self._context(event, text, block, start, has_sign)
                 is_early = source.failed_at is None and self.evidence.counts[name] <= TRACEBACKS
-                if name == "context.traceback" and is_early:
+                if name == run_ends.TRACEBACK and is_early:
                     source.phases.clear()
                     self._note_phase(source, block, at)
             else:
@@ -168,13 +189,18 @@ class Scanner:
 
     def _failure(self, source: SourceState, event: Event, block: bytes, at: int) -> None:
         self.evidence.keep(event)
-        if event.authority is not Authority.SILENCE and source.failed_at is None:
+        # What the job did before its last failures counts: it had gone on after earlier ones.
+        if event.authority is not Authority.SILENCE and (
+            source.failed_at is None or event.steps - source.failed_steps >= FEW
+        ):
             source.failed_at = event.order
+            source.failed_steps = event.steps
             source.phases.clear()  # a traceback before it was somebody else's
             self._note_phase(source, block, at)
 
     def _place(self, line: int) -> int:
-        return self._places[line - 1] if 0 < line <= len(self._places) else line
+        place = self._places[line - 1] if 0 < line <= len(self._places) else line
+        return max(1, self._turned - place + 1) if self._turned else place
 
     def _placed(self, phase: PhaseRecord) -> PhaseRecord:
         return replace(phase, line=self._place(phase.line))
@@ -193,14 +219,17 @@ class Scanner:
             case "context.framework":
                 known = context_lines.FRAMEWORKS.items()
                 evidence.frameworks.update(name for name, pattern in known if re.search(pattern, event.match))
+            case "context.launcher":
+                evidence.launchers.add(launcher_of(event.match))
             case "context.timeout_option":
                 if found := OPTION_SECONDS.search(event.match):
                     evidence.timeout_options_s.append(float(found[1]) if found[1] else float(found[2]) * 60)
             case "context.nccl_step" | "context.collective":
                 evidence.starts.read(text, event.source, event.line)
-            case "context.exception":
+            case run_ends.EXCEPTION:
                 evidence.counts[event.sign] += 1
                 if not has_sign and (raised := context_lines.read_exception(text)) is not None:
+                    self._work.begin()
                     self._raised(event, raised, text, self._before(block, start))
                 return
             case "context.visible":
@@ -210,8 +239,12 @@ class Scanner:
         evidence.keep(event)
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
-        if TRACEBACK.search(before):
-            self.evidence.exceptions.append((event, raised))
+        if raised.is_echo:
+            if len(self.evidence.echoes) < RAISED_KEPT:
+                self.evidence.echoes.append((event, raised))
+        elif TRACEBACK.search(before):
+            if len(self.evidence.exceptions) < RAISED_KEPT:
+                self.evidence.exceptions.append((event, raised))
         elif context_lines.begins_line(text, raised) and len(self.evidence.without_traceback) < WITHOUT_TRACEBACK_KEPT:
             self.evidence.without_traceback.append((event, raised))
 

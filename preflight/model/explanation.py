@@ -13,7 +13,8 @@ class ExplainVerdict(str, Enum):
 
     CAUSE_NAMED = "cause_named"
     HEALTHY = "healthy"
-    NOT_ENOUGH_EVIDENCE = "not_enough_evidence"
+    NOT_ENOUGH_EVIDENCE = "not_enough_evidence"  # something failed, and the log does not say what
+    UNFINISHED = "unfinished"  # nothing failed so far, and nothing says that the run ended
 
 
 class Confidence(str, Enum):
@@ -28,6 +29,7 @@ EXIT_CODES = {
     ExplainVerdict.HEALTHY: 0,
     ExplainVerdict.CAUSE_NAMED: 1,
     ExplainVerdict.NOT_ENOUGH_EVIDENCE: 3,
+    ExplainVerdict.UNFINISHED: 3,
 }
 
 

@@ -26,6 +26,7 @@ CONFIDENCE = {
 HEAD = {
     ExplainVerdict.HEALTHY: ("NOTHING FAILED", "green"),
     ExplainVerdict.NOT_ENOUGH_EVIDENCE: ("NOT ENOUGH EVIDENCE", "yellow"),
+    ExplainVerdict.UNFINISHED: ("STILL RUNNING, OR CUT", "yellow"),
 }
 EVIDENCE_LINES = 3
 TIMELINE_LINES = 8
@@ -39,11 +40,15 @@ def render_explanation(explanation: Explanation, style: Style) -> str:
     causes, sources = explanation.causes, explanation.sources
     title, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
     moments = explanation.timeline[:TIMELINE_LINES] if explanation.timeline[1:] and causes else ()
+    last = () if causes else explanation.timeline
     about = "About the timeout" if any("timeout" in text for text in explanation.notes) else "Note"
+    if not causes:
+        about = "What would tell more"
     blocks: list[Block] = [
         Text(title, tone=tone),
         Text(explanation.summary),
         *(_cause(causes[0], sources) if causes else []),
+        *section("The last lines that matter", *(part for quote in last for part in _quote(quote, sources))),
         *section("What happened, in order", *(_moment(quote, sources) for quote in moments)),
         *section("Also seen, and why it is not the cause", *map(_consequence, explanation.consequences)),
         *section("If that is not it, look next at", *(bullet(f"{c.verdict} [{c.cause}]") for c in causes[1:4])),

@@ -48,9 +48,9 @@ def explain_bytes(data: bytes, name: str = "job.log") -> Explanation:
 
 
 def cause_of(data: bytes) -> str:
-    """Return the first cause, `healthy` where none is named."""
+    """Return the first cause, the verdict where none is named."""
     explanation = explain_bytes(data)
-    return explanation.causes[0].cause if explanation.causes else "healthy"
+    return explanation.causes[0].cause if explanation.causes else explanation.verdict.value
 
 
 def cause_of_lines(lines: Iterable[str]) -> str:

@@ -120,7 +120,6 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "RuntimeError: CUDA error: uncorrectable ECC error encountered",
         "[75239.64] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.",
         "kernel: NVRM: Xid (PCI:0000:c1:00): 48, pid=3, name=python, Double Bit ECC Error",
-        "Unable to determine the device handle for GPU0000:81:00.0: Unknown Error",
         PREFIX + "init.cc:88 NCCL WARN Cuda failure 999 'unknown error'",
         "THCudaCheck FAIL file=/pytorch/aten/src/THC/generic/THCStorage.cpp line=39 error=39 : uncorrectable ECC error encountered",
     ),

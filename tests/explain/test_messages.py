@@ -9,9 +9,11 @@ import pytest
 from preflight.explain.cause import all_causes
 from tests.explain.logs import cause_of, cause_of_lines, explain_bytes
 from tests.explain.messages import BENIGN, MESSAGES
+from tests.explain.messages_by_vendor import BY_VENDOR
 from tests.explain.variants import ELSEWHERE, HARMLESS, VARIANTS
 
-CASES = [(cause, m) for known in (MESSAGES, VARIANTS, ELSEWHERE) for cause, messages in known.items() for m in messages]
+KNOWN = (MESSAGES, VARIANTS, ELSEWHERE, BY_VENDOR)
+CASES = [(cause, m) for known in KNOWN for cause, messages in known.items() for m in messages]
 DECORATIONS: dict[str, Callable[[str], str]] = {
     "srun -l": lambda line: f"12: {line}",
     "mpirun": lambda line: f"[1,23]<stderr>:{line}",
@@ -45,7 +47,8 @@ def test_a_prefix_changes_no_cause(where: str) -> None:
 
 @pytest.mark.parametrize("message", (*BENIGN, *HARMLESS))
 def test_what_is_seen_in_healthy_runs_is_no_cause(message: str) -> None:
-    assert cause_of_lines([message, "{'loss': 1.2}", "step 2"] * 3) == "healthy"
+    lines = [line for step in range(3) for line in (message, f"{{'loss': 1.{step}}}", f"step {step}")]
+    assert explain_bytes("\n".join(lines).encode()).causes == ()
 
 
 def test_a_plugin_that_only_some_hosts_found_is_named() -> None:
@@ -54,7 +57,7 @@ def test_a_plugin_that_only_some_hosts_found_is_named() -> None:
         "node-2:4411:4420 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
     ]
     assert cause_of_lines(lines) == "nccl_plugin_problem"
-    assert cause_of_lines([line.replace("node-2", "node-1") for line in lines]) == "healthy"
+    assert cause_of_lines([line.replace("node-2", "node-1") for line in lines]) == "not_enough_evidence"
 
 
 def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
@@ -65,10 +68,10 @@ def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
         "teardown_after_success",
         "device_mapping_unknown",
     }
-    assert {cause.id for cause in all_causes()} == set(MESSAGES) | inferred
+    assert {cause.id for cause in all_causes()} == set(MESSAGES) | set(BY_VENDOR) | inferred
 
 
-@pytest.mark.parametrize("cause", sorted(MESSAGES))
+@pytest.mark.parametrize("cause", sorted({**MESSAGES, **BY_VENDOR}))
 def test_a_cause_comes_with_evidence_a_remedy_and_a_way_to_confirm_it(cause: str) -> None:
-    named = explain_bytes(MESSAGES[cause][0].encode() + b"\n").causes[0]
+    named = explain_bytes({**BY_VENDOR, **MESSAGES}[cause][0].encode() + b"\n").causes[0]
     assert named.evidence and named.remedy and named.confirm_with

@@ -109,6 +109,6 @@ def _difference(name: str, data: bytes, change: Callable[[bytes], bytes]) -> str
     # A guess from what is missing (the log stops here, nobody else reported) can't survive another job's lines.
     if change is _interleaved and (not before.causes or before.causes[0].confidence is Confidence.LOW):
         return ""
-    first = before.causes[0].cause if before.causes else "healthy"
+    first = before.causes[0].cause if before.causes else before.verdict.value
     after = cause_of(change(data))
     return f"{name}: {first} became {after}" if first != after else ""

@@ -13,8 +13,8 @@ from pathlib import Path
 from scripts.score_explain import Result, cases, score
 
 # As when first met, the second and later causes of a log counted too. Both have to become 0, and none may rise.
-FORBIDDEN = 17
-ALARMS = 1
+FORBIDDEN = 0
+ALARMS = 0
 REPORTED = Path(__file__).parent / "reported"
 KEYS = {"source", "label", "also_acceptable", "confirmed", "frameworks", "n_ranks", "remedy", "must_not"}
 

@@ -23,9 +23,10 @@ def test_a_crash_before_the_cancellation_is_the_cause() -> None:
     assert cause_of_lines(["srun: error: gpu-2: task 1: Segmentation fault", CANCELLED]) == "segfault_worker"
 
 
-def test_a_launcher_that_was_told_to_stop_is_the_cause_only_where_nothing_failed_before() -> None:
+def test_who_told_a_launcher_to_stop_is_not_known_but_of_a_terminal_that_was_closed() -> None:
     stop = "Received 15 death signal, shutting down workers"
-    assert cause_of_lines([STEP, stop, "Signal 15 (SIGTERM) received by PID 7"]) == "scheduler_cancelled"
+    assert cause_of_lines([STEP, stop, "Signal 15 (SIGTERM) received by PID 7"]) == "not_enough_evidence"
+    assert cause_of_lines([STEP, stop.replace("15", "1")]) == "scheduler_cancelled"
     assert cause_of_lines(["torch.OutOfMemoryError: CUDA out of memory.", stop]) == "cuda_oom_masked"
 
 
@@ -37,16 +38,16 @@ def test_a_python_error_beside_the_cause_is_told_as_its_consequence() -> None:
 
 
 def test_joining_the_store_is_no_sign_of_a_wait_in_vain() -> None:
-    assert cause_of_lines([ADDED, STEP]) == "healthy"
+    assert cause_of_lines([ADDED, STEP]) == "unfinished"
     waiting = "Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1"
     assert cause_of_lines([ADDED, *[waiting] * 4]) == "store_wait_timeout"
-    assert cause_of_lines([ADDED, *[waiting] * 4, STEP]) == "healthy"
+    assert cause_of_lines([ADDED, *[waiting] * 4, STEP]) == "unfinished"
     assert cause_of_lines([ADDED, watchdog(1, seq=122), STEP]) == "watchdog_timeout_straggler"
 
 
 def test_p2p_that_is_not_possible_is_the_cause_only_where_nothing_ever_moved() -> None:
     refused = "node-1:4411:4420 [0] NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)"
-    assert cause_of_lines([refused, STEP, STEP]) == "healthy"
+    assert cause_of_lines([refused, STEP, STEP]) == "unfinished"
     assert (
         cause_of_lines([refused, STEP, watchdog(0, seq=900), status(0, 900, 901, 899)]) == "watchdog_timeout_straggler"
     )
@@ -88,7 +89,7 @@ def test_a_wait_that_began_at_a_save_is_a_save_timeout(saving: str) -> None:
 )
 def test_a_log_that_ends_in_a_step_of_seconds_hangs(last: str) -> None:
     assert cause_of_lines(["starting", last]) == "hang_no_error"
-    assert cause_of_lines(["starting", last, "step 1", STEP]) == "healthy"
+    assert cause_of_lines(["starting", last, "step 1", STEP]) == "unfinished"
 
 
 def test_refused_arguments_are_the_programs_own() -> None:
@@ -123,8 +124,8 @@ CAUGHT = [
     ids=["echo", "memory", "exception"],
 )
 def test_what_training_went_on_after_was_survived(failure: list[str]) -> None:
-    assert cause_of_lines([STEP, *failure, *STEPS]) == "healthy"
-    assert cause_of_lines([STEP, *failure]) != "healthy"
+    assert cause_of_lines([STEP, *failure, *STEPS]) == "unfinished"
+    assert cause_of_lines([STEP, *failure]) != "unfinished"
 
 
 def test_what_a_dying_process_had_still_to_print_is_no_sign_that_it_went_on() -> None:
@@ -142,7 +143,7 @@ def test_a_killed_process_stays_the_cause_whatever_others_print() -> None:
 def test_refused_connections_that_somebody_got_through_were_a_start() -> None:
     refused = "node-1:11:12 [0] NCCL INFO Call to connect returned Connection refused, retrying"
     complete = "node-1:11:12 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1a000 - Init COMPLETE"
-    assert cause_of_lines([refused, complete]) == "healthy"
+    assert cause_of_lines([refused, complete]) == "unfinished"
     assert cause_of_lines([complete, refused]) == "wrong_socket_interface"
 
 
@@ -186,7 +187,7 @@ def test_the_last_line_of_a_traceback_is_enough_where_a_process_died_of_it() -> 
     assert cause_of_lines([last, "exits with return code = 1"]) == "not_nccl"
     assert cause_of_lines([f"2026-01-09T17:40:31.169312Z trainer-0 {last}", watchdog(0, seq=122)]) == "not_nccl"
     assert cause_of_lines([f"warning, ignored: {last}", watchdog(0, seq=122)]) == "watchdog_timeout_straggler"
-    assert cause_of_lines([last, *["epoch 1"] * 20]) == "healthy"
+    assert cause_of_lines([last, *["epoch 1"] * 20]) == "not_enough_evidence"
     assert cause_of_lines([last, "torch.OutOfMemoryError: CUDA out of memory."]) == "cuda_oom_masked"
 
 
@@ -211,10 +212,10 @@ def test_a_log_that_stops_at_the_first_direct_copies_is_about_them() -> None:
     rings = [f"{info} Connected all rings", f"{other} Connected all rings"]
     assert cause_of_lines([*p2p, *rings]) == "p2p_broken"
     assert cause_of_lines([line.replace("P2P/IPC", "NET/Socket/0") for line in (*p2p, *rings)]) == "hang_no_error"
-    assert cause_of_lines([*p2p, *rings, f"{info} rank 0 nranks 2 - Init COMPLETE", STEP]) == "healthy"
+    assert cause_of_lines([*p2p, *rings, f"{info} rank 0 nranks 2 - Init COMPLETE", STEP]) == "unfinished"
     launched = f"{info} Launch mode Parallel"
     assert cause_of_lines([*p2p, f"{info} rank 0 nranks 2 - Init COMPLETE", launched]) == "p2p_broken"
-    assert cause_of_lines([*p2p, f"{info} rank 0 nranks 2 - Init COMPLETE", launched, STEP]) == "healthy"
+    assert cause_of_lines([*p2p, f"{info} rank 0 nranks 2 - Init COMPLETE", launched, STEP]) == "unfinished"
 
 
 def test_a_rank_that_waits_in_what_another_has_completed_called_something_else() -> None:

@@ -102,9 +102,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "scheduler_time_limit": ("JobState=TIMEOUT Reason=TimeLimit Dependency=(null)",),
     "scheduler_cancelled": (
         "JobState=PREEMPTED Reason=None",
-        "W0602 10:10:10.111000 77 torch/distributed/elastic/agent/server/api.py:719] Received Signals.SIGTERM death signal, shutting down workers",
         "WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers",
-        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 2973500 got signal: 15",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 2973500 got signal: 1",
     ),
     "watchdog_timeout_straggler": (
         "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.",

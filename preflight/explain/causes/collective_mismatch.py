@@ -62,7 +62,9 @@ CAUSE = Cause(
              r"Cannot apply desired operation due to shape mismatches|message truncated : receiving|"
              r"input shapes into the collective are mismatched|Mismatch between collective operation types|"
              r"Collectives differ in the following aspects|op\.preamble\.length <= op\.nbytes|"
-             r"[Dd]isagreement error: rank|"
+             r"[Dd]isagreement error: rank|SIZE_OR_SYNTAX_MISMATCH|COLLECTIVE_(?:TYPE|STATE|DTYPE)_MISMATCH|"
+             r"COLLECTIVE_MISMATCH|(?:collective|Collective)s? (?:type |size )?mismatch(?:ed)? (?:at|between|on|"
+             r"detected)|EI0005|"
              r"Mismatched (?:allreduce|allgather|broadcast|alltoall|reducescatter|MPI|data types|reduction)\b"),
     ),
     judge=judge,

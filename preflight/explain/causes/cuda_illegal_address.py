@@ -15,12 +15,14 @@ CAUSE = Cause(
         Sign("illegal.assert", Authority.OWN_ERROR, "a GPU kernel found an index or value out of range",
              r"device-side assert triggered|cudaErrorAssert|Assertion `[^\n`]{1,120}` failed\.?$"),
         Sign("illegal.other", Authority.OWN_ERROR, "a GPU kernel failed",
-             r"misaligned address|unspecified launch failure|cudaErrorLaunchFailure|invalid program counter|"
+             r"misaligned address|unspecified launch failure|"
+             r"aicore (?:exception|timeout|execution)|507015|EZ9999[^\n]{0,60}aicore|cudaErrorLaunchFailure|"
+             r"invalid program counter|"
              r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned|the launch timed out and was terminated|hardware stack error|"
              r"(?:CUBLAS|CUDNN)_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR|INTERNAL_ERROR)"),
         Sign("illegal.xid", Authority.OWN_ERROR,
-             "the driver stopped a program for what its kernel did (Xid 13, 31, 43 or 45)",
-             r"NVRM: Xid \([^)\n]{1,60}\): (?:13|31|43|45)\b"),
+             "the driver stopped a program for what its kernel did (Xid 13, 31 or 43)",
+             r"NVRM: Xid \([^)\n]{1,60}\): (?:13|31|43)\b"),
     ),
     judge=by_signs(
         "A GPU kernel of {who}{host} crashed (illegal memory access or a failed device-side assertion); "

@@ -30,10 +30,14 @@ CAUSE = Cause(
     promise="The memory of a graphics card was used up.",
     signs=(
         Sign("gpu_oom.torch", Authority.OWN_ERROR, "the GPU had no memory left for this request",
-             r"CUDA out of memory|torch(?:\.cuda)?\.OutOfMemoryError|HIP out of memory|CUDA error: out of memory|"
+             r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|torch(?:\.cuda)?\.OutOfMemoryError|CUDA error: out of memory|"
+             r"HIP error: out of memory|hipErrorOutOfMemory|OutOfMemoryError: (?:CUDA|HIP|NPU|Tried)|"
+             r"EL0004|rtMalloc[^\n]{0,40}fail|"
              r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|"
              r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
-             r"RESOURCE_EXHAUSTED: Out of memory|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
+             r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|"
+             r"Not enough memory for the KV cache|KV cache[^\n]{0,80}larger than the (?:available|maximum)|"
+             r"Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks"),
         Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",

@@ -6,6 +6,7 @@ from preflight.explain.cause import Cause, Claim, fixed
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase, bar_elapsed_s, is_full_bar
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.run_ends import TRACEBACK
 from preflight.explain.timeout_advice import duration, longer_timeout
 from preflight.model.explanation import Confidence
 
@@ -27,7 +28,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     if phase is not None and elapsed_s is not None and is_full_bar(phase.text) and elapsed_s < min(limits_s) / 2:
         is_preparing = False  # it was done long before anybody gave up
     frames = evidence.of("context.data_frame")
-    raised = evidence.of("context.traceback")
+    raised = evidence.of(TRACEBACK)
     is_framed = bool(frames) and evidence.phase(Phase.SAVING, Phase.TRAINING) is None
     if timeouts and (is_just or is_preparing or is_framed):
         events, confidence = timeouts, Confidence.MEDIUM

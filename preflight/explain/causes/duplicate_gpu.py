@@ -9,7 +9,9 @@ CAUSE = Cause(
     promise="Every process must have a graphics card of its own; two of them chose the same one.",
     signs=(
         Sign("duplicate.nccl", Authority.SETUP, "two ranks of one job use the same GPU",
-             r"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU"),
+             r"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU|"
+             r"two ranks use the same device|(?:devices?|device ids?) (?:of|"
+             r"for) (?:different )?ranks[^\n]{0,30}same GPU"),
         Sign("duplicate.exclusive", Authority.SETUP, "a GPU admits one process at a time, and another one holds it",
              r"CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy or unavailable|"
              r"cudaErrorDevicesUnavailable"),

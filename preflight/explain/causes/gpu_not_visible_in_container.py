@@ -15,11 +15,14 @@ CAUSE = Cause(
              "the container or virtual machine does not show where the GPU sits on the PCI bus",
              r"NCCL WARN Could not find real path of /sys/class/pci_bus"),
         Sign("visible.none", Authority.SETUP, "the process sees no GPU at all",
-             r"No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice|"
+             r"No (?:CUDA|HIP|XPU) GPUs are available|No visible GPU devices|no ROCm-capable device|hipErrorNoDevice|"
+             r"No NPU|NPU device[^\n]{0,30}not (?:found|available)|[Nn]o (?:accelerator|GPU)s? (?:were |"
+             r"was )?(?:found|detected) on|"
+             r"no CUDA-capable device is detected|cudaErrorNoDevice|"
              r"could not select device driver|CUDA-capable device\(s\) not found|Found no NVIDIA driver on your system|"
              r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to"),
         Sign("visible.ordinal", Authority.SETUP, "the process asks for a GPU number that it does not have",
-             r"invalid device ordinal|cudaErrorInvalidDevice"),
+             r"invalid device ordinal|(?:cuda|hip)ErrorInvalidDevice\b"),
         Sign("visible.nvidia_container", Authority.SETUP, "the container was given no GPU, or lost it",
              r"nvidia-container-cli: [^\n]{0,80}error|"
              r"Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|Insufficient Permissions)"),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Remedy
+from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
 from preflight.explain.job_progress import NCCL_STEPS, Phase
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.work_steps import shows_work
 from preflight.model.explanation import Confidence
 from preflight.model.nccl_log import StartStep
 
 ID = "hang_no_error"
 NEAR_END = 40  # lines after NCCL's last one: a log that has more went on
+AT_END = 3  # lines
 SOME = 2  # processes: of a single one the log may simply hold no more
 TOGETHER, FIRST = "the meeting of its processes", "the first collective"
 # What a last line announces, and how far the job had got.
@@ -32,7 +34,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     """Claim a log that ends in NCCL's start-up or in its first collective, without an error and without an end."""
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
-    if (waiting := _last_words(evidence)) is not None:
+    if (waiting := _last_words(evidence) or _engine_waits(evidence)) is not None:
         return waiting
     starts = evidence.starts
     if len(starts.steps) < SOME or evidence.phase(Phase.TRAINING) is not None:
@@ -59,7 +61,7 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
     """Claim a log whose very last line announces a step that a healthy log goes on from within seconds."""
     for number, source in enumerate(evidence.sources):
         found = next((step for step in ANNOUNCED if source.tail and step[0].search(source.tail[-1])), None)
-        if found is None:
+        if found is None or shows_work(source.tail):
             continue
         _, doing, step = found
         text = source.tail[-1].strip()[:400]
@@ -68,6 +70,16 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
         because = "its last line announces that step; a log that was copied too early would look the same"
         return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict, (str(int(step)),))
     return None
+
+
+def _engine_waits(evidence: LogEvidence) -> Claim | None:
+    """Claim an engine that says again and again that its workers do not answer, up to the end of the log."""
+    waits = evidence.of("hang.engine")
+    if len(waits) < SOME or evidence.sources[waits[-1].source].lines - waits[-1].line > AT_END:
+        return None
+    verdict = "The workers of the engine stopped answering, without an error: they hang in a collective or a kernel."
+    because = "the engine says so up to the end of the log; a long compilation or download looks the same for a while"
+    return Claim(Authority.SILENCE, waits, Confidence.LOW, because, verdict, (str(int(StartStep.COLLECTIVE)),))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
@@ -97,9 +109,13 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 
 CAUSE = Cause(
     promise="The program stopped moving and said nothing.",
+    signs=(
+        Sign("hang.engine", Authority.SILENCE, "the engine's workers do not answer",
+             r"No available shared memory broadcast block found|[Mm]ay be stuck\. Expected \d{1,6} threads"),
+    ),
     judge=judge,
     remedy=remedy,
     infers=True,
     needs="a stack of each rank while it hangs",
     confirm_with="preflight check",
-)
+)  # fmt: skip

@@ -12,6 +12,7 @@ IMPLIED = (
     "{who}{host} was killed from outside (signal 9) without a word of its own: most often the kernel's out-of-memory "
     "killer; this log alone can not exclude an administrator, a scheduler or a launcher."
 )
+NEAR = 20  # lines
 ALLOCATION = "{who}{host} could not get host memory."
 
 
@@ -25,8 +26,16 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             because = "the process says that its request for host memory was refused"
             return Claim(Authority.OWN_ERROR, events, Confidence.HIGH, because, fill_in(ALLOCATION, events))
         case _:
+            if all(event.sign == "oom.bare" for event in events) and _is_wrapper(evidence, events[0]):
+                return None
             because = "the exit code is that of SIGKILL, and the process left no Python error; no line says who sent it"
             return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(IMPLIED, events))
+
+
+def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
+    """Tell whether something had failed just before: the launcher then kills what is left of the job."""
+    before = (event for event in evidence.alarms() if event.source == killed.source)
+    return any(0 < killed.line - event.line <= NEAR for event in before)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
@@ -54,7 +63,8 @@ CAUSE = Cause(
              r"Out of memory: Kill|Memory cgroup out of memory|invoked oom-killer|OOMKilled|oom_reaper: reaped|"
              r"low on resource: memory|systemd-oomd killed|(?:State ?[=:] ?|exited with status )OUT_OF_ME"),
         Sign("oom.ray", Authority.KILLED, "Ray killed a worker because the node ran out of memory",
-             r"ray\.exceptions\.OutOfMemoryError|[Kk]illed due to (?:the node running low on memory|memory pressure)"),
+             r"ray\.exceptions\.OutOfMemoryError|NODE_OUT_OF_MEMORY|"
+             r"[Kk]illed due to (?:the node running low on memory|memory pressure)"),
         Sign("oom.cpu", Authority.OWN_ERROR, "a process could not get host memory",
              r"DefaultCPUAllocator: (?:can't|not enough memory)|DefaultCPUAllocator[^\n]{0,40}allocate memory|"
              r"\[Errno 12\] Cannot allocate memory|\bMemoryError(?:: |\r?$)|std::bad_alloc|"
@@ -63,7 +73,7 @@ CAUSE = Cause(
              "a process was killed from outside (SIGKILL, -9) and could not say a word",
              r"exitcode {0,4}: {0,2}-9\b|Signals\.SIGKILL|[Ss]ignal 9 \(SIGKILL\)|return code = -9\b|"
              r"[Ee]xit(?:ed)?(?: with)?(?: exit)?(?: code| status)? (?:137|-9)\b|exited on signal 9|"
-             r"terminated with signal SIGKILL|code: 137\b"),
+             r"terminated with signal SIGKILL|code: 137\b|KILLED BY SIGNAL: 9\b|\"exitCode\": ?137"),
         Sign("oom.bare", Authority.UNEXPLAINED_DEATH, "a process was killed from outside",
              r'(?:^|: |(?:it/s|s/it)\]|[\d\]] {1,20})Killed(?: +[\w./$\"{(-][^\n]{0,200})? *\r?$|'
              r"^\[\d{1,3}\] +[-+ ]? *\d{1,9} killed "),

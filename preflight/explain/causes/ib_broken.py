@@ -72,7 +72,12 @@ CAUSE = Cause(
              r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
              r"device fatal|local )|Got async event[^\n]{0,40}(?:error|fatal|catastrophic)"),
         Sign("ib.mlx5", Authority.SETUP, "the network card or its driver reports an error",
-             r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome)"),
+             r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome|[Ll]ink [Dd]own|"
+             r"Cable (?:unplugged|error))"),
+        Sign("ib.link", Authority.TRANSPORT, "the link of a fast network port went down",
+             r"(?:mlx[45]_|irdma|bnxt_re|rdma|ib\d)[^\n]{0,40}(?:[Ll]ink (?:is )?(?:DOWN|[Dd]own)|"
+             r"state[^\n]{0,10}DOWN)|"
+             r"NET/IB[^\n]{0,60}(?:link|port)[^\n]{0,20}(?:down|DOWN|inactive)"),
         Sign("ib.ucx", Authority.TRANSPORT, "data for a peer was not acknowledged over InfiniBand/RoCE",
              r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
              r"The InfiniBand retry count between|"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from preflight.explain.cause import Cause, Claim, Sign, fixed
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event
-from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.log_evidence import LogEvidence, earliest
+from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.model.explanation import Confidence
 
+ID = "not_nccl"
 OWN = "A rank stopped with a Python error of the program's own, not of the communication: {text}"
 NEAR_END = 10  # lines
+CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is no consequence of it
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
@@ -17,11 +20,13 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
     raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
+    places = {event.order: place for place, event in enumerate(earliest(event for event, _ in raised))}
+    raised.sort(key=lambda one: places[one[0].order])
     if not raised and (refused := own_events):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
         return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line says so", verdict)
     if not raised:
-        return _by_last_line(evidence) or _by_exit(evidence)
+        return _by_last_line(evidence) or _by_exit(evidence) or _by_weak_echo(evidence)
     event, error = raised[0]
     where = f"Rank {event.rank}" if event.rank else "A rank"
     text = f"{error.type}: {error.message}".rstrip(": ")[:160]
@@ -30,14 +35,27 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
-    return Claim(Authority.OWN_ERROR, tuple(same), Confidence.MEDIUM, because, verdict)
+    authority = Authority.EXCEPTION if _is_told_otherwise(evidence, event) else Authority.OWN_ERROR
+    return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def _is_told_otherwise(evidence: LogEvidence, raised: Event) -> bool:
+    """Tell whether a library names what failed before an exception, or beside it: the exception only passes it on."""
+    named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
+    return any(not _is_clearly_before(raised, event) for event in named)
+
+
+def _is_clearly_before(raised: Event, event: Event) -> bool:
+    if raised.moment.clock and raised.moment.clock == event.moment.clock:
+        return event.moment.seconds - raised.moment.seconds >= CLEARLY_S
+    return raised.source == event.source and event.line - raised.line >= CLEARLY_LINES
 
 
 def _by_last_line(evidence: LogEvidence) -> Claim | None:
     """Claim an exception whose traceback was left out, where a process died of it or the log ends with it."""
     if evidence.successes():
         return None
-    is_dead = bool(evidence.failures()) or evidence.has("context.died", "context.aborted", "context.task_exit")
+    is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
     for event, error in evidence.without_traceback:
         if is_dead or evidence.sources[event.source].lines - event.line < NEAR_END:
             text = f"{error.type}: {error.message}".rstrip(": ")[:160]
@@ -46,10 +64,21 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
     return None
 
 
+def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
+    """Claim the only exception of a rank, which sounds like somebody else's, where nothing else is known."""
+    weak = [(event, error) for event, error in evidence.echoes if error.is_weak]
+    if not weak or evidence.successes():
+        return None
+    event, error = weak[0]
+    text = f"{error.type}: {error.message}".rstrip(": ")[:160]
+    because = "it is the only error in the log; it may be the consequence of one that is not"
+    return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, OWN.replace("{text}", text))
+
+
 def _by_exit(evidence: LogEvidence) -> Claim | None:
     """Claim a task that ended with an error code while the others ran into the time limit waiting for it."""
     limits = evidence.best("scheduler_time_limit")
-    exits = [event for event in evidence.of("context.task_exit") if limits and event.order < limits[0].order]
+    exits = [event for event in evidence.of(TASK_EXIT) if limits and event.order < limits[0].order]
     if not exits or evidence.successes():
         return None
     who = f"Rank {exits[-1].rank}" if exits[-1].rank else "A task"

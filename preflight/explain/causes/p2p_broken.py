@@ -8,6 +8,7 @@ from preflight.explain.collective_waits import Wait, behind, find_mismatch
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.run_ends import ABORT
 from preflight.model.explanation import Confidence
 from preflight.model.nccl_log import StartStep
 
@@ -63,7 +64,7 @@ def _refused(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 def _all_arrived_at_the_first(evidence: LogEvidence, waits: list[Wait]) -> bool:
     # A rank that aborted itself (-6) was ended by its own watchdog: it had arrived and waited as well.
-    aborted = {event.rank for event in evidence.of("context.aborted")}
+    aborted = {event.rank for event in evidence.of(ABORT)}
     ranks = {rank for rank in {wait.rank for wait in waits} | aborted if rank.isdigit()}
     first = [w for w in waits if 0 <= w.seq <= FIRST_NUMBERS and w.last_completed in (-2, -1, 0, w.seq - 1)]
     if len(ranks) < 2 or len(first) != len(waits) or len({w.seq for w in waits}) != 1:
@@ -82,7 +83,11 @@ CAUSE = Cause(
              r"peer access is not supported|cudaErrorPeerAccess|cudaErrorTooManyPeers|"
              r"transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
              r"IO_PAGE_FAULT|DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
-             r"doesn't support faster communication broadband via P2P|"
+             r"doesn't support faster communication broadband via P2P|IPC memory creation failed|"
+             r"hipIpc\w{3,20}(?: ->|[^\n]{0,40}fail|: [1-9])|"
+             r"Failed to create memory for IPC|cudaIpc(?:Open|Get)MemHandle[^\n]{0,60}(?:fail|error|invalid)|"
+             r"transport/shm\.cc:\d{1,5}[^\n]{0,20} NCCL WARN Cuda failure (?:217|\d{1,3} 'peer)|"
+             r"(?:HIP|CUDA) error: peer access|hipErrorPeerAccess\w{0,20}|"
              r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|"
              r"invalid resource handle)'"),
         Sign("p2p.refused", Authority.SILENCE,

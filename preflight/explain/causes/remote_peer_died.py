@@ -16,7 +16,9 @@ PEER = re.compile(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim lost connections, and name the address at the other end."""
+    """Claim lost connections, and name the address at the other end; an order to stop proves nobody's death."""
+    if all(event.sign == "peer.sigterm" for event in events):
+        return None
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
     verdict = (
@@ -48,6 +50,7 @@ CAUSE = Cause(
     signs=(
         Sign("peer.closed", Authority.ECHO, "a connection to another rank was lost",
              r"[Cc]onnection closed by (?:remote )?peer|[Cc]onnection reset by (?:remote )?peer|ncclRemoteE|"
+             r"remote process exited or there was a network error|"
              r"remote process ex\w{2,8} (?:prematurely|or)|Socket recv failed|socketProgress[^\n]{0,40}closed|"
              r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|[Bb]roken pipe|"
              r"EOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|peer closed|"
@@ -55,7 +58,8 @@ CAUSE = Cause(
         Sign("peer.rendezvous", Authority.ECHO, "torchrun's meeting point was gone when this node ended",
              r"has failed to (?:shutdown the rendezvous|send a keep-alive)[^\n]{0,300}"),
         Sign("peer.actor", Authority.ECHO, "a worker process is gone",
-             r"RayActorError|ActorDiedError|The actor died|WorkerCrashedError|worker died or was killed|"
+             r"RayActorError|ActorDiedError|The actor (?:died|is dead)|WorkerCrashedError|worker died or was killed|"
+             r"ActorUnavailableError|LocalRayletDiedError|NodeDiedError|"
              r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
              r"Received sigquit from a child process"),
         Sign("peer.sigterm", Authority.ECHO, "the process was told to stop by its launcher",

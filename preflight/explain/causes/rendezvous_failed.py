@@ -45,7 +45,9 @@ CAUSE = Cause(
     signs=(
         Sign("rendezvous.in_use", Authority.SETUP, "the port is taken",
              r"[Aa]ddress already in use|EADDRINUSE|failed to listen on any local network address|"
-             r"but another process is utilizing it"),
+             r"but another process is utilizing it|specific port\[\d{1,6}\] fail|"
+             r"port(?: is|\[?\d{0,6}\]?)[^\n]{0,40} been (?:using|used) by other process|Cannot assign requested port|"
+             r"Port \d{1,5} is already (?:in use|allocated)|EI0019|EJ0003"),
         Sign("rendezvous.unreached", Authority.TRANSPORT, "the meeting point of the job did not answer",
              r"client socket has (?:timed out|failed to connect)[^\n]{0,40}after|client socket has timed out|"
              r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|RendezvousStateError|"
@@ -57,6 +59,9 @@ CAUSE = Cause(
              r"ssh: connect to host [^\n]{1,80}(?:refused|timed out|No route)|Host key verification failed|"
              r"ORTE was unable to reliably start|Error initializing torch\.distributed using|EtcdConnectionFailed|"
              r"TCP client failed to connect/validate to host \S{1,80} - timed out|use_libuv was requested but|"
+             r"Failed to connect to coordinator|[Cc]oordinator[^\n]{0,40}(?:unreachable|not reachable)|"
+             r"Failed to (?:register|connect) (?:to|with) (?:the )?(?:GCS|head node)|"
+             r"The IPv[46] network addresses of [^\n]{1,80}cannot be retrieved|"
              r"Bootstrap Root : (?:mismatch in rank count|rank \d{1,7} of)"),
     ),
     judge=judge,

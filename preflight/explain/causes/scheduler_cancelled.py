@@ -5,20 +5,29 @@ from __future__ import annotations
 from preflight.explain.cause import Cause, Claim, Sign, fixed
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.model.explanation import Confidence
 
 ID = "scheduler_cancelled"
+HANGUP = "SIGHUP: its terminal or connection was closed; start it with nohup, tmux or a scheduler"
 NEAR = 200  # lines between a rank's own error and the cancellation that it led to
 VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed before that."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a cancellation before which nothing failed; else it is how the scheduler stopped the rest."""
+    """Claim a cancellation before which nothing failed; else it is how the scheduler stopped the rest.
+
+    Only the scheduler's own line proves one, and a hangup: anything may send SIGTERM.
+    """
+    if all(map(evidence.survival.is_after_success, events)):
+        return None
+    if events[0].authority is not Authority.ECHO and _is_reaction(evidence, events[0]):
+        return None
     other = [event for event in evidence.failures() if event.order < events[0].order and _is_error(event)]
     other += _own_errors(evidence, events[0])
     if events[0].authority is Authority.ECHO:
         because = "the launcher says which signal it got, and no error precedes it"
-        return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", _signal(events)))
+        return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, VERDICT.replace("{why}", HANGUP))
     reason = next(
         (why for words, why in REASONS if words in events[0].text), "by its owner, an administrator or the scheduler"
     )
@@ -27,9 +36,15 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
 
 
+def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
+    """Tell whether a process of the job had died before: the scheduler then stops the others with the same words."""
+    deaths = (event for event in evidence.of(*DEATHS) if event.source == cancelled.source)
+    return "***" in cancelled.text and any(event.order < cancelled.order for event in deaths)
+
+
 def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
     """Return a rank's own errors just before the cancellation; srun stops the other tasks after one has failed."""
-    failed = evidence.has("context.task_exit")
+    failed = evidence.has(TASK_EXIT)
     return [
         event
         for event, _ in evidence.exceptions
@@ -42,12 +57,6 @@ def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
 def _is_error(event: Event) -> bool:
     """Tell whether a line is another failure; a lost connection before the cancellation is one, a plain SIGTERM not."""
     return event.cause != ID and (event.authority < Authority.ECHO or event.sign == "peer.closed")
-
-
-def _signal(events: tuple[Event, ...]) -> str:
-    if any("HUP" in event.match or event.match.endswith(" 1") or " 1 " in event.match for event in events):
-        return "SIGHUP: its terminal or connection was closed; start it with nohup, tmux or a scheduler"
-    return "SIGTERM, as schedulers, containers and administrators send it"
 
 
 REASONS = (
@@ -64,11 +73,11 @@ CAUSE = Cause(
         Sign("cancelled.slurm", Authority.KILLED, "the scheduler cancelled the job",
              r"CANCELLED (?:AT|by) [^\n]{0,30} ?(?:\*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|to SIGNAL)|ON )|"
              r"CANCELLED AT \S{10,24} \*\*\*|DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)|job has been cancel|"
-             r"srun: error: Node failure on|requested job terminate|TaintManagerEviction|"
-             r"State ?[=:] ?(?:CANCELLED|PREEMPTED)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
+             r"srun: error: Node failure on|requested job terminate|"
+             r"State ?[=:] ?(?:CANCELLED|PREEMPTED|NODE_FAIL)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
              r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)"),
         Sign("cancelled.signal", Authority.ECHO, "the launcher was told from outside to stop",
-             r"Received (?:1|15|Signals\.SIG(?:HUP|TERM)) death signal|got signal: (?:1|15)\b"),
+             r"Received (?:1|Signals\.SIGHUP) death signal|got signal: 1\b"),
     ),
     judge=judge,
     remedy=fixed(

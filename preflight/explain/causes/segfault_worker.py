@@ -19,7 +19,7 @@ CAUSE = Cause(
              r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"
              r"Signal: Segmentation|segfault at [0-9a-f]{1,16}|Segfault encountered|double free or corruption|"
              r"free\(\): invalid|malloc\(\): |corrupted size vs\. prev_size|munmap_chunk\(\): invalid|"
-             r"stack smashing detected"),
+             r"stack smashing detected|KILLED BY SIGNAL: 11|malloc_consolidate"),
     ),
     judge=by_signs("{who}{host} crashed in native code (segmentation fault); the others only lost it."),
     remedy=fixed(

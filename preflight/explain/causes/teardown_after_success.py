@@ -5,6 +5,8 @@ from __future__ import annotations
 from preflight.explain.cause import Cause, Claim, fixed
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.run_ends import ABORT, DONE
+from preflight.explain.survival import is_after
 from preflight.model.explanation import Confidence
 
 NATIVE = ("segv.signal", "segv.text", "heartbeat.stuck")
@@ -17,9 +19,11 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     An error with words of its own is no noise, even after success: another run's success may stand in the same log.
     """
     successes = evidence.successes()
-    crashes = evidence.of("context.aborted", *NATIVE)
-    if not successes or not crashes:
+    crashes = evidence.of(ABORT, *NATIVE)
+    if not crashes:
         return None
+    if not successes:
+        return _after_the_work(evidence, crashes)
     done = successes[0].order
     failures = evidence.failures()
     if any(event.order < done for event in (*failures, *crashes) if event.authority < Authority.SILENCE):
@@ -28,6 +32,18 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     if any(event.authority is not Authority.KILLED for event in own):
         return None
     because = f"line {successes[0].line} says that the job had succeeded"
+    return Claim(Authority.HARDWARE, failures[:6] or crashes[:6], Confidence.MEDIUM, because, VERDICT)
+
+
+def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim | None:
+    """Claim watchdogs and aborts after the last save of a run that says it was done, where nothing was waited for."""
+    done = evidence.of(DONE)
+    failures = evidence.failures()
+    if not done or evidence.exceptions or any(not is_after(event, done[-1]) for event in (*failures, *crashes)):
+        return None
+    if any(event.sign not in NATIVE and event.authority < Authority.ECHO for event in failures):
+        return None
+    because = f"line {done[-1].line} says that the work was done, and nobody waited in a collective after it"
     return Claim(Authority.HARDWARE, failures[:6] or crashes[:6], Confidence.MEDIUM, because, VERDICT)
 
 
@@ -44,7 +60,8 @@ CAUSE = Cause(
     infers=True,
     needs="the last checkpoint and result files are complete",
     confirm_with="look at the results; nothing has to be measured",
-    outranks=("heartbeat_monitor", "host_oom_killed", "ib_broken", "nccl_plugin_problem", "remote_peer_died",
+    outranks=("checkpoint_save_timeout", "heartbeat_monitor", "host_oom_killed", "ib_broken",
+              "nccl_plugin_problem", "remote_peer_died",
               "rendezvous_failed", "scheduler_cancelled", "scheduler_time_limit", "segfault_worker",
               "store_wait_timeout", "watchdog_timeout_straggler", "wrong_socket_interface"),
 )  # fmt: skip

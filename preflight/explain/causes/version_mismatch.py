@@ -23,7 +23,10 @@ CAUSE = Cause(
              r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
              r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found"),
         Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
-             r"Mismatched NCCL version detected|NCCL version mismatch with remote peer|NCCL_VERSION mismatch|"
+             r"cannot import name '\w{1,60}' from '(?:vllm|torch|transformers|flash_attn|deepspeed|apex|triton|"
+             r"xformers|sglang|"
+             r"megatron|transformer_engine)|Mismatched NCCL version detected|NCCL version mismatch with remote peer|"
+             r"NCCL_VERSION mismatch|"
              r"ncclLibrary version mismatch|Message truncated : received \d{1,9} bytes instead"),
         Sign("version.init", Authority.UNEXPLAINED_DEATH,
              "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",

@@ -83,6 +83,11 @@ CAUSE = Cause(
              r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog"),
         Sign("watchdog.failed", Authority.TIMEOUT, "a collective did not finish in time",
              r"collective operation timeout|timed out in blocking wait|before timing out"),
+        Sign("watchdog.engine", Authority.TIMEOUT, "the engine's own watchdog waited in vain",
+             r"Scheduler watchdog timeout|[Ww]atchdog timeout \(|RPC call to \w{1,60} timed out|"
+             r"\[Wait\]\[\w{1,30}\][^\n]{0,60}timeout|EI0002|notify wait timeout|"
+             r"timeout waiting for[^\n]{0,30} (?:worker|rank)|[Tt]imed out waiting for (?:the )?(?:model|worker|"
+             r"rank) "),
         Sign("watchdog.teardown", Authority.ECHO, "torch takes the process down after a timeout or an error",
              r"Some NCCL operations have failed|To avoid (?:data|this) inconsistency"),
         Sign("watchdog.received_dump", Authority.TIMEOUT, "another rank timed out",

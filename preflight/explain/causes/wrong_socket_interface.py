@@ -90,7 +90,9 @@ CAUSE = Cause(
              r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
              r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"
              r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
-             r"[Cc]all to bind failed ?: Cannot assign|NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)"),
+             r"[Cc]all to bind failed ?: Cannot assign|NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)|"
+             r"HCCL_(?:SOCKET_IFNAME|IF_IP)[^\n]{0,60}(?:not found|no such|invalid|error)|No such device \(eth|"
+             r"Network interface [^\n]{1,40} (?:not found|does not exist)"),
         Sign("interface.connect", Authority.TRANSPORT, "a connection to another rank's address could not be made",
              r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
              r"unreachable|assign|Invalid argument)|"

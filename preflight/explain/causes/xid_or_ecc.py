@@ -39,18 +39,14 @@ CAUSE = Cause(
              r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|Uncorrectable ECC|"
              r"row remapping failure"),
         Sign("xid.xid", Authority.HARDWARE, "the driver reports a fault of the GPU (Xid)",
-             r"NVRM: Xid \([^)\n]{1,60}\): (?:4[68]|6[1-4]|7[49]|8[0-9]|9[2-5]|1[0-7]\d|5[6-9])\b"),
+             r"NVRM: Xid \([^)\n]{1,60}\): (?:4[5-8]|6[1-4]|7[49]|8[0-9]|9[2-5]|1[0-7]\d|5[6-9])\b"),
         Sign("xid.bus", Authority.HARDWARE, "the GPU vanished from the PCIe bus",
-             r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\)|fallen off the bus|GPU is lost|"
-             r"Unable to determine the device handle|GPU has been lost"),
+             r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\)|fallen off the bus"),
         Sign("xid.999", Authority.HARDWARE,
              "CUDA fails for a reason that it does not know, as after a fault of the GPU",
              r"Cuda failure (?:999|'unknown error')|CUDA error: unknown error|cudaErrorUnknown"),
         Sign("xid.thc", Authority.HARDWARE, "the GPU memory returned data that it could not correct",
              r"THCudaCheck FAIL [^\n]{0,120}error=39"),
-        Sign("xid.thermal", Authority.HARDWARE, "the driver can no longer use the GPU",
-             r"GPU (?:requires reset|needs to be reset)|"
-             r"NVRM: GPU at PCI:[^\n]{0,80}(?:RmInitAdapter failed|reset required)|RmInitAdapter failed"),
     ),
     judge=judge,
     remedy=fixed(
@@ -63,5 +59,5 @@ CAUSE = Cause(
     infers=True,
     needs="an Xid or ECC counter of that GPU that rises",
     confirm_with="preflight check --accept --profile burn",
-    outranks=("cuda_illegal_address", "cuda_oom_masked"),
+    outranks=("cuda_illegal_address", "cuda_oom_masked", "driver_gpu_lost", "not_nccl", "p2p_broken"),
 )  # fmt: skip

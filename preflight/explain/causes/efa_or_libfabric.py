@@ -1,0 +1,63 @@
+"""AWS EFA and libfabric below NCCL: memory that may not be registered, a provider that is not there."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+VERDICT = "The EFA network (libfabric) refused a call of {who}{host}: a limit, or versions that do not fit together."
+
+
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+    """Claim what libfabric and its EFA provider say."""
+    because = "the library below NCCL's plugin reports it itself"
+    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Go by the code that libfabric gave."""
+    text = " ".join(event.text for event in claim.events[:20])
+    versions = (
+        "Use the libfabric and aws-ofi-nccl of one EFA installer (/opt/amazon/efa), the same on all nodes and in the "
+        "image; ldd on libnccl-net.so shows which libfabric it takes."
+    )
+    if "-12" in text or "4112" in text or "Cannot allocate" in text:
+        return Remedy(
+            "EFA may not pin enough memory: ulimit -l must say unlimited where the job runs. Set it in "
+            "/etc/security/limits.conf (* - memlock unlimited) and for slurmd (LimitMEMLOCK=infinity).",
+            "Containers: docker run --ulimit memlock=-1; Kubernetes: huge pages as the EFA device plugin asks for, and "
+            "the limit of containerd (LimitMEMLOCK=infinity).",
+            versions,
+        )
+    return Remedy(
+        "See what the provider offers where the job runs, in the container too: fi_info -p efa",
+        "Registering GPU memory fails with an old installer (before 1.29.1): update it, or try "
+        "export FI_EFA_SET_CUDA_SYNC_MEMOPS=0 once.",
+        versions,
+        "Pass the devices in (Kubernetes: resources.limits vpc.amazonaws.com/efa; Docker: --device "
+        "/dev/infiniband/uverbs0), and let the security group reach itself.",
+    )
+
+
+CAUSE = Cause(
+    promise="Amazon's fast network (EFA) is driven by a library called libfabric; that library refused to work.",
+    signs=(
+        Sign("efa.provider", Authority.OWN_ERROR, "libfabric's EFA provider ended the process",
+             r"Libfabric error: \(-?\d|EFA internal error: \(|Libfabric EFA provider has encountered|"
+             r"efa_(?:rdm|base|mr|ep|cq|domain)\w{0,40}[^\n]{0,60}(?:[Ff]ail|[Ee]rror|abort)|"
+             r"libfabric:\d{1,10}:[^\n]{0,80}(?:[Ff]ailed|[Ee]rror|unable)"),
+        Sign("efa.register", Authority.SETUP, "EFA could not register memory",
+             r"(?:Unable to|Could not) register memory|Error registering memory|"
+             r"fi_mr_(?:reg|regattr)\w{0,10}[^\n]{0,60}(?:fail|RC|error)|ibv_reg_mr[^\n]{0,40}efa"),
+        Sign("efa.none", Authority.SETUP, "no EFA device is there to use",
+             r"[Nn]o EFA devices? (?:found|detected|available)|FI_PROVIDER[^\n]{0,20}efa[^\n]{0,60}"
+             r"(?:not found|no such|unavailable)|efa[^\n]{0,40}\(No data available\)"),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="fi_info -p efa works where the job runs, or it runs with NCCL_NET_PLUGIN=none",
+    confirm_with="fi_info -p efa; then: preflight check on every node",
+    outranks=("nccl_plugin_problem", "ib_broken", "host_oom_killed", "scheduler_cancelled"),
+)  # fmt: skip

@@ -1,0 +1,67 @@
+"""A GPU of AMD hung, faulted or was reset: the words of the amdgpu driver and of ROCm's runtime."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+HANG = "An AMD GPU hung or reported a hardware error ({who}{host}); the driver reset it, and the job on it died."
+FAULT = "A kernel on an AMD GPU touched memory that is not its own ({who}{host}), or the GPU is faulty."
+
+
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+    """Claim what the driver or the runtime says; only the driver's own words exclude the program."""
+    is_fault = events[0].sign == "amd.fault"
+    verdict = fill_in(FAULT if is_fault else HANG, events)
+    because = "ROCm's runtime says so" if is_fault else "the driver or ROCm's runtime says so"
+    return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """A fault can be the program's; a hang or a hardware error is the node's until it is shown otherwise."""
+    driver = (
+        "Read the driver's account of it on that host: sudo dmesg -T | grep -i -e amdgpu -e ras; amd-smi (or rocm-smi "
+        "--showrasinfo all) shows error counters."
+    )
+    if claim.events[0].sign == "amd.fault":
+        return Remedy(
+            "Run once with AMD_SERIALIZE_KERNEL=3 HIP_LAUNCH_BLOCKING=1: the traceback then names the operation "
+            "(slower).",
+            "Common reasons: a kernel that was not made for this GPU (attention, experts, quantisation), an index out "
+            "of range, an image of another ROCm release than the host's driver.",
+            driver,
+        )
+    return Remedy(
+        driver,
+        "Take the node out of the job; driver, firmware and ROCm of one release; reboot. If it returns on that GPU "
+        "only: "
+        "replace it.",
+        "If it comes on any node at one place of the program: a kernel that never ends; AMD_SERIALIZE_KERNEL=3 "
+        "names it.",
+    )
+
+
+CAUSE = Cause(
+    promise="A graphics card of AMD stopped answering, or a program on it touched memory that is not its own.",
+    signs=(
+        Sign("amd.hang", Authority.HARDWARE, "an AMD GPU hung",
+             r"HW Exception by GPU node|reason :? ?GPU Hang|"
+             r"amdgpu[^\n]{0,80}(?:GPU reset begin|GPU reset\(|uncorrectable hardware error|GPU hang|device lost|"
+             r"ring \S{1,20} timeout|RAS[^\n]{0,20}uncorrectable|failed to (?:suspend|reset|evict)|GPU is lost|"
+             r"GPU mode\d reset|Fatal error during GPU init)|ERREVENT_ATHUB_INTERRUPT|"
+             r"HSA_STATUS_ERROR_(?:OUT_OF_REGISTERS|INVALID_PACKET|HARDWARE)"),
+        Sign("amd.fault", Authority.OWN_ERROR, "a kernel on an AMD GPU touched memory that is not its own",
+             r"Memory access fault by GPU node|GPU core dump(?:ed| failed)|"
+             r"HSA_STATUS_ERROR_(?:MEMORY_\w{1,20}|EXCEPTION|ILLEGAL_INSTRUCTION|MEMORY_APERTURE_VIOLATION)|"
+             r"Queue (?:at )?0x[0-9a-f]{1,16} (?:inactivated|aborting)|Queue error - HSA|"
+             r"HIP error: (?:an illegal memory access|unspecified launch failure|device-side assert|misaligned)|"
+             r"hipError(?:IllegalAddress|LaunchFailure|Assert)\b|amdgpu[^\n]{0,60}page fault"),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="the driver's lines of that moment (dmesg), and whether it returns on another node",
+    confirm_with="sudo dmesg -T | grep -i amdgpu   # on that host",
+    outranks=("cuda_illegal_address", "host_oom_killed", "p2p_broken", "version_mismatch"),
+)  # fmt: skip

@@ -1,0 +1,68 @@
+"""NVSHMEM and what is built on it (DeepEP): GPUs that write to each other's memory over RDMA by themselves."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+START = "NVSHMEM could not start on {who}{host}: its transport between the GPUs is not set up."
+TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} waited for data that never arrived."
+
+
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+    """Claim what NVSHMEM and DeepEP say; an illegal access or a lost peer after it follows from it."""
+    is_start = events[0].sign == "nvshmem.start"
+    because = "the library says so in so many words"
+    verdict = fill_in(START if is_start else TIMEOUT, events)
+    return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """A transport that does not start needs rights and modules; one that stops, versions that fit."""
+    versions = (
+        "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem; NVSHMEM "
+        "3.5.19 and "
+        "later broke DeepEP releases that are older."
+    )
+    if claim.events[0].sign == "nvshmem.start":
+        return Remedy(
+            "Load the kernel module on every host: sudo modprobe nvidia_peermem; lsmod | grep peermem",
+            "IBGDA needs two options of the driver, then a reboot: NVreg_EnableStreamMemOPs=1 and "
+            'NVreg_RegistryDwords="PeerMappingOverride=1;".',
+            "Containers: --privileged, or /dev/infiniband with --cap-add=IPC_LOCK and --ulimit memlock=-1; Kubernetes: "
+            "the same in the pod's securityContext.",
+            versions,
+        )
+    return Remedy(
+        versions,
+        "See the links of all nodes: ibstat, and ib_write_bw between them; rails must reach each other.",
+        "To prove it: run once without expert parallelism, or with DeepEP's low-latency mode off.",
+    )
+
+
+CAUSE = Cause(
+    promise="Models with experts use a library (DeepEP, NVSHMEM) with which GPUs write into each other's memory "
+    "over the network; that exchange failed.",
+    signs=(
+        Sign("nvshmem.timeout", Authority.OWN_ERROR, "the exchange between experts waited in vain",
+             r"DeepEP (?:dispatch|combine|error|timeout)[^\n]{0,60}time?out|DeepEP error: |"
+             r"(?:dispatch|combine) (?:forwarder|NVL|RDMA|CPU)[^\n]{0,40}timeout|"
+             r"deep_?ep[^\n]{0,60}(?:timed? ?out|CUDA error|failed)|nvshmem[^\n]{0,60}(?:timed? ?out)|"
+             r"ibgda[^\n]{0,60}(?:cqe|CQE|poll)[^\n]{0,40}(?:error|fail|timeout)"),
+        Sign("nvshmem.start", Authority.OWN_ERROR, "NVSHMEM could not start",
+             r"init failed for transport: |nvshmem (?:initialization|detect topo|setup|init) failed|"
+             r"nvshmem\w{0,40}[^\n]{0,40}(?:init|setup|bootstrap)[^\n]{0,40}failed|"
+             r"neither nv_peer_mem,? or nvidia_peermem|building transport map failed|"
+             r"ibgda\w{0,20}\.c\w{0,2}:[^\n]{0,60}(?:[Ff]ail|NULL|non-zero|cannot|error)|"
+             r"mlx5dv_devx_(?:uar|obj|alloc)[^\n]{0,40}(?:fail|NULL)|cannot allocate mlx5dv_devx|"
+             r"/nvshmem/[^\n]{0,160}(?:[Ff]ailed|non-zero status|not accessible|NULL value)|"
+             r"NVSHMEM[^\n]{0,30} (?:ERROR|FATAL)|nvshmemi?_\w{1,60}[^\n]{0,40}(?:failed|error)"),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="it runs without expert parallelism, or NVSHMEM's own performance tests pass",
+    confirm_with="preflight check   # clears NCCL, the GPUs and the links below",
+    outranks=("cuda_illegal_address", "ib_broken", "p2p_broken", "not_nccl", "version_mismatch", "cuda_oom_masked"),
+)  # fmt: skip

@@ -1,0 +1,38 @@
+"""A cloud or a cluster took the machine away: a spot instance, maintenance, a job of higher priority."""
+
+from __future__ import annotations
+
+from preflight.explain.cause import Cause, Sign, by_signs, fixed
+from preflight.explain.event import Authority
+
+CAUSE = Cause(
+    promise="The machine was lent on terms, and was taken back; nothing in the job failed.",
+    signs=(
+        Sign("spot.notice", Authority.KILLED, "the cloud or the cluster takes the machine back",
+             r"TERMINATE_ON_HOST_MAINTENANCE|\"?preempted\"?: ?\"?(?:TRUE|[Tt]rue)|"
+             r"(?:is being|was|were|(?:has|have) been|will be) (?:preempted|reclaimed)\b|compute\.instances\.preempted|"
+             r"[Ss]pot (?:instance |VM |node )?(?:[Ii]nterrupt\w{0,6}|[Tt]erminat\w{0,6}|[Rr]eclaim\w{0,6}|"
+             r"[Ee]vict\w{0,6}|preempt\w{0,6})|"
+             r"SpotInterruption|spot/instance-action|[Rr]ebalance [Rr]ecommendation|[Pp]reemption (?:notice|signal|"
+             r"event)|"
+             r"\"EventType\": ?\"Preempt\"|PreemptionByScheduler|DeletionByTaintManager|TaintManagerEviction|"
+             r"GracefulNodeShutdown|NodeShutdown|Pod was terminated in response to imminent node shutdown|"
+             r"[Pp]reempted (?:by|in order)|PreemptedByScheduler|[Nn]ode is shutting down|"
+             r"[Ee]victed? (?:by|due to) (?:preempt|a higher|higher|spot)|low-?priority[^\n]{0,20}evict|"
+             r"ScaleDown[^\n]{0,20}deleting pod|instance (?:termination|interruption) (?:notice|warning)"),
+    ),
+    judge=by_signs("The machine was taken back by the cloud or the cluster (preemption); nothing in the job "
+                   "failed{host}."),
+    remedy=fixed(
+        "Resume from the last checkpoint on another machine; save often enough to lose little: the notice is 25 s "
+        "to 2 min.",
+        "Save on the notice: trap SIGTERM, or watch the cloud's metadata; let data-loader workers ignore SIGTERM, "
+        "so that "
+        "the stop is orderly.",
+        "Kubernetes: a Job or PyTorchJob with restartPolicy OnFailure, or an elastic policy; Ray: max_failures=-1 for "
+        "the trainer. Or nodes that are not spot.",
+    ),
+    needs="the events of the node or the instance (kubectl get events; the cloud's audit log)",
+    confirm_with="kubectl get events --sort-by=.lastTimestamp   # or the cloud's log of that instance",
+    outranks=("scheduler_cancelled", "host_oom_killed", "dataset_worker_died", "jax_coordination_timeout"),
+)  # fmt: skip

@@ -1,0 +1,85 @@
+"""What to show and to fetch where a log names no cause: the last lines that matter, and whose log would say more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from preflight.explain import run_ends
+from preflight.explain.event import UNKNOWN, Authority, Event, Moment
+from preflight.explain.log_evidence import LogEvidence, SourceState
+
+SHOWN = 5
+TEXT = 400
+# Of an elastic table, which ends with the rank that failed first.
+TABLE_RANK = re.compile(r"\brank\s{1,12}: (\d{1,7}) \(local_rank")
+NUMBERS = re.compile(r"[0-9a-fx]*\d[0-9a-fx]*")
+MEANS = {
+    run_ends.TRACEBACK: "a traceback begins",
+    run_ends.STOP_ORDER: "an order to stop",
+    run_ends.EXCEPTION: "the last line of a traceback",
+    run_ends.ABORT: "a process aborted",
+    run_ends.EXIT_CODE: "a process ended with an error code",
+    run_ends.TASK_EXIT: "a task ended with an error code",
+    run_ends.DEATH: "a process or the whole job failed",
+    run_ends.SUCCESS: "the job reached its end",
+}
+RAY = "ls /tmp/ray/session_latest/logs/   # on the node of the dead worker: raylet.out, and worker-*PID*.err of its pid"
+POD = "kubectl logs POD --previous; kubectl describe pod POD; kubectl get events --sort-by=.lastTimestamp"
+STEP = "sacct -j JOBID --format=JobID,State,ExitCode,MaxRSS,NodeList   # which step and node failed first, and how"
+KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e amdgpu -e "killed process"   # on the host that failed first'
+NCCL = "NCCL_DEBUG=WARN   # on all ranks: NCCL then says which call failed, in the line before the exception"
+
+
+def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
+    """Return the last lines that tell of a failure, of each kind the first; without any, the last line of each log."""
+    kinds: dict[str, Event] = {}
+    for event in evidence.alarms():
+        kinds.setdefault(NUMBERS.sub("#", event.text)[:80], event)
+    # An order to stop and the launcher's table say less than what a process said itself.
+    said = sorted(kinds.values(), key=lambda event: (_tells(event), event.order))[-SHOWN:]
+    if said:
+        return tuple(sorted(said, key=lambda event: event.order))
+    return tuple(_last_line(number, source) for number, source in enumerate(evidence.sources[:SHOWN]) if source.tail)
+
+
+def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return whose log would say more, and the commands that get it with the launcher in use."""
+    return tuple(_to_fetch(evidence))
+
+
+def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
+    ranks = list(dict.fromkeys(_silent_dead(evidence)))
+    if ranks:
+        plural = "s" if len(ranks) > 1 else ""
+        yield (
+            f"Fetch the log of rank{plural} {', '.join(ranks[:4])}, which the launcher names and whose own last "
+            f"words are "
+            "not here (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
+        )
+    if any("NCCL" in event.text for event, _ in evidence.echoes):
+        yield f"Run it again with {NCCL}"
+    commands = {"ray": RAY, "kubernetes": POD, "slurm": STEP}
+    yield from (commands[name] for name in commands if name in evidence.launchers)
+    if evidence.alarms():
+        yield KERNEL
+
+
+def _silent_dead(evidence: LogEvidence) -> Iterator[str]:
+    """Yield the ranks that a launcher calls the first to fail, without an exception of theirs in the logs."""
+    told = {event.rank for event, _ in (*evidence.exceptions, *evidence.echoes) if event.rank}
+    for source in evidence.sources:
+        found = [match[1] for line in source.tail if (match := TABLE_RANK.search(line))]
+        if found and found[-1] not in told:
+            yield found[-1]
+
+
+def _tells(event: Event) -> int:
+    if event.sign == run_ends.EXCEPTION or event.authority is not Authority.SILENCE:
+        return 2
+    return 0 if event.sign in (run_ends.STOP_ORDER, run_ends.TRACEBACK) else 1
+
+
+def _last_line(number: int, source: SourceState) -> Event:
+    text = source.tail[-1].strip()[:TEXT]
+    return Event("end.last", "", Authority.SILENCE, number, source.lines, 0, UNKNOWN, UNKNOWN, Moment(), text)

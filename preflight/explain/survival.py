@@ -1,0 +1,74 @@
+"""What a run went on after: events that a success, a restart or steps of its work follow were no end of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from preflight.explain.event import Authority, Event
+
+FEW = 3  # steps: where nothing died, the run goes on
+MANY = 12  # steps: more than a dying process had still in its buffers
+
+
+class Survival:
+    """Tells of each event whether its run went on after it."""
+
+    def __init__(
+        self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event], restarts: Iterable[Event]
+    ) -> None:
+        self._steps = steps
+        self._successes = tuple(successes)
+        self._last_success = _last_by_source(self._successes)
+        self._last_death = _last_by_source(deaths)
+        self._last_restart = _last_by_source(restarts)
+
+    def survived(self, event: Event) -> bool:
+        """Tell whether a success, a restart that worked, or enough steps of the same log came after an event."""
+        if self._is_before_success(event):
+            return True
+        total = self._steps.get(event.source, 0)
+        restart = self._last_restart.get(event.source)
+        if restart is not None and restart.order > event.order and total - restart.steps >= FEW:
+            return True
+        death = self._last_death.get(event.source)
+        has_died = death is not None and death.order >= event.order
+        after = total - event.steps
+        if event.authority <= Authority.KILLED:
+            return after >= MANY and not has_died
+        return after >= (MANY if has_died else FEW)
+
+    def is_after_success(self, event: Event) -> bool:
+        """Tell whether the run had succeeded before an event, and nothing had begun anew since."""
+        return any(self._follows(event, done) for done in self._successes)
+
+    def _follows(self, event: Event, done: Event) -> bool:
+        if event.source == done.source:
+            return event.order > done.order and event.steps - done.steps < FEW
+        if event.moment.clock and event.moment.clock == done.moment.clock:
+            return event.moment.seconds >= done.moment.seconds
+        return event.authority >= Authority.ECHO  # of another log without a common clock
+
+    def _is_before_success(self, event: Event) -> bool:
+        done = self._last_success.get(event.source)
+        if done is not None and done.order > event.order:
+            return True
+        others = (success for success in self._last_success.values() if success.source != event.source)
+        if not event.moment.clock:
+            return False
+        known = (done.moment for done in others if done.moment.clock == event.moment.clock)
+        return any(moment.seconds > event.moment.seconds for moment in known)
+
+
+def is_after(one: Event, other: Event) -> bool:
+    """Tell whether an event came after another one: by their clock where they share one, else by their place."""
+    if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
+        return one.moment.seconds > other.moment.seconds
+    return one.order > other.order
+
+
+def _last_by_source(events: Iterable[Event]) -> dict[int, Event]:
+    last: dict[int, Event] = {}
+    for event in events:
+        if event.source not in last or event.order > last[event.source].order:
+            last[event.source] = event
+    return last

@@ -1,0 +1,71 @@
+"""Steps of a job's work: the lines that training loops and servers print as long as all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from preflight.explain.line_prefix import line_around
+from preflight.explain.linear_patterns import compile_any
+
+# What a line of a training loop tells beside the number of its step; "step 3 of the installation" is no work.
+TOLD = (
+    r"[^\n]{0,120}(?:[Ll]oss|\blr[ =:]|tok|flops|/s\b|/sec\b|s/it|seconds|sec/step|mfu|reward|grad|score|acc=|time[:=])"
+)
+# Bars are drawn again and again: what is matched differs from one step to the next.
+STEP = compile_any((
+    r"\{'loss': [^\n]{1,60}",
+    rf"\b[Ii]ter(?:ation)?[ :=\[]{{1,3}} {{0,9}}\d{{1,9}}\b{TOLD}",
+    r"\b\d{1,9}/ ?\d{1,9} ?\[\d",
+    rf"\b[Ss]teps?[ :=/]{{1,2}} {{0,9}}\d{{1,9}}\b{TOLD}",
+    rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{TOLD}",
+    rf"\bep \d{{1,6}} train{TOLD}",
+    rf"\bbatch(?:es)?[ :=]{{1,4}}\d{{1,9}}\b{TOLD}",
+    r"#running-req: [^\n]{1,60}",
+    r"generation throughput: [^\n]{1,60}",
+    r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
+    r"\b(?:float|half|bfloat16) +(?:sum|none) +-?\d{1,3} +[\d.]{1,9}",
+))  # fmt: skip
+FAR = 12  # more than enough of them: after these nobody counts on
+READ_BYTES = 8 << 20  # after something alarming; a log without one step in it says no more
+LONGEST = 160
+
+
+def shows_work(lines: Iterable[str]) -> bool:
+    """Tell whether any of the lines tells of a step."""
+    return any(STEP.search(line.encode("ascii", "replace")) for line in lines)
+
+
+class StepCounter:
+    """Counts the different steps of a log, from one alarm to a little after it, so that a healthy log costs nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.alarms = 0
+        self._until = 0
+        self._left_bytes = 0
+        self._recent: set[bytes] = set()
+
+    def begin(self) -> None:
+        """Count on from here: something alarming was seen."""
+        self.alarms += 1
+        self._until = self.count + FAR
+        self._left_bytes = READ_BYTES
+
+    @property
+    def is_counting(self) -> bool:
+        """Tell whether more steps would say anything."""
+        return self.count < self._until and self._left_bytes > 0
+
+    def read(self, text: bytes) -> None:
+        """Take what stands between two lines that were looked at."""
+        self._left_bytes -= len(text)
+        position = 0
+        while self.is_counting and (match := STEP.search(text, position)) is not None:
+            step = text[match.start() : min(match.end(), match.start() + LONGEST)]
+            if step not in self._recent:
+                if len(self._recent) >= FAR * 4:
+                    self._recent.clear()
+                self._recent.add(step)
+                self.count += 1
+            _, end = line_around(text, match.start(), match.end(), LONGEST * 2, 0)
+            position = max(end, match.end(), match.start() + 1)
