@@ -22,6 +22,7 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.joint import NO_JOINT_PHASE
 from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
+from preflight.model.trial import unregistered_backend
 from preflight.plan.backend_choice import choose_backend
 from preflight.plan.nodes.joint_plan import advice_here
 from preflight.plan.settings.environment import inherited_tuning, why_torch_would_end
@@ -32,6 +33,7 @@ from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.report_builder import KILLED, judged_or_not, solo_result_of, unjudged, unprobed
 from preflight.run_record import Request, RunRecord
 from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials
+from preflight.system.installed import module_exists
 from preflight.system.kernel_queries import live_machine
 from preflight.system.machine import Machine
 
@@ -82,6 +84,10 @@ def check(
         request.backend, request.gpus, request.nproc, environ.get("CUDA_VISIBLE_DEVICES"), node,
         is_elsewhere=request.is_played,
     )  # fmt: skip
+    if path.backend_module and not module_exists(path.backend_module):
+        raise UsageError(
+            f"--backend {path.backend}@{path.backend_module}: there is no module {path.backend_module} (PYTHONPATH?)"
+        )
     took_s = time.monotonic() - probing_since
     inherited = inherited_tuning(environ)
     run = RunRecord(request, environ, started_at, place, node, path, inherited, HardwareWatch(machine))
@@ -94,11 +100,22 @@ def check(
         with contextlib.suppress(OutputError):  # what can't be written now is said at the end, if it still can't
             save(unjudged(run, KILLED, None))
         run, peers = _launch(run, watch)
+        _refuse_unregistered(run, save)
     report, interrupted = _conclude(run, peers)
     if run.run_dir and not request.keep and report.exit_code == 0 and interrupted is None:
         remove_run_dir(run.run_dir)
         return Checked(report, "", None)
     return Checked(report, run.run_dir, interrupted)
+
+
+def _refuse_unregistered(run: RunRecord, save: Callable[[Report], None]) -> None:
+    """Raise UsageError where the ranks found that the module has no backend of that name; only torch can tell them."""
+    why = "" if run.place.nodes > 1 else next(filter(None, map(unregistered_backend, run.launch.trials)), "")
+    if why:
+        with contextlib.suppress(OutputError):
+            save(replace(unjudged(run, f"--backend: {why}", None), exit_code=UsageError.exit_code))
+        remove_run_dir(run.run_dir)
+        raise UsageError(f"--backend: {why}")
 
 
 def _try_storage(run: RunRecord, directory: str) -> RunRecord:

@@ -282,4 +282,4 @@ def _unknown(request: Request, backend: str, interrupted: Interrupted | None, wh
         why, code, version=__version__, created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         backend=backend, profile=request.profile.value, accept=request.accept,
     )  # fmt: skip
-    return replace(report, simulated=request.is_other_machine)
+    return replace(report, simulated=request.is_other_machine, shadow=request.shadow)

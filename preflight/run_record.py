@@ -39,6 +39,7 @@ class Request:
     stage_limit_s: float | None = None
     strict: bool = False
     accept: bool = False
+    shadow: bool = False  # answer as always, and exit with 0
     keep: bool = False
     policy: Policy | None = None
     baseline: Baseline | None = None  # what known-good nodes reach

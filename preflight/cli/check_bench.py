@@ -10,9 +10,10 @@ import typer
 
 from preflight import app as application
 from preflight.cli import options
-from preflight.cli.check_outputs import give_up, open_outputs, save_interim, write_and_print
+from preflight.cli.check_outputs import Outputs, give_up, open_outputs, save_interim, write_and_print
 from preflight.cli.output import check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
+from preflight.cli.shadow import shadowed
 from preflight.errors import UsageError
 from preflight.judge.check import all_checks
 from preflight.judge.policy import parse_policy
@@ -45,6 +46,7 @@ def check(
     also: options.Also = [],  # noqa: B006  typer copies it
     strict: options.Strict = False,
     accept: options.Accept = False,
+    shadow: options.Shadow = False,
     stage_limit: options.StageLimit = None,
     keep: options.Keep = False,
     policy: options.PolicyFile = None,
@@ -67,13 +69,19 @@ def check(
     burn_s = options.burn_seconds(minutes, profile)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
-        strict=strict, accept=accept, keep=keep, is_other_machine=sysroot is not None or machine is not None,
+        strict=strict, accept=accept, shadow=shadow, keep=keep,
+        is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
         baseline=None if baseline is None else load_baseline(read_input(baseline, BASELINE), baseline),
         baseline_source=baseline or "", asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
         checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
     outputs = open_outputs(json, env_out, report, also, detail_of(verbose, quiet))
+    with shadowed(shadow):
+        _check(request, outputs, sysroot, machine)
+
+
+def _check(request: application.Request, outputs: Outputs, sysroot: str | None, machine: str | None) -> None:
     try:
         checked = run_ranks(request, sysroot, machine, lambda interim: save_interim(interim, outputs))
     except Exception as error:

@@ -64,6 +64,9 @@ Also = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
 Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
+Shadow = Annotated[
+    bool, typer.Option("--shadow", envvar="PREFLIGHT_SHADOW", help="Answer as always in the report, and exit with 0.")
+]
 Minutes = Annotated[
     float | None,
     typer.Option(metavar="N", help="How long --profile burn repeats its tests under load: 10, 1h.", parser=_minutes),

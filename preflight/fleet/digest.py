@@ -22,6 +22,8 @@ GPU_SETTINGS = {
 UNREAD = -1.0
 GIB = 1 << 30
 MOST_SIZE = 1 << 60
+MOST_REASONS, MOST_REASON = 8, 400
+SIGNALS = 128  # exit codes from here on are signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,10 @@ class NodeDigest:
     kind: tuple[tuple[str, str], ...]  # what makes nodes comparable
     settings: dict[str, str]
     metrics: dict[str, float]
-    failures: tuple[str, ...]  # FAIL findings: check and subject
+    reasons: tuple[str, ...]  # FAIL findings with their problem, else the report's own sentence
     is_simulated: bool
+    is_interrupted: bool  # a signal ended the run: what it says is half of it
+    is_shadow: bool  # it answered, and nobody was to act on it
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
@@ -65,13 +69,21 @@ def _of_node(path: str, report: Json, node: Json, *, solo: bool) -> NodeDigest:
         kind=tuple(_kind(report, node, gpus)),
         settings=dict(_settings(node, gpus)),
         metrics=metrics,
-        failures=tuple(
-            f"{finding.get('check')}: {finding.get('subject')}"
-            for finding in _records(report.get("findings"))
-            if finding.get("severity") == "fail"
-        ),
+        reasons=tuple(_reasons(report)),
         is_simulated=bool(report.get("simulated")),
+        is_interrupted=_number(report.get("exit_code")) >= SIGNALS,
+        is_shadow=bool(report.get("shadow")),
     )
+
+
+def _reasons(report: Json) -> Iterator[str]:
+    failing = [each for each in _records(report.get("findings")) if each.get("severity") == "fail"]
+    for each in failing[:MOST_REASONS]:
+        problem = str(each.get("problem") or "").partition("\n")[0]
+        yield f"{each.get('check')}: {each.get('subject')}{problem and f': {problem}'}"[:MOST_REASON]
+    headline = str(report.get("headline") or "")
+    if not failing and headline:
+        yield headline[:MOST_REASON]
 
 
 def _kind(report: Json, node: Json, gpus: list[Json]) -> Iterator[tuple[str, str]]:

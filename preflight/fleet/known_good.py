@@ -21,6 +21,7 @@ from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.saved_report import as_report
 
 MOST_NAMED = 3
+SIGNALS = 128  # exit codes from here on are signals
 LOSS = 0.05
 
 
@@ -56,6 +57,8 @@ def why_not_good(report: Report) -> str:
     """Return why a report is not of one known-good node whose speed counts; "" where it is."""
     if report.simulated:
         return "simulated: its speeds are no machine's"
+    if report.exit_code >= SIGNALS:
+        return "interrupted: it was not through"
     if len(report.nodes) != 1:
         return f"of {len(report.nodes)} nodes: nobody's own speed is in it"
     if report.verdict not in (Verdict.READY, Verdict.READY_WITH_ENV):

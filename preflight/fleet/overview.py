@@ -11,6 +11,7 @@ from preflight.fleet.outliers import compare_nodes
 from preflight.model.fleet import Fleet, NodeState, Unread
 
 FAILING = {"reject", "not_ready"}
+UNKNOWN = "unknown"
 PASSING = {"accept", "ready", "ready_with_env"}
 
 
@@ -28,22 +29,28 @@ def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
         reports += 1
         for node in found:
             other = newest.get(node.host)
-            if other is None or node.created_at >= other.created_at:
+            if other is None or _weight(node) >= _weight(other):
                 newest[node.host] = node
             if other is not None and not _is_copy(node, other):
                 kept = newest[node.host]
                 lost = other if kept is node else node
-                replaced.append(Unread(lost.path, f"a newer report of {node.host} is {kept.path}"))
+                why = "simulated, and a real" if lost.is_simulated > kept.is_simulated else "a newer"
+                replaced.append(Unread(lost.path, f"{why} report of {node.host} is {kept.path}"))
     nodes = sorted(newest.values(), key=lambda node: node.host)
     groups = compare_nodes(nodes)
     odd = {each.host for group in groups for each in group.odd}
     states = [_state(node) for node in nodes]
-    failing = tuple(state for state in states if state.verdict in FAILING)
+    shadows = {node.host for node in nodes if node.is_shadow}
+    bad = [state for state in states if state.verdict in FAILING]
+    failing = tuple(state for state in bad if state.host not in shadows)
+    would_drain = tuple(state for state in bad if state.host in shadows)
     unknown = tuple(state for state in states if state.verdict not in FAILING | PASSING)
     passing = tuple(state.host for state in states if state.verdict in PASSING and state.host not in odd)
     return Fleet(
         reports, len(nodes), passing, failing, unknown, groups, tuple(unread), tuple(replaced),
-        any(node.is_simulated for node in nodes),
+        any(node.is_simulated for node in nodes), would_drain,
+        tuple(node.host for node in nodes if node.is_simulated),
+        tuple(node.host for node in nodes if node.is_interrupted),
     )  # fmt: skip
 
 
@@ -62,4 +69,15 @@ def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
 
 
 def _state(node: NodeDigest) -> NodeState:
-    return NodeState(node.host, node.path, node.node_verdict or node.verdict, node.failures)
+    """Return the node's answer; what was simulated or cut short says nothing good or bad of it."""
+    verdict, reasons = node.node_verdict or node.verdict, node.reasons
+    if node.is_simulated:
+        verdict, reasons = UNKNOWN, ("simulated: it says nothing of the real node", *reasons)
+    elif node.is_interrupted and verdict in PASSING:
+        verdict, reasons = UNKNOWN, ("interrupted before it was through", *reasons)
+    return NodeState(node.host, node.path, verdict, reasons or (f"{verdict}, without a reason in the report",))
+
+
+def _weight(node: NodeDigest) -> tuple[bool, str]:
+    """Return what a later report must reach to count: a simulated one never replaces a real one."""
+    return not node.is_simulated, node.created_at

@@ -85,13 +85,16 @@ class Fleet:
     unread: tuple[Unread, ...]
     replaced: tuple[Unread, ...]
     is_simulated: bool
+    would_drain: tuple[NodeState, ...] = ()  # not ready, or rejected, in a run with --shadow
+    simulated: tuple[str, ...] = ()  # whose report is of a simulated run: unknown
+    interrupted: tuple[str, ...] = ()  # whose run a signal ended
 
     @property
     def exit_code(self) -> int:
-        """Return 1 for outliers or failing nodes, 3 where no report could be read, else 0."""
-        if not self.nodes:
-            return 3
-        return 1 if self.failing or any(group.odd for group in self.groups) else 0
+        """Return 1 for outliers or failing nodes, 3 where something is unknown or nothing could be read, else 0."""
+        if self.failing or self.would_drain or any(group.odd for group in self.groups):
+            return 1
+        return 3 if self.unknown or not self.nodes else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,4 +146,5 @@ class Report:
     between: NetworkSurvey | Gap = ONE_NODE  # several nodes: the ways between them
     storage: StorageSpeed | Gap = NO_DIRECTORY  # one node: the directory of --checkpoint-dir
     rails: tuple[RailTest, ...] = ()  # RDMA ports of this node by themselves
+    shadow: bool = False  # --shadow: preflight exited with 0, and `exit_code` is what it would have been
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault

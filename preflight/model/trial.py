@@ -116,7 +116,7 @@ class RankEnd:
     """How one rank's process of a trial ended."""
 
     rank: int
-    ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable
+    ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable | usage
     stage: str
     detail: str
     log_file: str = ""  # the library's own log of this process, below the run's directory; "" where it wrote none
@@ -181,6 +181,16 @@ class Comparison:
     lower_bound: float  # one-sided 99 % bound of the mean gain
     worst_gain: float  # the smallest gain at any decision size
     wins: bool
+
+
+NOT_REGISTERED = "usage"  # how a rank ended whose --backend names what its module does not register
+
+
+def unregistered_backend(trial: TrialResult) -> str:
+    """Return what the ranks said of a backend that its module does not register, "" where one ended otherwise."""
+    said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
+    others = {end.ended for end in trial.ranks} - {NOT_REGISTERED, "killed"}
+    return said[0] if said and not others else ""
 
 
 def without_speeds(trial: TrialResult, why: str) -> TrialResult:

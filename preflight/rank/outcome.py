@@ -16,7 +16,7 @@ from preflight.model.gap import Gap
 from preflight.model.run_spec import Assignment, DuelTurn, RankSamples
 from preflight.model.samples import aggregate, slowest_rank_us, unpack_samples, wrong_elements
 from preflight.model.transport import carriers_from
-from preflight.model.trial import Candidate, CollectiveResult, Outcome, RankEnd, TrialResult
+from preflight.model.trial import NOT_REGISTERED, Candidate, CollectiveResult, Outcome, RankEnd, TrialResult
 from preflight.rank.children import CONSEQUENCES
 from preflight.rank.packed_aggregate import aggregate_many
 
@@ -24,7 +24,7 @@ MANY = 256  # ranks; below, plain Python is as fast
 RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as step.py publishes it
 
 # How a rank's child ended, strongest cause first: a rank that died took the others' connections with it.
-CAUSES = ("unkillable", "signal", "error", "fork")
+CAUSES = ("unkillable", "signal", "error", "fork", NOT_REGISTERED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from preflight.errors import UsageError
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, stretched_s
 from preflight.model.samples import pack_samples
 from preflight.model.transport import texts_of
+from preflight.model.trial import NOT_REGISTERED
 from preflight.rank.buffers import Ranks
 from preflight.rank.channel import Report
 from preflight.rank.gpu_test_child import run_jobs
@@ -77,6 +79,8 @@ def _run(assignment: Assignment, report: Report) -> None:
     module = importlib.import_module(assignment.backend.module) if assignment.backend.module else None
     if module is not None:
         report({"simulated": bool(getattr(module, "SIMULATED", False))})
+        if not hasattr(dist.Backend, assignment.backend.name.upper()):
+            raise UsageError(f"the module {assignment.backend.module} registers no backend {assignment.backend.name}")
     if assignment.jobs:
         run_jobs(assignment, module, report)
         report({"stage": "done"})
@@ -217,6 +221,8 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
 def kind_of(error: Exception) -> str:
     """Tell waiting in vain (timeout) and a vanished peer (connection) from an error of this rank's own."""
     text = str(error).lower()
+    if isinstance(error, UsageError):
+        return NOT_REGISTERED
     if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` waited for nobody
         return "error"
     if "cannot re-initialize cuda in forked subprocess" in text:
@@ -232,6 +238,8 @@ def kind_of(error: Exception) -> str:
 def line_of(error: Exception) -> str:
     """Return the first line; of an error of NCCL's also what it says last, which is the cause."""
     text = str(error).strip()
+    if isinstance(error, UsageError):
+        return text
     first, _, rest = text.partition("\n")
     _, found, last = rest.partition(NCCL_LAST_WORDS)
     words = [line.strip() for line in last.splitlines() if line.strip()] if found else []

@@ -21,6 +21,7 @@ MOST_IN_K8S = 1024  # kubectl describe prints it on one line
 UNSAFE = re.compile(r"[^A-Za-z0-9 ._:/+\-()\[\]%<>,;=@*]")
 UNSAFE_IN_LABEL = re.compile(r"[^A-Za-z0-9_]")
 CONDITION = "PreflightReady"
+SHADOW = "SHADOW"  # the answer of a run with --shadow, on which no script may act
 NOT_A_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -30,6 +31,7 @@ def render_drain(report: Report) -> str:
     It is one line of at most 250 plain characters.
     """
     start = f"{SIMULATED} " if report.simulated else ""
+    start = f"{start}{SHADOW} " if report.shadow else start
     text, waived = _plain(f"{start}preflight {answer(report)}: {'; '.join(reasons(report))}"), _waived(report)
     room = MOST_IN_DRAIN - len(waived)
     return (text if len(text) <= room else text[: room - 3].rstrip() + "...") + waived + "\n"
@@ -88,7 +90,7 @@ def render_k8s(report: Report) -> str:
     Every value is a double-quoted scalar as JSON writes it, which is YAML too: no text from outside can end it.
     """
     condition = {
-        "type": CONDITION,
+        "type": f"{CONDITION}{SHADOW.title()}" if report.shadow else CONDITION,
         "status": "True" if is_good(report) else "False" if is_bad(report) else "Unknown",
         "reason": _reason(report),
         "message": _cut(summary(report), MOST_IN_K8S),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
 from preflight.model.placement import compress
 from preflight.render.console_writer import page
 from preflight.render.document import Block, Column, Heading, Table, Text, item, note, right, table
-from preflight.render.text import Style, clean
+from preflight.render.text import Style, clean, line, shorten
 
-MOST_LINES, MOST_HOST_LINES = 20, 3
-ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("nothing read", "yellow")}
+MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
+WOULD_DRAIN = "Would have been drained (--shadow)"
+ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("unknown", "yellow")}
+NOTHING_READ = ("nothing read", "yellow")
 DRIFT_HEADERS = (
     right("nodes"), Column("value", limit=lambda width: width // 2), Column("which", limit=lambda width: width // 3),
 )  # fmt: skip
@@ -20,26 +23,62 @@ DRIFT_HEADERS = (
 
 def render_fleet(fleet: Fleet, style: Style) -> str:
     """Return the page that `preflight fleet` prints."""
-    answer, tone = ANSWERS[fleet.exit_code]
+    answer, tone = answer_of(fleet)
     counts = (
         f"{fleet.nodes} nodes in {fleet.reports} reports: {len(fleet.passing)} pass, {len(fleet.failing)} fail, "
         f"{len(odd_hosts(fleet))} stand out of their group, {len(fleet.unknown)} unknown; "
         f"{len(fleet.unread)} files were no report"
     )
     blocks: list[Block] = [Text(answer.upper(), tone=tone), Text(counts)]
-    if fleet.is_simulated:
-        blocks.append(Text("SIMULATED: at least one report is of a simulated run."))
-    blocks += [*_states("Failing", fleet.failing), *_states("Unknown", fleet.unknown)]
+    blocks += [Text(each, hang=2) for each in caveats(fleet)]
+    blocks += [*_states("Failing", fleet.failing), *_states(WOULD_DRAIN, fleet.would_drain)]
+    blocks += _states("Unknown", fleet.unknown)
     for group in fleet.groups:
         blocks += _group(group)
     blocks += [*left_out("No report", fleet.unread), *left_out("Replaced by a newer one", fleet.replaced)]
     return page(blocks, style)
 
 
-def render_host_list(hosts: Sequence[str]) -> str:
-    """Return a comment with the hosts in hostlist syntax, then one host a line."""
+def answer_of(fleet: Fleet) -> tuple[str, str]:
+    """Return the page's first words and their tone."""
+    return ANSWERS[fleet.exit_code] if fleet.nodes else NOTHING_READ
+
+
+def caveats(fleet: Fleet) -> list[str]:
+    """Return which reports say nothing of a real node, or were cut short."""
+    found = []
+    if fleet.simulated or fleet.is_simulated:
+        found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
+    if fleet.interrupted:
+        found.append(f"Interrupted before they were through: {_named(fleet.interrupted)}.")
+    if fleet.would_drain:
+        found.append(f"Would have been drained, had they run without --shadow: {len(fleet.would_drain)}.")
+    return found
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return f"{len(hosts)} ({shorten(line(compress(hosts)), MOST_NAMED)})"
+
+
+def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a comment with the hosts in hostlist syntax, then one host a line, after a comment with its reason."""
     names = sorted(set(hosts))
-    return "\n".join([f"# {clean(compress(names)) or 'nobody'}", *map(clean, names)]) + "\n"
+    lines = [f"# {clean(compress(names)) or 'nobody'}"]
+    for name in names:
+        reason = reasons.get(name, "")
+        lines += [*([f"# {line(name)}: {line(reason)}"] if reason else []), clean(name)]
+    return "\n".join(lines) + "\n"
+
+
+def odd_reasons(fleet: Fleet) -> dict[str, str]:
+    """Return in words by what each odd host stands out."""
+    by_host = (odd_by_host(group) for group in fleet.groups)
+    return {host: _odd(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
+
+
+def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
+    """Return in words why each host is in its state."""
+    return {state.host: why_of(state) for state in states}
 
 
 def odd_hosts(fleet: Fleet) -> set[str]:
@@ -48,8 +87,8 @@ def odd_hosts(fleet: Fleet) -> set[str]:
 
 
 def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
-    """Return who should not get a job before somebody has looked: failing nodes and odd ones."""
-    return tuple(sorted(odd_hosts(fleet) | {state.host for state in fleet.failing}))
+    """Return who fails by its own report; who is only odd may be the one that is right."""
+    return tuple(sorted({state.host for state in fleet.failing}))
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:

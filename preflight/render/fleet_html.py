@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from preflight.model.fleet import Fleet, Group, Metric, NodeState, Odd, Unread
 from preflight.model.placement import compress
-from preflight.render.fleet import ANSWERS, failing_hosts, odd_by_host, odd_hosts, why_of
+from preflight.render.fleet import answer_of, caveats, failing_hosts, odd_by_host, odd_hosts, why_of
 from preflight.render.html_writer import html_page
 from preflight.render.text import line, shorten
 
@@ -53,16 +53,18 @@ class Shown:
 
 def render_fleet_html(fleet: Fleet) -> str:
     """Return the page; every text from outside is escaped, its size is bounded and what was cut is said."""
-    failing = failing_hosts(fleet)
+    failing = sorted(odd_hosts(fleet).union(failing_hosts(fleet)))
     return html_page(
         "fleet.html",
         fleet=fleet,
         tone={0: "good", 1: "bad", 3: "unknown"}[fleet.exit_code],
-        answer=ANSWERS[fleet.exit_code][0],
+        answer=answer_of(fleet)[0],
+        caveats=caveats(fleet),
         odd_count=len(odd_hosts(fleet)),
         groups=[_group(group) for group in fleet.groups[:MOST_GROUPS]],
         more_groups=max(0, len(fleet.groups) - MOST_GROUPS),
         failing=_states(fleet.failing),
+        would_drain=_states(fleet.would_drain),
         unknown=_states(fleet.unknown),
         unread=_files(fleet.unread),
         replaced=_files(fleet.replaced),

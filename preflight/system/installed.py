@@ -8,7 +8,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 
 from preflight import __version__
 from preflight.system.machine import Json
@@ -41,6 +42,32 @@ def _torch(package: str) -> Json:
         return {"unreadable": f"{path}: {error.strerror}"}
     wheels = {} if CPU_BUILD.search(text) else installed_versions(NCCL_WHEELS)
     return {"location": location, "version_file": text, "nccl_wheels": wheels}
+
+
+def module_exists(name: str) -> bool:
+    """Tell whether `import a.b` would find a module; none of it is imported, since that runs its code."""
+    places: Sequence[str] | None = None
+    whole = ""
+    for part in name.split("."):
+        whole = f"{whole}.{part}" if whole else part
+        spec = _found(whole, places)
+        if spec is None:
+            return False
+        places = spec.submodule_search_locations
+        if places is None:
+            return whole == name
+    return True
+
+
+def _found(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = find(name, places) if find else None
+        if spec is not None:
+            return spec
+    # A rank of Python 3.10 looks where it was started too: PYTHONSAFEPATH came with 3.11.
+    is_unsafe = places is None and sys.version_info < (3, 11)
+    return PathFinder.find_spec(name, [os.getcwd()]) if is_unsafe else None
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:

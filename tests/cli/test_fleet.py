@@ -45,3 +45,31 @@ def test_what_is_missing_is_one_line_and_exit_code_2(command: Command) -> None:
 def test_an_empty_directory_is_unknown(command: Command, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     assert command.run("fleet", str(tmp_path / "none")).code == 3
+
+
+def test_the_folder_for_the_lists_is_made_and_each_list_has_its_own(command: Command, tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    write(reports, 6)
+    for name, changes in (("n0", {"verdict": "not_ready"}), ("n1", {"verdict": "unknown", "headline": "unknown: x"})):
+        document = json.loads((reports / f"{name}.json").read_text())
+        (reports / f"{name}.json").write_text(json.dumps(document | changes))
+    ran = command.run("fleet", str(reports), "--out", str(tmp_path / "new" / "deep"))
+    assert ran.code == 1
+    lists = {path.name: path.read_text() for path in (tmp_path / "new" / "deep").glob("*_nodes.txt")}
+    assert lists["failing_nodes.txt"].splitlines()[-1] == "n0" and "# n0: " in lists["failing_nodes.txt"]
+    assert lists["unknown_nodes.txt"] == "# n1\n# n1: unknown: x\nn1\n"
+    assert lists["odd_nodes.txt"] == lists["would_drain_nodes.txt"] == "# nobody\n"
+    (tmp_path / "file").write_text("")
+    refused = command.run("fleet", str(reports), "--out", str(tmp_path / "file"))
+    assert (refused.code, refused.stderr) == (2, f"preflight: --out {tmp_path / 'file'}: not a directory\n")
+
+
+def test_three_interrupted_reports_are_unknown(command: Command, tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    for path in tmp_path.glob("*.json"):
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"verdict": "unknown", "exit_code": 130, "headline": "unknown: stopped"}))
+    ran = command.run("fleet", str(tmp_path))
+    assert ran.code == 3
+    assert ran.stdout.startswith("UNKNOWN") and "ALL ALIKE" not in ran.stdout

@@ -16,7 +16,8 @@ from preflight.fleet.digest import digest
 from preflight.fleet.overview import overview
 from preflight.model.codec import encode
 from preflight.model.fleet import Fleet
-from preflight.render.fleet import failing_hosts, render_fleet, render_host_list
+from preflight.render.fleet import failing_hosts, odd_hosts, odd_reasons, render_fleet, render_host_list
+from preflight.render.fleet_html import render_fleet_html
 from preflight.render.text import Style
 from tests.reports import report_of
 
@@ -106,6 +107,74 @@ def test_failing_and_unknown_nodes_are_told_apart() -> None:
     assert [state.host for state in seen.unknown] == ["n002"]
     assert seen.passing == ("n000", "n004", "n005")
     assert render_host_list(failing_hosts(seen)) == "# n[001,003]\nn001\nn003\n"
+
+
+def test_unknown_nodes_make_the_fleet_unknown_and_every_one_has_its_reason_in_words() -> None:
+    cut = {"verdict": "unknown", "exit_code": 130, "headline": "unknown: stopped by SIGINT at trial default"}
+    seen = fleet_of(3, n000=cut, n001=cut, n002=cut)
+    assert (seen.exit_code, seen.passing, seen.interrupted) == (3, (), ("n000", "n001", "n002"))
+    page = render_fleet(seen, PAGE)
+    assert page.startswith("UNKNOWN") and "stopped by SIGINT at trial default" in " ".join(page.split())
+    assert "Interrupted before they were through: 3 (n[000-002])" in " ".join(page.split())
+    assert fleet_of(3, n000=cut).exit_code == 3
+    assert fleet_of(3, n000=cut, n001={"verdict": "not_ready"}).exit_code == 1
+
+
+def test_a_rejected_node_has_the_problem_of_its_finding_as_its_reason() -> None:
+    finding = {"check": "p2p-data", "severity": "fail", "subject": "GPU 1 and 2", "problem": "3 elements are wrong"}
+    rejected = fleet_of(2, n001={"node_verdict": "reject", "findings": [finding], "headline": "node reject: it"})
+    assert rejected.failing[0].reasons == ("p2p-data: GPU 1 and 2: 3 elements are wrong",)
+    bare = fleet_of(2, n001={"node_verdict": "reject", "findings": [], "headline": ""})
+    assert bare.failing[0].reasons == ("reject, without a reason in the report",)
+
+
+def test_a_run_that_was_interrupted_passes_nobody_however_far_it_came() -> None:
+    seen = fleet_of(3, n000={"exit_code": 143})
+    assert seen.passing == ("n001", "n002")
+    assert seen.unknown[0].reasons[0] == "interrupted before it was through"
+
+
+def test_a_simulated_report_passes_nobody_and_replaces_no_real_one() -> None:
+    chance = random.Random(1)
+    real = report("n1", chance, created_at="2026-01-01T00:00:00+00:00", verdict="not_ready")
+    simulated = report("n1", chance, created_at="2026-02-01T00:00:00+00:00", simulated=True)
+    for order in ((real, simulated), (simulated, real)):
+        seen = overview((("real.json" if each is real else "sim.json"), each, "") for each in order)
+        assert ([each.host for each in seen.failing], seen.simulated) == (["n1"], ())
+        assert [(each.path, each.reason) for each in seen.replaced] == [
+            ("sim.json", "simulated, and a real report of n1 is real.json")
+        ]
+    alone = overview([("sim.json", simulated, "")])
+    assert (alone.passing, alone.simulated, alone.exit_code) == ((), ("n1",), 3)
+    assert "SIMULATED" in render_fleet(alone, PAGE)
+
+
+def test_what_a_run_in_the_shadow_rejects_is_shown_apart_with_its_reason() -> None:
+    shadow = {"node_verdict": "reject", "shadow": True, "headline": "node reject: GPU 3 is lost", "findings": []}
+    seen = fleet_of(6, n001=shadow, n002={"shadow": True}, n003={"node_verdict": "reject"})
+    assert [(each.host, each.reasons) for each in seen.would_drain] == [("n001", ("node reject: GPU 3 is lost",))]
+    assert (failing_hosts(seen), seen.exit_code) == (("n003",), 1)
+    assert "n002" in seen.passing and "n001" not in seen.passing
+    assert fleet_of(6, n001=shadow).exit_code == 1
+    for page in (render_fleet(seen, PAGE), render_fleet_html(seen)):
+        assert "Would have been drained (--shadow)" in page and "GPU 3 is lost" in page
+
+
+def test_an_odd_node_is_not_a_failing_one_and_has_its_reason_in_the_list() -> None:
+    slow = report("n007", random.Random(1))
+    for result in slow["trials"][0]["results"]:
+        result["busbw_gb_s"] *= 0.7
+    seen = fleet_of(50, n007=slow)
+    assert failing_hosts(seen) == ()
+    listed = render_host_list(sorted(odd_hosts(seen)), odd_reasons(seen))
+    first, reason, host, end = listed.split("\n")
+    assert (first, host, end) == ("# n007", "n007", "")
+    assert reason.startswith("# n007: all_reduce") and "elsewhere" in reason
+
+
+def test_a_reason_of_several_lines_is_one_comment() -> None:
+    listed = render_host_list(["n1"], {"n1": "first\nn2\rn3"})
+    assert [line.startswith("#") for line in listed.splitlines()] == [True, True, False]
 
 
 def test_too_few_nodes_accuse_nobody() -> None:
