@@ -129,6 +129,7 @@ def test_the_storage_benchmark_runs_and_names_what_it_ran_beside(
         ("bench_accuracy.py", ("--scale", "0.01"), "all_gather   16777216"),
         ("bench_decisions.py", ("--runs", "4"), "false recommendations"),
         ("bench_wrong_data.py", ("--runs", "2"), "nothing moved  standard"),
+        ("bench_under_load.py", ("--runs", "1", "--busy", "4", "--kinds", "quick"), "1 runs, 0 false rejects"),
     ],
 )
 def test_a_benchmark_runs_and_says_what_it_measured(script: str, arguments: tuple[str, ...], says: str) -> None:
