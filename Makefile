@@ -100,6 +100,7 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python -m scripts.bench_storage
 	$(BIN)/python -m scripts.bench_store
 	$(BIN)/python -m scripts.bench_nodes
+	$(BIN)/python -m scripts.bench_stuck
 
 clean: ## Remove the venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preflight.system.processes import state
+from preflight.system.processes import descendants_of, state
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAIN = Path(__file__).parent / "jobs" / "train.py"
@@ -125,13 +125,13 @@ class HangingJob:
         end_at = time.monotonic() + END_S
         while any(state(pid) not in ("", "Z") for pid in self.pids):
             assert time.monotonic() < end_at, f"{self.way} did not end\n{self.logs()}"
-            self._drain()
+            self.drain()
             time.sleep(0.02)
         paths = [self.folder / f"result.{rank}" for rank in range(RANKS)]
         assert all(path.exists() for path in paths), self.logs()
         return [path.read_text() for path in paths]
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Read what is saved, and end the shard that a worker reads, which opens and closes the other end."""
         for fd in self._opened[:1]:
             with contextlib.suppress(BlockingIOError):
@@ -145,7 +145,8 @@ class HangingJob:
 
     def end(self) -> None:
         """End every process of the job, also what a dead rank has left behind."""
-        for pid in _of_job(self.folder) | set(self.pids):
+        below = {pid for rank in self.pids for pid in descendants_of(rank)}
+        for pid in below | _of_job(self.folder) | set(self.pids):
             if state(pid) not in ("", "Z"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

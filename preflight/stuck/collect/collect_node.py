@@ -32,7 +32,7 @@ from preflight.model.stuck_evidence import (
 )
 from preflight.stuck.collect.find_ranks import FoundJob, is_data_worker
 from preflight.stuck.collect.gpu_states import read_gpus
-from preflight.stuck.collect.open_files import list_opened, moved, parse_locks, read_connections, read_mounts
+from preflight.stuck.collect.open_files import Mount, list_opened, moved, parse_locks, read_connections, read_mounts
 from preflight.stuck.collect.output_tail import read_output_tail
 from preflight.stuck.collect.process_table import Listed, shown_command
 from preflight.stuck.collect.python_stacks import read_stacks
@@ -102,7 +102,8 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEv
         ages_s=_ages(machine, listed),
     )  # fmt: skip
     connections = _connections(machine, of_ranks, first_opened)
-    files = {pid: _files(machine, pid, first_opened.get(pid)) for pid in of_ranks}
+    mounts: dict[str, tuple[Mount, ...]] = {}
+    files = {pid: _files(machine, pid, first_opened.get(pid), mounts) for pid in of_ranks}
     processes = {each.pid: _process(each, taken, files, connections) for each in listed}
     outputs = answers["output"].value or {}
     return NodeEvidence(
@@ -184,11 +185,11 @@ def _opened(machine: Machine, pid: int) -> Any:
         return Gap(str(error))
 
 
-def _files(machine: Machine, pid: int, first: Any) -> tuple[OpenFile, ...] | Gap:
+def _files(machine: Machine, pid: int, first: Any, mounts: dict[str, tuple[Mount, ...]]) -> tuple[OpenFile, ...] | Gap:
     if first is None or isinstance(first, Gap):
         return first or Gap("it was not read")
     last = _opened(machine, pid)
-    return last if isinstance(last, Gap) else moved(first[0], last[0], read_mounts(machine, pid))
+    return last if isinstance(last, Gap) else moved(first[0], last[0], read_mounts(machine, pid, mounts))
 
 
 def _connections(

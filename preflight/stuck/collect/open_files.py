@@ -74,10 +74,13 @@ def moved(first: Iterable[Opened], last: Iterable[Opened], mounts: tuple[Mount, 
     )
 
 
-def read_mounts(machine: Machine, pid: int) -> tuple[Mount, ...]:
-    """Return the mounts of a process, none where they are hidden."""
+def read_mounts(machine: Machine, pid: int, known: dict[str, tuple[Mount, ...]]) -> tuple[Mount, ...]:
+    """Return the mounts of a process, none where they are hidden; those of a mount namespace are read once."""
     try:
-        return parse_mountinfo(machine.text(f"proc/{pid}/mountinfo"))
+        namespace = machine.link(f"proc/{pid}/ns/mnt")
+        if namespace not in known:
+            known[namespace] = parse_mountinfo(machine.text(f"proc/{pid}/mountinfo"))
+        return known[namespace]
     except UnreadableFact:
         return ()
 

@@ -11,7 +11,6 @@ from preflight.model.stuck_evidence import NodeEvidence, RankProcess
 from preflight.stuck.judge.advice import steps_for
 from preflight.stuck.judge.wording import duration, rank_names, whereabouts
 
-RETRANSMITS = 2  # of one segment: a busy network loses one now and then
 LOST = ("GpuIsLost", "fallen off")
 
 
@@ -162,7 +161,7 @@ def _path(nodes: Sequence[NodeEvidence]) -> tuple[Culprit, ...]:
     for node in nodes:
         for rank in node.ranks:
             for each in rank.process.connections if isinstance(rank.process.connections, tuple) else ():
-                if each.retransmits >= RETRANSMITS and each.send_queue_bytes > 0:
+                if each.state == "ESTABLISHED" and each.send_queue_bytes > 0:  # and nobody has run for seconds
                     way = (node.host, each.local.rpartition(":")[0], each.remote.rpartition(":")[0])
                     ways[way].append((rank, each.send_queue_bytes, each.retransmits))
     found = []

@@ -129,6 +129,13 @@ def save_sharded(model):
     torch.save(weights, place / "sharded.pt")
 
 
+def wait_for_cut(_):
+    """Give the test time to cut the network, and go on into the next collective."""
+    say_hung()
+    while not (place / "cut").exists():
+        time.sleep(0.01)
+
+
 def stop(_):
     """Be stopped, as by Ctrl-Z or a debugger."""
     say_hung()
@@ -138,7 +145,7 @@ def stop(_):
 DISTURB = {
     "save": save_checkpoint, "evaluation": evaluate, "spin": prepare_batch, "file_lock": download,
     "gil": call_extension, "thread_lock": wait_for_thread, "import": import_plugin, "compile": compile_step,
-    "other_collective": call_another, "stopped": stop, "sharded_save": save_sharded,
+    "other_collective": call_another, "stopped": stop, "path": wait_for_cut, "sharded_save": save_sharded,
 }  # fmt: skip
 
 
