@@ -92,6 +92,7 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python -m scripts.bench_decisions
 	$(BIN)/python -m scripts.bench_wrong_data
 	$(BIN)/python -m scripts.bench_under_load
+	$(BIN)/python -m scripts.bench_intermittent
 	$(BIN)/python -m scripts.bench_explain
 	$(BIN)/python -m scripts.bench_probe
 	$(BIN)/python -m scripts.bench_isolation

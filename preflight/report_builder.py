@@ -18,6 +18,7 @@ from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, ju
 from preflight.judge.verdict import decide, unanswered
 from preflight.judge.workarounds import default_trial, works
 from preflight.launch.hardware_results import hardware_results
+from preflight.model.control import Control
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.job import Job
@@ -117,6 +118,7 @@ def _judged(run: RunRecord, joint: JointPhase) -> Report:
         judged_by=judged_by(case),
         beside_baseline=beside_baseline(case) if is_beside_baseline(case) else (),
         isolation=run.launch.isolation,
+        control=_control(run, joint),
         rails=run.launch.rails,
         storage=run.storage or NO_DIRECTORY,
     )
@@ -130,6 +132,10 @@ def _trials(run: RunRecord, joint: JointPhase, disturbed: str) -> tuple[TrialRes
     return tuple(without_speeds(trial, disturbed) if disturbed else trial for trial in caused)
 
 
+def _control(run: RunRecord, joint: JointPhase) -> Control:
+    return run.launch.control if joint.has_begun else run.launch.own_control
+
+
 def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], disturbed: str) -> Case:
     request, path, launched = run.request, run.path, run.launch
     left_s = 0.0 if launched.interrupted else run.ends_at() - time.monotonic() - REPORT_S
@@ -138,6 +144,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
         links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
         hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s),
         baseline=request.baseline, baseline_source=request.baseline_source, outside=_outside_events(run),
+        control=_control(run, joint),
     )  # fmt: skip
     if not joint.has_begun:
         return case
@@ -209,7 +216,8 @@ def _advice(run: RunRecord, joint: JointPhase, case: Case, comparisons: Sequence
         None if run.path.on_cpu else load_links(), today,  # what the CPU reaches is no share of what GPUs should
     )  # fmt: skip
     cpu_path = not run.path.wants_gpus
-    advice = recommend(case.trials, comparisons, inherited, cpu_path=cpu_path, context=context)
+    control = _control(run, joint)
+    advice = recommend(case.trials, comparisons, inherited, cpu_path=cpu_path, context=context, control=control)
     if joint.has_begun:
         advice = advice_of_nodes(advice, case.trials, joint.solo_results, joint.network)
     return _with_timeouts(run, case.trials, _with_gpus(run, advice), case.world_size)

@@ -10,6 +10,7 @@ from preflight.plan import profiles
 from preflight.plan.gpus.gpu_tests import device_plan
 from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
+from preflight.plan.settings.control import RUNS_EACH
 from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.settings.rdma import rails_to_try
 from preflight.probe.cgroup import usable_cpus
@@ -65,6 +66,7 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
         duel_turns=DUEL_TURNS,
         settings=run.plan.settings,
         cure_measures=profiles.measures(profiles.DUEL_EFFORT, profiles.cure_sizes(sizes), request.collectives),
+        control_runs=0 if request.default_only else RUNS_EACH[request.profile],
         baseline=_comparable_baseline(run),
     )
 

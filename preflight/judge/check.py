@@ -16,6 +16,7 @@ from preflight.model.finding import Blame, CheckDescription, Evidence, Finding, 
 
 if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `probe` a tenth of its time
     from preflight.model.baseline import Baseline
+    from preflight.model.control import Control
     from preflight.model.gpu_test import Hardware
     from preflight.model.isolation import Isolation
     from preflight.model.links import Links
@@ -50,6 +51,7 @@ class Case:
     between: NetworkSurvey | None = None  # several nodes: what they learnt of the ways between them
     isolation: Isolation | None = None  # what groups of these nodes showed
     outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
+    control: Control | None = None  # what was repeated, and the cure; None where nobody could have
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,12 +159,12 @@ def _for_the_node(
         *failing,
         *(f for f in findings if f.check in WORKED_ROUND and f.severity is Severity.WARN and f not in failing),
     ]
-    against = [finding for finding in judged if finding.blame in REJECTS_A_NODE]
+    against = [finding for finding in judged if finding.blame in REJECTS_A_NODE and not finding.is_unconfirmed]
     if against:
         return NodeVerdict.REJECT, _worst(against)
     disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
     if disturbed or judged:
-        sentence = f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node" if judged else ""
+        sentence = _why_open(judged) if judged else ""
         return NodeVerdict.UNKNOWN, sentence or f"{_worst(disturbed)}; try again when it is free"
     verdict, why = answer
     if verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
@@ -173,6 +173,12 @@ def _for_the_node(
     if unchecked:
         return NodeVerdict.UNKNOWN, f"the check {unchecked[0].check} could not look: {first_line(unchecked[0].reason)}"
     return NodeVerdict.ACCEPT, why
+
+
+def _why_open(judged: Sequence[Finding]) -> str:
+    if any(finding.is_unconfirmed for finding in judged):
+        return f"{_worst(judged)}; seen once, which accuses no node: try again"
+    return f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node"
 
 
 def _worst(findings: Sequence[Finding]) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from preflight.judge.check import Case
 from preflight.judge.node_limits import owner_of_run
 from preflight.model.finding import Blame, Severity
-from preflight.model.trial import AS_IS, DEFAULT, Outcome, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, FAILED, Outcome, TrialResult
+from preflight.plan.settings.control import Proof, has_failed, intermittent, proof_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
     """
     if default_works(case):
         return ()
+    if case.control is not None:  # a cure is what was shown by going back
+        is_cure = proof_of(case.control, case.trials) in (Proof.PROVED, Proof.PROVISIONAL)
+        chosen = [each for each in case.trials if each.candidate == case.control.chosen and works(each)]
+        return tuple(chosen[-1:]) if is_cure else ()
     working = [trial for trial in case.trials if trial.candidate != DEFAULT and works(trial)]
     return tuple(trial for trial in working if not any(_set_by(other) < _set_by(trial) for other in working))
 
@@ -76,7 +81,17 @@ def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
 
 def proven_severity(case: Case) -> Severity:
     """Return the severity of a cause that a trial failed from: WARN while some setting works round it, else FAIL."""
-    return Severity.WARN if any(works(trial) for trial in case.trials) else Severity.FAIL
+    is_open = case.control is None and any(works(trial) for trial in case.trials)
+    return Severity.WARN if is_open or default_works(case) or cures(case) else Severity.FAIL
+
+
+def is_seen_once(case: Case) -> bool:
+    """Tell whether the failure of a run was not seen to come again: it comes and goes, or there was no second try."""
+    if case.control is None:
+        return False
+    reruns = case.control.reruns
+    failures = sum(map(has_failed, case.trials)) + sum(each.outcome in FAILED for each in reruns)
+    return failures < 2 or bool(intermittent(case.trials, reruns))
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from preflight.errors import HarnessError, Interrupted, PreflightError
 from preflight.model.codec import decode
+from preflight.model.control import NO_CONTROL, Control
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.run_spec import Duel
@@ -31,6 +32,7 @@ class SoloPhase:
 
     trials: tuple[TrialResult, ...] = ()
     problem: str = ""
+    control: Control = NO_CONTROL
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class LaunchResult:
     gpus: tuple[GpuTest, ...] = ()
     rails: tuple[RailTest, ...] = ()
     isolation: Isolation = NO_ISOLATION
+    control: Control = NO_CONTROL  # of the settings that are to cure a default that fails
     simulated: bool = False
     problem: str = ""
     interrupted: Interrupted | None = None  # the signal that was the problem
@@ -63,6 +66,11 @@ class LaunchResult:
     def paused_s(self) -> float:
         """For how long this node's part of the run stood still."""
         return max(self.paused_here_s, self.paused_by_ranks_s)
+
+    @property
+    def own_control(self) -> Control:
+        """What this node repeated by itself."""
+        return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
     def solo_problem(self) -> str:
@@ -100,8 +108,9 @@ class Launch:
         """
         now = self.result
         self.result = replace(
-            now, solo=SoloPhase(now.trials, problem), trials=(), problem="" if problem else now.problem
-        )
+            now, solo=SoloPhase(now.trials, problem, now.control), trials=(), control=NO_CONTROL,
+            problem="" if problem else now.problem,
+        )  # fmt: skip
 
     def paused(self, seconds: float) -> None:
         """Note that ranks stood still for so long; the launcher and they tell of the same pauses."""
@@ -138,7 +147,7 @@ class Launch:
                 self.is_at(event["label"])
             case "stage":
                 self.is_at(f"{now.running.partition(' at ')[0]} at {event['stage']}")
-            case "trial" | "duel" | "tested" | "isolated" | "rail" | "paused":
+            case "trial" | "duel" | "tested" | "isolated" | "rail" | "paused" | "control":
                 self._take_result(event)
             case "simulated":
                 self.result = replace(now, simulated=True)
@@ -163,6 +172,8 @@ class Launch:
             self.paused(event["seconds"])
         if "isolation" in event:  # the whole of it each time
             self.result = replace(self.result, isolation=decode(Isolation, event["isolation"]))
+        if "control" in event:
+            self.result = replace(self.result, control=decode(Control, event["control"]))
         for key, (name, kind) in RESULTS.items():
             if key in event:
                 more: dict[str, Any] = {name: (*getattr(self.result, name), decode(kind, event[key]))}

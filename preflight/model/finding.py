@@ -50,6 +50,7 @@ class Finding:
     fix: str
     evidence: tuple[Evidence, ...]
     waived: str = ""  # until when and why the site's policy lets it pass
+    is_unconfirmed: bool = field(default=False, metadata={"json": "unconfirmed"})  # seen once: it rejects no node
 
 
 @dataclass(frozen=True, slots=True)

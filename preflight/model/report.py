@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from preflight.model.baseline import Judged
+from preflight.model.control import NO_CONTROL, Control
 from preflight.model.counters import CounterChange
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
@@ -148,3 +149,4 @@ class Report:
     rails: tuple[RailTest, ...] = ()  # RDMA ports of this node by themselves
     shadow: bool = False  # --shadow: preflight exited with 0, and `exit_code` is what it would have been
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault
+    control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings

@@ -82,10 +82,11 @@ def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_p
     one node the first collective connects by P2P or shared memory, in seconds; NCCL's start, which may take 45 s, is
     `init`. So a hang and its cure fit into the deadline of `quick`. Ranks that compute on the CPU and are more than it
     has wait for each other: each limit is so many times as long.
+    Once a trial has shown what the first takes, five times that may be more (rank/first_limit.py).
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)
     if backend == "nccl":
-        return StageLimits(60.0, init_s=90.0, first_s=30.0 if nodes == 1 else 90.0, timed_s=15.0, stretches=True)
+        return StageLimits(60.0, init_s=90.0, first_s=15.0 if nodes == 1 else 90.0, timed_s=15.0, stretches=True)
     times = max(1.0, ranks_per_cpu)
     return StageLimits(30.0 * times, init_s=10.0 * times, first_s=10.0 * times, timed_s=15.0 * times, stretches=True)

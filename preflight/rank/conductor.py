@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
+from preflight.model.control import Control, Rerun
 from preflight.model.device_job import GpuTestRound
-from preflight.model.run_spec import Assignment, Duel, DuelTurn
+from preflight.model.run_spec import Assignment, Duel, DuelTurn, Measure
 from preflight.model.transport import texts_of
 from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Outcome, TrialResult
-from preflight.plan.settings import search
+from preflight.plan.settings import search, steps
 from preflight.plan.settings.environment import ALGORITHMS, inherited_settings
+from preflight.rank.first_limit import FirstLimit
 from preflight.rank.gpu_release import GpuKeeper
 from preflight.rank.gpu_test_step import GpuTests
 from preflight.rank.group_step import GroupConductor
-from preflight.rank.outcome import RankAnswer, classify, could_not_connect, duel_turns, trial_result
+from preflight.rank.outcome import (
+    RankAnswer,
+    classify,
+    could_not_connect,
+    duel_turns,
+    measures_that_failed,
+    skipped_trial,
+    trial_result,
+)  # fmt: skip
 from preflight.rank.rail_trials import try_rails
 from preflight.rank.step import PAUSED_S, Rank, Step, Steps, assign, take_step
 from preflight.rank.store import serve_store
@@ -39,7 +50,8 @@ class Conductor:
         self._plan = rank.spec.trials
         self._steps = Steps(rank)
         self._gpu_tests = GpuTests(self._steps)
-        self._known = search.Known()
+        self._known = steps.Known(seed=random.SystemRandom().getrandbits(32))
+        self._first_limit = FirstLimit(rank.spec.trials.limits, rank.spec.place.nodes)
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
         self._keeper: GpuKeeper | None = None
 
@@ -55,13 +67,16 @@ class Conductor:
             self._rank.channel.put("store/0", {"port": serve_store(spec.place.store_host)})
         while True:
             match self._next():
-                case search.Try(candidate=candidate, is_for_cure=is_for_cure):
-                    self._try(candidate, is_for_cure)
-                case search.Compare(candidate=name, pairs=pairs):
+                case steps.Try() as step:
+                    self._try(step.candidate, self._measures(step))
+                case steps.Repeat() as step:
+                    self._rerun(step)
+                case steps.Compare(candidate=name, pairs=pairs):
                     self._compare(self._plan.named(name), pairs)
-                case search.Again(turn=turn):
+                case steps.Again(turn=turn):
                     self._repeat(turn)
-                case search.Stop():
+                case steps.Stop(chosen=chosen):
+                    self._report_control(chosen)
                     break
         self._try_rails()
         if not self._known.unkillable:  # who is at fault, where nodes fail together or one slows all down
@@ -72,14 +87,21 @@ class Conductor:
             self._keeper.close()
         self._steps.report({"event": "solo" if spec.goes_on else "done"})
 
-    def _next(self) -> search.Next:
+    def _next(self) -> steps.Next:
         plan, dialect = self._plan, self._spec.backend.dialect
+        known = replace(self._known, left_s=self._spec.deadline_monotonic_s - time.monotonic())
         inherited = inherited_settings(self._spec.inherited, dialect)
         last = ALGORITHMS if dialect == "nccl" else None
         return search.next_step(
-            plan.candidates, plan.screen_all, plan.duel_measures, self._known, plan.settings, inherited, last,
-            plan.baseline,
+            plan.candidates, plan.screen_all, plan.duel_measures, known, plan.settings, inherited, last,
+            plan.baseline, plan.cure_measures, plan.control_runs,
         )  # fmt: skip
+
+    def _measures(self, step: steps.Try) -> tuple[Measure, ...]:
+        plan = self._plan
+        if step.to_failure:
+            return search.to_failure(plan.cure_measures, self._known.failed_at)
+        return plan.cure_measures if step.is_for_cure else plan.measures
 
     def _test_gpus(self) -> None:
         """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
@@ -110,7 +132,7 @@ class Conductor:
         name, reason = f"{AGAIN}{turn}", "the default again: it looked slow beside the baseline"
         skip = self._why_no_time()
         if skip:
-            result = _skipped(replace(self._plan.named(DEFAULT), name=name, reason=reason), skip)
+            result = skipped_trial(replace(self._plan.named(DEFAULT), name=name, reason=reason), skip)
             self._steps.report({"event": "trial", "result": encode(result)})
         else:
             result = self._try_again(name, reason)
@@ -123,15 +145,38 @@ class Conductor:
                 self._steps.report({"event": "rail", "rail": encode(rail)})
 
     def _try_rail(self, candidate: Candidate) -> TrialResult:
-        return self._after_release(self._try_apart(candidate, candidate, is_for_cure=True))
+        return self._after_release(self._try_apart(candidate, candidate, self._plan.cure_measures))
 
     def _why_no_more(self) -> str:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()
 
-    def _try_apart(self, candidate: Candidate, named: Candidate, is_for_cure: bool = False) -> TrialResult:
+    def _rerun(self, step: steps.Repeat) -> None:
+        """Try settings again in fresh processes, up to where trials have failed; it is told apart from the trials."""
+        candidate, skip = step.candidate, self._why_no_time()
+        if skip:
+            result = skipped_trial(candidate, skip)
+        else:
+            measures = search.to_failure(self._plan.cure_measures or self._plan.measures, self._known.failed_at)
+            result = self._after_release(self._try_apart(candidate, candidate, measures))
+        self._note_rerun(step.ended(result.outcome, result.problem, result.duration_s))
+
+    def _note_rerun(self, rerun: Rerun) -> None:
+        self._known = replace(self._known, reruns=(*self._known.reruns, rerun))
+        self._report_control(None)
+
+    def _report_control(self, chosen: Candidate | None) -> None:
+        """Tell what was repeated until now; a control of a default that fails is one of what is to cure it."""
+        known = self._known
+        under_control = {each.control for each in known.reruns[-1:] if not self._default_works}
+        named = [(each.candidate, each.env) for each in known.results if each.candidate in under_control]
+        name, env = (chosen.name, chosen.env) if chosen else named[-1] if named else ("", ())
+        control = Control(known.seed, self._plan.control_runs, name, env, known.reruns)
+        self._steps.report({"event": "control", "control": encode(control)})
+
+    def _try_apart(self, candidate: Candidate, named: Candidate, measures: tuple[Measure, ...]) -> TrialResult:
         """Return the result of a trial that is no part of the search, and so teaches it nothing."""
         started_at = time.monotonic()
-        assignment, answers, why = self._take(named.name, (candidate,), is_for_cure)
+        assignment, answers, why = self._take(named.name, (candidate,), measures)
         took_s = time.monotonic() - started_at
         return trial_result(named, assignment, [answer[0] for answer in answers], why, took_s)
 
@@ -142,31 +187,35 @@ class Conductor:
     def _try_again(self, name: str, reason: str) -> TrialResult:
         """Repeat the default's trial; it is reported under a name of its own."""
         default = self._plan.named(DEFAULT)
-        result = self._try_apart(default, replace(default, name=name, reason=reason))
+        result = self._try_apart(default, replace(default, name=name, reason=reason), self._plan.measures)
         self._steps.report({"event": "trial", "result": encode(result)})
         return result
 
-    def _try(self, candidate: Candidate, is_for_cure: bool, is_second: bool = False) -> None:
+    def _try(self, candidate: Candidate, measures: tuple[Measure, ...], is_second: bool = False) -> None:
         started_at = time.monotonic()
         skip = self._why_no_time()
         if skip:
-            result = _skipped(candidate, skip)
+            result = skipped_trial(candidate, skip)
         else:
-            assignment, answers, why = self._take(candidate.name, (candidate,), is_for_cure)
+            assignment, answers, why = self._take(candidate.name, (candidate,), measures)
             if any(answer[0]["end"]["ended"] == "fork" for answer in answers) and not self._steps.by_exec:
                 self._steps.by_exec = True  # CUDA was touched before the fork, or does not survive it
-                assignment, answers, why = self._take(candidate.name, (candidate,), is_for_cure)
+                assignment, answers, why = self._take(candidate.name, (candidate,), measures)
             took_s = time.monotonic() - started_at
             result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
             if not is_second and self._may_have_met_another_program(result) and not self._why_no_time():
                 again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
-                self._try(again, is_for_cure, is_second=True)
+                self._try(again, measures, is_second=True)
                 return
             result = self._after_release(result)
+            self._first_limit.note(result, [answer[0] for answer in answers])
+            failed_at = (*self._known.failed_at, *measures_that_failed(result, measures))
+            self._known = replace(self._known, failed_at=tuple(dict.fromkeys(failed_at)))
             if result.outcome is Outcome.OK:  # what fails takes its stage's limit, and ends with the deadline
                 self._longest_s = max(self._longest_s, took_s)
             result = self._note_no_effect(result)
             if candidate == ALGORITHMS:
+                self._note_rerun(steps.Repeat(self._plan.named(DEFAULT)).ended(result.outcome, result.problem, 0.0))
                 result = replace(result, env=(), results=())
             if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
                 self._steps.report({"event": "simulated"})
@@ -212,6 +261,8 @@ class Conductor:
             verdicts = [classify(side, why) for side in sides]
             problem = next((verdict.problem for verdict in verdicts if verdict.outcome is not Outcome.OK), "")
             if problem:
+                for tried, end in zip((default, candidate), verdicts, strict=True):
+                    self._note_rerun(steps.Repeat(tried).ended(end.outcome, end.problem, 0.0))
                 break
             turns.extend(duel_turns(pair, *sides))
         duel = Duel(name, tuple(turns), problem)
@@ -222,11 +273,12 @@ class Conductor:
             self._steps.report({"event": "duel", "duel": encode(duel)})
 
     def _take(
-        self, label: str, candidates: tuple[Candidate, ...], is_for_cure: bool = False
+        self, label: str, candidates: tuple[Candidate, ...], measures: tuple[Measure, ...] = ()
     ) -> tuple[Assignment, list[list[RankAnswer]], str]:
         """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
-        likely_hangs = bool(self._known.broken_pairs) and not is_for_cure and self._spec.place.nodes == 1
-        step = Step(label, candidates, self._steps.by_exec, is_for_cure, likely_hangs)
+        is_known_broken = bool(self._known.broken_pairs) and measures == self._plan.measures
+        first_s = self._first_limit.limit_s(is_known_broken=is_known_broken)
+        step = Step(label, candidates, self._steps.by_exec, measures, first_s)
         for _ in range(1 + PAUSES_FORGIVEN):
             index = self._steps.index
             answers = self._steps.take({"kind": "run"} | encode(step), label, take_step)
@@ -243,11 +295,3 @@ class Conductor:
     def _why_no_time(self) -> str:
         left_s = self._spec.deadline_monotonic_s - time.monotonic()
         return "" if left_s > self._longest_s else f"{max(0.0, left_s):.0f} s were left before the deadline"
-
-
-def _skipped(candidate: Candidate, problem: str) -> TrialResult:
-    return TrialResult(
-        candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
-        outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_reported=(),
-        transport=(), results=(), started_by="fork", duration_s=0.0,
-    )  # fmt: skip

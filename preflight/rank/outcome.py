@@ -13,10 +13,18 @@ from typing import Any
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
-from preflight.model.run_spec import Assignment, DuelTurn, RankSamples
+from preflight.model.run_spec import Assignment, DuelTurn, Measure, RankSamples
 from preflight.model.samples import aggregate, slowest_rank_us, unpack_samples, wrong_elements
 from preflight.model.transport import carriers_from
-from preflight.model.trial import NOT_REGISTERED, Candidate, CollectiveResult, Outcome, RankEnd, TrialResult
+from preflight.model.trial import (
+    FAILED,
+    NOT_REGISTERED,
+    Candidate,
+    CollectiveResult,
+    Outcome,
+    RankEnd,
+    TrialResult,
+)
 from preflight.rank.children import CONSEQUENCES
 from preflight.rank.packed_aggregate import aggregate_many
 
@@ -81,6 +89,25 @@ def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, i
         measured = step[0]["measured"]
         packed = [event["samples"] for event in step]
         yield Collective(measured["collective"]), measured["size_bytes"], packed, measured["took_s"]
+
+
+def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
+    """Return the result of a trial for which there was no time, as `problem` says."""
+    return TrialResult(
+        candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
+        outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_reported=(),
+        transport=(), results=(), started_by="fork", duration_s=0.0,
+    )  # fmt: skip
+
+
+def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Return what was being measured when a trial failed; nothing where it worked, or failed before that."""
+    if result.outcome not in FAILED:
+        return ()
+    wrong = [place for place, each in enumerate(result.results) if not each.verified]
+    at = [int(stage.split()[1].partition("/")[0]) - 1 for _, stage in result.stages if stage.startswith("timed ")]
+    places = wrong or at
+    return (measures[min(places)],) if places and min(places) < len(measures) else ()
 
 
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:

@@ -26,7 +26,6 @@ from preflight.system.shm_segments import remove_segments
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
 ANSWER_S = 10.0
-LIKELY_HANG_S = 12.0
 PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself stood still
 
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
@@ -59,8 +58,8 @@ class Step:
     label: str
     candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
     by_exec: bool  # start the children by exec: CUDA failed in a forked one
-    is_for_cure: bool = False  # measured at few sizes
-    likely_hangs: bool = False  # a pair of GPUs is known to be broken: its first collective gets less time
+    measures: tuple[Measure, ...] = ()  # of a trial; of a duel the plan's
+    first_s: float = 0.0  # for the first collective, where that is not the plan's limit
 
     @property
     def is_duel(self) -> bool:
@@ -108,16 +107,15 @@ class Steps:
 def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
     """Run this rank's children of a step to their end, publish the outcome, and return the next step's number."""
     step = decode(Step, order)
-    rank = replace(rank, spec=_hurried(rank.spec)) if step.likely_hangs else rank
+    rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
     assignments = [assign(rank, index, step, side) for side in range(len(step.candidates))]
     running = [start(rank, each, step.by_exec) for each in assignments]
     rank.channel.put(f"end/{index}/{rank.rank}", run_to_end(rank, index, running, on_stage))
     return index + 1
 
 
-def _hurried(spec: RunSpec) -> RunSpec:
-    limits = replace(spec.trials.limits, first_s=min(spec.trials.limits.first_s, LIKELY_HANG_S))
-    return replace(spec, trials=replace(spec.trials, limits=limits))
+def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
+    return replace(spec, trials=replace(spec.trials, limits=replace(spec.trials.limits, first_s=first_s)))
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
@@ -173,17 +171,11 @@ def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[
         ),
         set_env=set_env,
         unset_env=unset_env,
-        measures=_measures(spec, step),
+        measures=spec.trials.duel_measures if step.is_duel else step.measures,
         turns=spec.trials.duel_turns if step.is_duel else 1,
         side=side,
         sides=len(step.candidates),
     )
-
-
-def _measures(spec: RunSpec, step: Step) -> tuple[Measure, ...]:
-    if step.is_duel:
-        return spec.trials.duel_measures
-    return spec.trials.cure_measures if step.is_for_cure else spec.trials.measures
 
 
 def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None, own_time: OwnTime) -> bool:

@@ -94,11 +94,12 @@ def _run(assignment: Assignment, report: Report) -> None:
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
     report({"stage": "first", "world_size": dist.get_world_size()})
     _set_timeouts(store, assignment.timeouts.first_s)
+    first_since = time.monotonic()
     wrong = prove_first(_in_time(ranks, assignment.timeouts.first_s))
-    connect_us = (time.monotonic() - since) * 1e6  # NCCL connects in either, by torch's version
-    report(
-        {"first_wrong": wrong, "connect_us": connect_us, "transport": texts_of(transport(assignment.backend.dialect))}
-    )
+    now = time.monotonic()
+    connect_us = (now - since) * 1e6  # NCCL connects in either, by torch's version
+    carried = texts_of(transport(assignment.backend.dialect))
+    report({"first_wrong": wrong, "connect_us": connect_us, "first_s": now - first_since, "transport": carried})
     _measure_all(assignment, store, ranks, report)
     # Once more: NCCL connects an algorithm's rings and trees at their first use, which may be a larger size.
     report({"stage": "verified", "transport": texts_of(transport(assignment.backend.dialect))})

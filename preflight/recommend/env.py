@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from preflight.model.control import NO_CONTROL, Control
 from preflight.model.facts import EnvVar, Gap
 from preflight.model.report import Advice
 from preflight.model.trial import AS_IS, DEFAULT, Comparison, Outcome, Scope, TrialResult
 from preflight.model.units import percent_text
-from preflight.plan.settings.duel import MIN_GAIN, decision_results, is_sound
+from preflight.plan.settings.control import PROVISIONAL_TEXT, Proof, intermittent, proof_of, proof_text
+from preflight.plan.settings.duel import MIN_GAIN, is_sound
 from preflight.plan.settings.minimise import env_of
 from preflight.recommend.compare import loses
 from preflight.recommend.machine_context import MachineContext
@@ -39,6 +41,7 @@ class _Run:
     inherited: tuple[str, ...]
     cpu_path: bool
     context: MachineContext
+    control: Control
 
 
 def recommend(
@@ -47,11 +50,13 @@ def recommend(
     inherited: Sequence[EnvVar],
     cpu_path: bool,
     context: MachineContext = NO_CONTEXT,
+    control: Control = NO_CONTROL,
 ) -> Advice:
     """Return the settings to source, or none and why.
 
+    Where the same settings worked and failed nothing is a cure. Nor is what was not shown by going back (`control`).
     The default stays unless a comparison was won against it. Where the default fails, those of the inherited settings
-    are kept that it needs; otherwise the sound candidate with the fewest settings is taken, the fastest of equals.
+    are kept that it needs; otherwise what the search ended with.
     """
     run = _Run(
         trials=tuple(trials),
@@ -62,21 +67,44 @@ def recommend(
         inherited=tuple(variable.name for variable in inherited),
         cpu_path=cpu_path,
         context=context,
+        control=control,
     )
     if run.default is None:
         return _advice("no trial ran, so nothing can be recommended")
+    comes_and_goes = intermittent(run.trials, control.reruns)
+    if comes_and_goes:
+        return _advice(f"nothing is recommended: the fault comes and goes, {comes_and_goes[0].text()}")
     if is_sound(run.default):
         return _beside_a_working_default(run, run.default)
     return _beside_a_failing_default(run, run.default)
 
 
 def _beside_a_failing_default(run: _Run, default: TrialResult) -> Advice:
-    fewest = sorted(run.candidates, key=lambda trial: (len(trial.env), -_speed(trial, run.cpu_path), trial.candidate))
-    if run.as_is is not None and is_sound(run.as_is):
-        return _inherited_that_are_needed(run, default, [*fewest, run.as_is][0])
-    if not fewest:
+    as_is_works = run.as_is is not None and is_sound(run.as_is)
+    if not run.candidates and not as_is_works:
         return _advice(f"no setting that was tried works: the default {ending(default)}")
-    best = fewest[0]
+    chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
+    if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
+        why = "time ran out before the fault was shown to come back without them (give more --deadline)"
+        return _advice(
+            f"nothing is recommended: the default {ending(default)}; there are settings that work, but {why}"
+        )
+    best = chosen[-1]
+    if as_is_works:
+        return _with_proof(run, default, _inherited_that_are_needed(run, default, best))
+    return _with_proof(run, default, _cured_by(run, default, best))
+
+
+def _with_proof(run: _Run, default: TrialResult, advice: Advice) -> Advice:
+    """Return the advice with the figures of its control at every line."""
+    shown = proof_text(run.control, default)
+    control = [(name, f"Control: {shown}.") for name, _ in advice.env]
+    is_proved = proof_of(run.control, run.trials) is Proof.PROVED
+    reason = advice.reason if is_proved or not advice.env else f"{advice.reason}; {PROVISIONAL_TEXT}"
+    return replace(advice, reason=reason, evidence=_by_name((*advice.evidence, *control)))
+
+
+def _cured_by(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
     cure = why_needed(run.context.settings, best, run.trials)
     if not cure:
         sentence = f"trial '{best.candidate}' works, the default does not"
@@ -213,13 +241,6 @@ def _names_loopback(trial: TrialResult) -> bool:
 
 def _network(names: Iterable[str]) -> Iterable[str]:
     return (name for name in names if name.startswith(NETWORK))
-
-
-def _speed(trial: TrialResult, cpu_path: bool) -> float:
-    """Return the mean busbw at the decision sizes in GB/s."""
-    results = decision_results(trial.results, cpu_path)
-    speeds = [each.busbw_gb_s for each in results if not isinstance(each.busbw_gb_s, Gap)]
-    return sum(speeds) / len(speeds) if speeds else 0.0
 
 
 def _nothing_beats(run: _Run) -> str:

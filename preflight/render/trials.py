@@ -12,8 +12,10 @@ from preflight.model.facts import Gap
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, size_text, three_digits, time_text
+from preflight.plan.settings.control import Proof, has_failed, intermittent, proof_of, proof_text
 from preflight.plan.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
 from preflight.plan.settings.minimise import CORNER
+from preflight.plan.settings.search import FEWEST
 from preflight.render.document import Block, Column, Heading, Items, Text, grouped, note, right, section, table
 from preflight.render.text import UNKNOWN
 
@@ -27,8 +29,8 @@ HEADERS: tuple[str | Column, ...] = (
     "data",
 )
 RECOMMENDED = "with the .env"  # what a search ended with, as the job will have it
-GIVEN_UP = re.compile(r"is (.{1,200}?) needed\? ")  # the reason of a trial that does without one setting
-OTHER_STEPS = re.compile(rf"{CORNER}|only |hca .* for ")
+GIVEN_UP = re.compile(r"(?:is|are) (.{1,2000}?) needed\? ")  # the reason of a trial that does without settings
+OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
@@ -123,7 +125,19 @@ def comparisons_section(report: Report) -> list[Block]:
 def search_section(report: Report) -> list[Block]:
     """Return what was needed and what was not, with what happened without it; nothing where nothing was searched."""
     steps = [trial for trial in report.trials if is_step(trial)]
-    return section("Which settings are needed", Items([*_corners(steps), *_given_up(steps), *_others(steps)]))
+    items = [*_corners(steps), *_given_up(steps), *_others(steps), *_control(report)]
+    return section("Which settings are needed", Items(items))
+
+
+def _control(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what going back to the default showed, and what else was tried again."""
+    control, default = report.control, next((each for each in report.trials if each.candidate == DEFAULT), None)
+    differing = intermittent(report.trials, control.reruns)
+    for tally in differing:
+        yield "comes and goes", f"{tally.text()} with the same settings"
+    if not differing and control.chosen and default is not None:
+        is_open = proof_of(control, report.trials) is Proof.OPEN
+        yield "control", "there was no time to go back to the default" if is_open else proof_text(control, default)
 
 
 def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
@@ -135,19 +149,22 @@ def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
 
 def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     tried = [(match[1], trial) for trial in steps if (match := GIVEN_UP.match(trial.reason))]
-    spared = [subject for subject, trial in tried if is_sound(trial)]
+    spared = [name for subject, trial in tried if is_sound(trial) for name in subject.split(", ")]
     if spared:
         each = "it" if len(spared) == 1 else "each of them"
         yield "not needed", f"{', '.join(spared)}: the rest works without {each}"
-    for subject, trial in tried:
-        if not is_sound(trial):
-            word = "not tried" if trial.outcome is Outcome.SKIPPED else "needed"
-            yield word, f"{subject}: without it {_ending(trial)}"
+    yield from (("not tried", subject) for subject, trial in tried if trial.outcome is Outcome.SKIPPED)
+    failures: dict[str, TrialResult] = {}
+    for subject, trial in tried:  # several were given up at once: it is the one that the rest does not do without
+        left = [name for name in subject.split(", ") if name not in spared]
+        if has_failed(trial) and len(left) == 1:
+            failures[left[0]] = trial
+    yield from (("needed", f"{name}: without it {_ending(trial)}") for name, trial in failures.items())
 
 
 def _others(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     for trial in steps:
-        if not GIVEN_UP.match(trial.reason) and not trial.candidate.startswith(CORNER):
+        if not (GIVEN_UP.match(trial.reason) or trial.candidate.startswith(CORNER) or trial.candidate == FEWEST):
             yield trial.candidate, _ending(trial)
 
 

@@ -18,7 +18,7 @@ from tests.command import Command, Ran
 HERE = Path(__file__).parent.parent
 CAPTURES = HERE / "machines"
 GOLDEN = HERE / "golden" / "machines-tried"
-HANG_LIMIT_S, LIMIT_S = "3", "15"  # where nothing hangs, a busy test machine must not look as if
+HANG_LIMIT_S, LIMIT_S = "5", "15"  # where nothing hangs, a busy test machine must not look as if
 # What a clock gave, in the report's numbers and in its sentences; nothing else is replaced.
 MEASURED = frozenset(
     {"min_us", "median_us", "p95_us", "spread", "algbw_gb_s", "busbw_gb_s", "own_us", "slowdown", "duration_s"}
@@ -30,6 +30,7 @@ TOLD = (
     (re.compile(r"\]:\d{4,5}\b"), "]:45231"),
     (re.compile(r"\b\d[\d.]*( ?%| times)"), r"1\1"),
     (re.compile(r"\bpid \d+"), "pid 4711"),
+    (re.compile(r"\bseed \d+"), "seed 4711"),
     (re.compile(r"\bthe sum is [\d,]+ s"), "the sum is 180 s"),
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
     (re.compile(r"\b\d\d:\d\d:\d\d\]"), "12:00:00]"),
@@ -121,8 +122,8 @@ def _still(value: Any, key: str = "") -> Any:
         return [_still(each, key) for each in value]
     if key in MEASURED and isinstance(value, (int, float)):
         return 1000.0 if key.endswith("_us") else 1.0
-    if key == "repetitions":
-        return 25
+    if key in ("repetitions", "seed"):
+        return 25 if key == "repetitions" else 4711
     if isinstance(value, str):
         for pattern, put in TOLD:
             value = pattern.sub(put, value)

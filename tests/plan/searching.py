@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from preflight.model.control import NO_CONTROL, Control, Rerun
 from preflight.model.trial import Candidate, Setting, TrialResult
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.plan.settings.duel import is_sound
-from preflight.plan.settings.search import Known, Stop, Try, next_step
+from preflight.plan.settings.search import next_step
+from preflight.plan.settings.steps import Known, Next, Repeat, Stop, Try
 from tests.simnccl.interpreter import interpret
 from tests.simnccl.simnccl import Rule
 
@@ -20,6 +22,7 @@ class Searched:
     """What a search tried and what it ended with."""
 
     results: tuple[TrialResult, ...]
+    control: Control = NO_CONTROL
 
     @property
     def names(self) -> list[str]:
@@ -32,24 +35,44 @@ class Searched:
         return dict(min(working, key=lambda each: len(each.env)).env) if working else None
 
 
+def play(following: Callable[[Known], Next], run: Callable[[Next], TrialResult], known: Known) -> Searched:
+    """Do what the plan says until it stops; no candidate is tried twice."""
+    results: tuple[TrialResult, ...] = ()
+    reruns: tuple[Rerun, ...] = ()
+    for _ in range(200):
+        match following(replace(known, results=results, reruns=reruns)):
+            case Stop(chosen=chosen):
+                named = (chosen.name, chosen.env) if chosen else ("", ())
+                return Searched(results, Control(known.seed, 0, *named, reruns))
+            case Repeat() as step:
+                result = run(step)
+                reruns += (step.ended(result.outcome, result.problem, result.duration_s),)
+            case Try(candidate=candidate) as step:
+                assert (candidate.name, candidate.env) not in [(each.candidate, each.env) for each in results]
+                results += (run(step),)
+            case step:
+                raise AssertionError(f"a search for a cure does not {step}")
+    raise AssertionError("the search does not end")
+
+
 def search(
     settings: Sequence[Setting],
     run: Callable[[Candidate], TrialResult],
     candidates: Sequence[Candidate] = (DEFAULT_CANDIDATE,),
     inherited: Sequence[Setting] = (),
     known: Known = NOTHING_ELSE,
+    runs_each: int = 2,
 ) -> Searched:
-    """Do what the plan says until it stops; no candidate is tried twice."""
-    results: tuple[TrialResult, ...] = ()
-    for _ in range(100):
-        told = replace(known, results=results)
-        step = next_step(candidates, False, (), told, settings, inherited)
-        if isinstance(step, Stop):
-            return Searched(results)
-        assert isinstance(step, Try)
-        assert (step.candidate.name, step.candidate.env) not in [(each.candidate, each.env) for each in results]
-        results += (run(step.candidate),)
-    raise AssertionError("the search does not end")
+    """Search for what cures a default that fails, on a machine that answers as `run` does, and go back to it."""
+
+    def following(now: Known) -> Next:
+        return next_step(candidates, False, (), now, settings, inherited, runs_each=runs_each)
+
+    def tried(step: Next) -> TrialResult:
+        assert isinstance(step, (Try, Repeat))
+        return run(step.candidate)
+
+    return play(following, tried, known)
 
 
 def searched(rules: Sequence[Rule], settings: Sequence[Setting], known: Known = NOTHING_ELSE) -> Searched:

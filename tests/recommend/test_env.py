@@ -13,6 +13,7 @@ from preflight.model.facts import EnvVar, Gap
 from preflight.model.report import Advice
 from preflight.model.trial import Comparison, Outcome, Scope, TrialResult
 from preflight.recommend.env import recommend
+from tests.controls import confirmed_best
 from tests.reports import failed_trial, netif_trial, timed, trial_result
 
 INHERITED = (EnvVar("NCCL_SOCKET_IFNAME", "eth7"), EnvVar("NCCL_ALGO", "Tree"))
@@ -22,7 +23,8 @@ NOT_WON = Comparison("netif-eth0", 8, 0.21, -0.02, 0.15, wins=False)
 
 
 def advise(*trials: TrialResult, comparisons: tuple[Comparison, ...] = (), inherited: bool = False) -> Advice:
-    return recommend(trials, comparisons, INHERITED if inherited else (), cpu_path=True)
+    asked = INHERITED if inherited else ()
+    return recommend(trials, comparisons, asked, cpu_path=True, control=confirmed_best(trials))
 
 
 def test_a_default_that_works_is_left_alone_and_the_reason_has_the_number() -> None:

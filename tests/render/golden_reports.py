@@ -12,6 +12,7 @@ from preflight.recommend.env import recommend
 from preflight.timeout.frameworks import with_timeouts
 from preflight.timeout.safe_timeout import safe_timeout
 from preflight.timeout.timings import timings
+from tests.controls import confirmed_best
 from tests.reports import MIB, advice_of, failed_trial, netif_trial, node_facts, report_of, timed, trial_result
 
 BOTH = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
@@ -66,7 +67,8 @@ def one_interface_works() -> Report:
         headline="the default hangs; with the written settings 2 ranks agree and every answer was right.",
         trials=trials,
         left_out=LEFT_OUT,
-        advice=recommend(trials, (), (), cpu_path=True),
+        advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),
+        control=confirmed_best(trials),
         profile="standard",
     )
 
@@ -81,7 +83,8 @@ def nothing_works() -> Report:
         headline="no setting that was tried lets 2 ranks talk to each other: rank 1 is stuck at init.",
         trials=trials,
         findings=(NO_INTERFACE,),
-        advice=recommend(trials, (), (), cpu_path=True),
+        advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),
+        control=confirmed_best(trials),
         problems=("netifaces could not be imported: the gateways are unknown",),
     )
 

@@ -24,6 +24,7 @@ from preflight.model.trial import AGAIN, Comparison, TrialResult
 from preflight.plan.gpus.link_speeds import expected_of_trials
 from preflight.recommend.env import recommend
 from preflight.system.links import load_links
+from tests.controls import confirmed_best
 from tests.facts import contained, failed_with, gpu_node, shm, trial
 from tests.gpus import gpu
 from tests.reports import report_of
@@ -49,12 +50,13 @@ def judged(
     """Return what `preflight check` would say of these nodes and trials over NCCL."""
     case = Case(
         nodes, trials, "nccl", world_size, wants_gpus=True, gpus=gpus, policy=policy, baseline=baseline,
-        baseline_source="golden.json",
+        baseline_source="golden.json", control=confirmed_best(trials),
     )  # fmt: skip
     checks = all_checks()
     findings, skipped = run_checks(checks, case)
     findings = findings if policy is None else apply_policy(findings, policy)
-    advice = recommend(trials, comparisons, (), cpu_path=False)
+    control = confirmed_best(trials)
+    advice = recommend(trials, comparisons, (), cpu_path=False, control=control)
     problems = (problem,) if problem else ()
     decision = decide(case, findings, skipped, trials, advice, problems, strict=False, accept=accept, cpu_path=False)
     return report_of(
@@ -62,6 +64,7 @@ def judged(
         headline=decision.headline, backend="nccl", world_size=world_size, nodes=nodes, trials=trials,
         comparisons=comparisons, findings=findings, skipped_checks=skipped, problems=problems, advice=advice,
         profile="standard", durations_s=DURATIONS, checks=ran_checks(checks),
+        control=control,
         phases=phases_of(Progress(True, True, not problem, not problem, problem, trials)),
         judged_by=judged_by(case), beside_baseline=beside_baseline(case),
         expected=expected_of_trials(load_links(), nodes[0], gpus, trials) if nodes else Gap("no node"),

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
 from preflight.judge.outside_cause import OutsideCause, outside_cause
 from preflight.judge.symptoms import blame_by_text
-from preflight.judge.workarounds import cures, default_trial, hidden_faults, works
+from preflight.judge.workarounds import cures, default_trial, hidden_faults, is_seen_once, works
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 
@@ -32,7 +34,7 @@ def trial_failed(case: Case) -> Findings:
         yield _from_outside(default, describe(default), outside)
         return
     working = cures(case)
-    yield trial_failed.finding(
+    finding = trial_failed.finding(
         Severity.WARN if working else Severity.FAIL,
         f"trial {default.candidate}",
         describe(default),
@@ -41,6 +43,7 @@ def trial_failed(case: Case) -> Findings:
         *(_working(trial) for trial in working),
         blame=_blame(case, default),
     )
+    yield replace(finding, is_unconfirmed=is_seen_once(case))
 
 
 def _under_load(case: Case) -> Findings:

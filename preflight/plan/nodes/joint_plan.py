@@ -16,6 +16,7 @@ from preflight.model.trial import AS_IS, Candidate, Scope, TrialResult
 from preflight.plan import profiles
 from preflight.plan.nodes.route_isolation import interface_env, routes_between
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
+from preflight.plan.settings.control import RUNS_EACH
 from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.settings.internode import between_nodes
 
@@ -79,6 +80,7 @@ def plan_jointly(
         measures=profiles.trial_measures(effort.profile, sizes, effort.collectives),
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, decision_sizes(sizes, cpu_path=not on_gpu)),
         duel_turns=DUEL_TURNS,
+        control_runs=0 if effort.default_only else RUNS_EACH[effort.profile],
     )
     world_size = sum(solo.ranks for solo in solo_results.values())
     planned: dict[int, JointPlan] = {}

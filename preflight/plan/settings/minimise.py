@@ -1,25 +1,28 @@
 """The search for the fewest settings that cure a default that fails. Pure; it ends, and what it finds is minimal.
 
 First the safe corner: all conservative settings together. Where that fails too, no setting cures the default. Where it
-passes, the settings are given up one after the other, least suspect first, and each that the rest does without is gone.
-If a setting only ever helps, then what remains is minimal whatever the number of faults: each setting in it was needed
-beside a superset of the others. With k settings these are at most 2 + k trials, the default's own among them:
+passes, settings are given up in order, least suspect first: as many at once as the rest does without, found by halves.
+The first that it does not do without is needed, and stays; then it goes on with those behind it. If a setting only ever
+helps, then what remains is minimal whatever the number of faults: each setting in it was needed beside a superset of
+the others. With k settings of which m are needed these are at most
 
     default, corner                                                              2
-    settings that exclude each other (interfaces): the corner with each other    m - 1 of their m
-    one trial per setting that the corner held                                   k - (m - 1)
+    settings that exclude each other (interfaces): the corner with each other    their number - 1
+    one split by halves for each that is needed, and one try with no more        m (1 + log2 k)
+    a failure that keeps a setting is repeated before it counts                  m
 
-What a failed trial implies is not tried again: without its last setting the corner is the default, which failed.
+trials; for one cause among nine about six. What a failed trial implies is not tried again: without its last setting the
+corner is the default, which failed. Where only some settings are suspect, the first split is between them and the rest.
 
 A setting may also do harm, such as shared memory off where sockets are broken. Then the corner fails, but most often
-elsewhere than the default did: only then the most suspect settings are tried alone, within the same 2 + k. Where it
-failed alike nothing more is tried: each trial of a dead node would take its whole stage limit.
+elsewhere than the default did: only then the most suspect settings are tried alone. Where it failed alike nothing more
+is tried: each trial of a dead node would take its whole stage limit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from preflight.model.trial import AS_IS, Candidate, Outcome, Scope, Setting, TrialResult
@@ -37,6 +40,12 @@ class Cure:
 
     next: Candidate | None
     on: tuple[Setting, ...] = ()  # the fewest that are known to work together
+    repeats: bool = False  # `next` has failed once, and that keeps a setting: it is to fail again
+
+
+def always(_: Env) -> bool:
+    """Tell that every failure that matters was repeated."""
+    return True
 
 
 def env_of(settings: Sequence[Setting]) -> Env:
@@ -47,16 +56,27 @@ def env_of(settings: Sequence[Setting]) -> Env:
     return tuple(sorted(together.items()))
 
 
-def find_cure(ordered: Sequence[Setting], results: Sequence[TrialResult]) -> Cure:
-    """Return the next step of the search; `ordered` has the least suspect setting first."""
+def find_cure(
+    ordered: Sequence[Setting],
+    results: Sequence[TrialResult],
+    unsuspected: int = 0,
+    is_repeated: Callable[[Env], bool] = always,
+) -> Cure:
+    """Return the next step of the search; `ordered` has the least suspect setting first, `unsuspected` of them."""
     tried = _tried(results)
     start = _corner(ordered, tried)
-    return _give_up_one_by_one(start.on, ordered, tried) if start.on else start
+    if not start.on:
+        return start
+    front = set(ordered[:unsuspected])
+    first_split = sum(each in front for each in start.on)
+    return _give_up_by_halves(start.on, ordered, tried, is_repeated, first_split)
 
 
-def minimise_inherited(inherited: Sequence[Setting], results: Sequence[TrialResult]) -> Cure:
+def minimise_inherited(
+    inherited: Sequence[Setting], results: Sequence[TrialResult], is_repeated: Callable[[Env], bool] = always
+) -> Cure:
     """Return the next step where the inherited settings work and the default does not: they are their own corner."""
-    return _give_up_one_by_one(tuple(inherited), inherited, _tried(results), "as-is ")
+    return _give_up_by_halves(tuple(inherited), inherited, _tried(results), is_repeated, prefix="as-is ")
 
 
 def _tried(results: Sequence[TrialResult]) -> dict[Env, TrialResult]:
@@ -110,22 +130,53 @@ def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
     return Cure(None)
 
 
-def _give_up_one_by_one(
-    on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult], prefix: str = ""
+def _give_up_by_halves(
+    on: tuple[Setting, ...],
+    ordered: Sequence[Setting],
+    tried: dict[Env, TrialResult],
+    is_repeated: Callable[[Env], bool],
+    first_split: int = 0,
+    prefix: str = "",
 ) -> Cure:
-    for setting in on:
-        fewer = tuple(each for each in on if each is not setting)
-        if not fewer:  # without any setting it is the default, which failed
-            continue
-        result = tried.get(env_of(fewer))
-        if result is None:
-            why = f"is {setting.name} needed? " + _kept(fewer)
-            return Cure(_candidate(f"{prefix}without {setting.name}", fewer, why), on)
-        if result.outcome is Outcome.SKIPPED:
-            return Cure(None, on)
-        if is_sound(result):
-            on = fewer
-    return _other_ports(on, ordered, tried)
+    """Return the next step from settings that work together: of `rest`, the most in front that it works without."""
+    kept: tuple[Setting, ...] = ()
+    rest = on
+    while rest:
+        gone, fails = 0, len(rest) + bool(kept)  # it works without so many, and fails without so many
+        while fails - gone > 1:
+            count = _next_count(gone, fails, len(rest), 0 if kept else first_split)
+            fewer = _in_order(on, (*kept, *rest[count:]))
+            result = tried.get(env_of(fewer))
+            if result is None:
+                return Cure(_without(rest[gone:count], fewer, prefix), _in_order(on, (*kept, *rest[gone:])))
+            if result.outcome is Outcome.SKIPPED:
+                return Cure(None, _in_order(on, (*kept, *rest[gone:])))
+            gone, fails = (count, fails) if is_sound(result) else (gone, count)
+        rest = rest[gone:]
+        without = _in_order(on, (*kept, *rest[1:]))
+        if rest and without and not is_repeated(env_of(without)):
+            again = _candidate("again", without, f"{rest[0].name} is needed if it fails again; {_kept(without)}")
+            return Cure(again, _in_order(on, (*kept, *rest)), repeats=True)
+        kept, rest = (*kept, *rest[:1]), rest[1:]
+    return _other_ports(_in_order(on, kept), ordered, tried)
+
+
+def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
+    """Return how many to try without: all of the rest beside what is needed, all but the suspects, else half."""
+    if fails > rest:
+        return rest
+    return first_split if gone < first_split < fails else (gone + fails) // 2
+
+
+def _without(given_up: Sequence[Setting], fewer: Sequence[Setting], prefix: str) -> Candidate:
+    names = ", ".join(each.name for each in given_up)
+    more = f" and {len(given_up) - 1} more" if len(given_up) > 1 else ""
+    reason = f"{'are' if more else 'is'} {names} needed? {_kept(fewer)}"
+    return _candidate(f"{prefix}without {given_up[0].name}{more}", fewer, reason)
+
+
+def _in_order(on: Sequence[Setting], some: Sequence[Setting]) -> tuple[Setting, ...]:
+    return tuple(each for each in on if each in some)
 
 
 def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:

@@ -1,87 +1,44 @@
-"""What to try next, from what is known so far. Pure: the conductor asks, and does it.
-
-A failed default makes settings suspect: by its errors' words, by what it used when it failed, by broken pairs.
-Suspicion orders the search and decides nothing: a setting is recommended only where a trial without it failed.
-"""
+"""What to try next, from what is known so far. Pure: the conductor asks, and does it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from preflight.model.baseline import NO_BASELINE, Baseline, wants_repetition
-from preflight.model.run_spec import Duel, Measure
-from preflight.model.transport import texts_of
-from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Setting, TrialResult
+from preflight.model.collective import Collective
+from preflight.model.gap import Gap
+from preflight.model.run_spec import Measure
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, Setting, TrialResult
+from preflight.plan.settings.closing import closing, control_of_failures, has_time_for
+from preflight.plan.settings.control import has_failed, intermittent, is_repeated
 from preflight.plan.settings.duel import DUEL_PAIRS, finalist, heats, is_sound, screening_gains
-from preflight.plan.settings.minimise import find_cure, minimise_inherited
+from preflight.plan.settings.minimise import Cure, env_of, find_cure, minimise_inherited
+from preflight.plan.settings.steps import Again, Compare, Known, Next, Repeat, Stop, Try
+from preflight.plan.settings.suspicion import by_suspicion, suspected_families
 
-# Words of NCCL's, torch's and the kernel's errors (facts 1.1, 2.2, 2.3, 7), in lower case, by family of settings.
-WORDS = (
-    ("shm", re.compile(r"/dev/shm|shared memory segment|no space left|sigbus|via shm")),
-    ("p2p", re.compile(r"\bp2p\b|peer access|peer mapping|illegal memory access|via p2p|nvlink")),
-    ("nvls", re.compile(r"nvls|multicast|nvlink sharp|fabric.?manager")),
-    ("ib", re.compile(r"\bibv_|net/ib|infiniband|mlx\d|\broce\b|ib_|local catastrophic|via net/ib|network ib")),
-    ("plugin", re.compile(r"net plugin|net_plugin|libnccl-net|libfabric|\bofi\b|aws-ofi")),
-    ("cumem", re.compile(r"cumem|cumemcreate|cumemimport|fabric handle|posix file descriptor")),
-    ("mnnvl", re.compile(r"mnnvl|imex")),
-    ("socket", re.compile(r"no socket interface|socket|bootstrap|connection refused|no route to host|via net/socket")),
-    ("conf", re.compile(r"nccl\.conf|invalid usage|invalid argument")),
-)
-# The causes that `explain` names, as far as a setting helps.
-CAUSES = {
-    "p2p_broken": "p2p",
-    "shm_too_small": "shm",
-    "ib_broken": "ib",
-    "nccl_plugin_problem": "plugin",
-    "nvlink_or_fabric_manager": "nvls",
-    "wrong_socket_interface": "socket",
-}
+FEWEST = "fewest settings"  # what a search by settings ended with, measured at every size of a cure
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """Give this candidate its trial; it may have been made on the way."""
+class _Asked:
+    """What the search has to do with."""
 
-    candidate: Candidate
-    is_for_cure: bool = False  # one of many that only have to work: a few sizes tell
+    candidates: Sequence[Candidate]
+    screen_all: bool
+    decisions: Sequence[Measure]
+    known: Known
+    settings: Sequence[Setting]
+    inherited: Sequence[Setting]
+    last: Candidate | None
+    baseline: Baseline
+    cure_measures: Sequence[Measure]
+    runs_each: int
+    tried: Mapping[str, TrialResult]
 
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """Measure this candidate against the default in so many fresh pairs of process groups."""
-
-    candidate: str
-    pairs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Repeat the default's trial: it looks slow beside the baseline; the repetition teaches the search nothing."""
-
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Nothing more is worth trying."""
-
-
-Next = Try | Compare | Again | Stop
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the run has learnt so far."""
-
-    results: tuple[TrialResult, ...] = ()
-    heated: tuple[Duel, ...] = ()  # one pair each
-    compared: tuple[Duel, ...] = ()
-    unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
-    broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
-    repeats: tuple[TrialResult, ...] = ()  # of the default, for a baseline
-    suspects: tuple[str, ...] = ()  # families of settings, or causes, that other evidence made suspect
+    def untried(self) -> Candidate | None:
+        return next((each for each in self.candidates if each.name not in self.tried), None)
 
 
 def next_step(
@@ -93,46 +50,110 @@ def next_step(
     inherited: Sequence[Setting] = (),
     last: Candidate | None = None,
     baseline: Baseline = NO_BASELINE,
+    cure_measures: Sequence[Measure] = (),
+    runs_each: int = 0,
 ) -> Next:
     """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
 
     The default fails: where the inherited settings work, which of them are needed (`inherited` has them one by one);
-    else the cure among the conservative `settings` (minimise.py), and without these every candidate. It works: with
-    `screen_all` every candidate, and comparisons. The best of those that passed is measured afresh: the best of several
-    equal ones looks better by chance. After a process that SIGKILL does not end nothing more is tried: every candidate
-    would run on its GPU. `last` ends a thorough search of a default that works: it only shows more of it. A default
-    that works and looks slow beside the `baseline` is repeated before anything else is measured.
+    else the cure among the conservative `settings` (minimise.py), and without these every candidate; then the control
+    (control.py) with `runs_each` of the default and of the cure. It works: with `screen_all` every candidate, and
+    comparisons; what fails beside a default that works has a control too. The best of those that passed is measured
+    afresh: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
+    works: it only shows more of it. A default that works and looks slow beside the `baseline` is repeated before
+    anything else is measured.
+
+    After a process that SIGKILL does not end nothing more is tried: every candidate would run on its GPU. Nor where the
+    same settings ended differently: what comes and goes can't be searched for.
     """
-    if known.unkillable:
+    if known.unkillable or intermittent(known.results, known.reruns):
         return Stop()
     tried = {result.candidate: result for result in known.results}
-    for candidate in candidates:
-        if candidate.name in (DEFAULT, AS_IS) and candidate.name not in tried:
-            return Try(candidate)
-    default, as_is = tried.get(DEFAULT), tried.get(AS_IS)
-    default_works = default is not None and is_sound(default)
-    if default is not None and not default_works:
-        if as_is is not None and is_sound(as_is):
-            return _try_or_stop(minimise_inherited(inherited, known.results).next, is_for_cure=True)
-        if settings:
-            return _cure(settings, default, known)
-    if default_works and wants_repetition(baseline, (*known.results, *known.repeats)):
+    asked = _Asked(
+        candidates, screen_all, decisions, known, settings, inherited, last, baseline, cure_measures, runs_each, tried
+    )
+    default = tried.get(DEFAULT)
+    first = next((each for each in candidates if each.name in (DEFAULT, AS_IS) and each.name not in tried), None)
+    if first is not None:
+        return Try(first)
+    if default is not None and is_sound(default):
+        return _beside_a_working_default(asked, default)
+    if default is not None and (settings or (AS_IS in tried and is_sound(tried[AS_IS]))):
+        return _cure(asked, default)
+    if (untried := asked.untried()) is not None:
+        return Try(untried)
+    best = _best_of(candidates, known.results)
+    return closing(default, best, known, runs_each) if default is not None and has_failed(default) else Stop()
+
+
+def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
+    known = asked.known
+    if wants_repetition(asked.baseline, (*known.results, *known.repeats)):
         return Again(len(known.repeats) + 1)
-    wanted = candidates if screen_all or not default_works else ()
-    untried = next((each for each in wanted if each.name not in tried), None)
-    compares = untried is None and default_works and screen_all
-    return _next_comparison(decisions, known, tried, last) if compares else _try_or_stop(untried)
+    turn = control_of_failures(default, asked.candidates, known, asked.runs_each)
+    untried = asked.untried()
+    if turn is not None or not asked.screen_all:
+        return turn or Stop()
+    return _next_comparison(asked.decisions, known, asked.tried, asked.last) if untried is None else Try(untried)
 
 
-def _cure(settings: Sequence[Setting], default: TrialResult, known: Known) -> Next:
-    if default.outcome is Outcome.SKIPPED:
+def _cure(asked: _Asked, default: TrialResult) -> Next:
+    """Return the next step of a search for the settings that cure the default, and of the control behind it."""
+    if not has_failed(default):
         return Stop()
+    known, runs_each = asked.known, asked.runs_each
+    found = _found(asked, default)
+    if found.next is not None and has_time_for(found, default, known, runs_each):
+        if found.repeats:
+            return Repeat(found.next)
+        return Try(found.next, is_for_cure=True, to_failure=bool(found.on))
+    chosen = _latest(known.results, env_of(found.on))
+    if chosen is not None and len(chosen.results) < len(asked.cure_measures):
+        return Try(Candidate(FEWEST, chosen.env, "what is needed, at every size", chosen.scope), is_for_cure=True)
+    of_trial = chosen and Candidate(chosen.candidate, chosen.env, chosen.reason, chosen.scope)
+    # Settings of which no trial was made are all of those that were inherited.
+    as_is = next((each for each in asked.candidates if each.name == AS_IS), None) if found.on else None
+    return closing(default, of_trial or as_is, known, runs_each)
+
+
+def _found(asked: _Asked, default: TrialResult) -> Cure:
+    """Return how far the search for the fewest settings has come."""
+    known, as_is = asked.known, asked.tried.get(AS_IS)
+    needed = to_failure(asked.cure_measures, known.failed_at)
+    # A trial that worked and ended before where another failed says nothing of that.
+    results = [each for each in known.results if not is_sound(each) or len(each.results) >= len(needed)]
+    if as_is is not None and is_sound(as_is):
+        return minimise_inherited(asked.inherited, results, lambda env: is_repeated(env, known.reruns))
     families = suspected_families(default, known.broken_pairs, known.suspects)
-    return _try_or_stop(find_cure(by_suspicion(settings, families), known.results).next, is_for_cure=True)
+    ordered = by_suspicion(asked.settings, families)
+    front = sum(not families.intersection(each.families) for each in ordered)
+    return find_cure(ordered, results, front, lambda env: is_repeated(env, known.reruns))
 
 
-def _try_or_stop(candidate: Candidate | None, *, is_for_cure: bool = False) -> Next:
-    return Stop() if candidate is None else Try(candidate, is_for_cure)
+def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Return what a trial measures that is to end where others failed: up to that size, and least of all where none."""
+    largest = max((each.nominal_bytes for each in failed_at), default=0)
+    places = list(Collective)
+    whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}
+    ordered = [whole[key] for key in sorted(whole)]
+    return tuple(each for each in ordered if each.nominal_bytes <= largest) or tuple(ordered[:1])
+
+
+def _latest(results: Sequence[TrialResult], env: tuple[tuple[str, str], ...]) -> TrialResult | None:
+    same = [each for each in results if env and tuple(sorted(each.env)) == env and is_sound(each)]
+    return same[-1] if same else None
+
+
+def _best_of(candidates: Sequence[Candidate], results: Sequence[TrialResult]) -> Candidate | None:
+    """Return the candidate that works with the fewest settings, the fastest of equals."""
+    sound = [each for each in results if is_sound(each) and each.env and each.candidate not in (DEFAULT, AS_IS)]
+    best = min(sound, key=lambda each: (len(each.env), -_mean_busbw(each), each.candidate), default=None)
+    return next((each for each in candidates if best is not None and each.name == best.candidate), None)
+
+
+def _mean_busbw(result: TrialResult) -> float:
+    speeds = [each.busbw_gb_s for each in result.results if not isinstance(each.busbw_gb_s, Gap)]
+    return statistics.fmean(speeds) if speeds else 0.0
 
 
 def _next_comparison(
@@ -150,22 +171,3 @@ def _next_comparison(
     if best and best not in compared:
         return Compare(best, DUEL_PAIRS)
     return Try(last) if last is not None and last.name not in tried else Stop()
-
-
-def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
-    """Return the families under suspicion; `named` holds families or names of causes that others found."""
-    found = {CAUSES.get(each, each) for each in named}
-    if broken_pairs:
-        found.add("p2p")
-    if default is not None:
-        words = [text for end in default.ranks for text in (end.detail, *(line.text for line in end.log))]
-        text = "\n".join((default.problem, *words, *texts_of(default.transport))).lower()
-        found |= {family for family, pattern in WORDS if pattern.search(text)}
-        if default.outcome is Outcome.WRONG_DATA:
-            found |= {"p2p", "nvls"}  # the ways on which nothing checks that the bytes arrived
-    return found
-
-
-def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return the settings with the suspects last, otherwise in the order in which they were planned."""
-    return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))

@@ -14,7 +14,8 @@ from preflight.model.collective import Collective
 from preflight.model.run_spec import Duel, DuelTurn, Measure
 from preflight.model.trial import AGAIN, AS_IS, DEFAULT, Candidate, Outcome, Scope, TrialResult
 from preflight.plan.settings.duel import DUEL_PAIRS, HEATS, is_sound
-from preflight.plan.settings.search import Again, Compare, Known, Stop, Try, next_step
+from preflight.plan.settings.search import next_step
+from preflight.plan.settings.steps import Again, Compare, Known, Repeat, Stop, Try
 from tests.facts import MIB, result, trial
 
 DECISIONS = (Measure(Collective.ALL_REDUCE, MIB, 0.1, 5, 20), Measure(Collective.ALL_GATHER, MIB, 0.1, 5, 20))
@@ -76,6 +77,8 @@ def play(
             case Again(turn=turn):
                 assert turn == len(played.known.repeats) + 1
                 played.known = replace(played.known, repeats=(*played.known.repeats, repeat(turn)))
+            case Repeat() as step:
+                raise AssertionError(f"no control was asked for: {step}")
             case Stop():
                 return played
     raise AssertionError(f"the search does not end: {played}")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.trial import Outcome, RankEnd
-from preflight.plan.settings.search import CAUSES, WORDS, by_suspicion, suspected_families
+from preflight.plan.settings.suspicion import CAUSES, WORDS, by_suspicion, suspected_families
 from tests.facts import trial
 from tests.plan.settings.test_minimise import settings_of
 

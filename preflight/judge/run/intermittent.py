@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.finding_text import first_line
+from preflight.judge.outside_cause import outside_cause
+from preflight.judge.symptoms import blame_by_text
+from preflight.model.finding import Blame, Evidence, Severity
+from preflight.plan.settings.control import Tally, Way, has_failed
+from preflight.plan.settings.control import intermittent as ended_differently
+
+
+@run_check("intermittent", blame=Blame.HOST, reads=("trials", "control"))
+def intermittent(case: Case) -> Findings:
+    """The same settings end alike each time that they are tried.
+
+    Yields a FAIL where they failed at one time and worked, or failed in another way, at another time: no setting is
+    the cure of a fault that comes and goes by itself. Wrong data accuse the node at once; a hang or a crash does once
+    it was seen again, in another run (`--history`).
+
+    Can't see: a fault that comes less often than the trials were repeated, which is only where one had failed.
+    """
+    if case.control is None:
+        return
+    found = ended_differently(case.trials, case.control.reruns)
+    if not found:
+        return
+    ways = {way for tally in found for way in tally.ways}
+    failed = next((trial for trial in case.trials if has_failed(trial)), None)
+    if failed is not None and outside_cause(case, failed) is not None:
+        return  # somebody else's doing, which `trial-failed` tells
+    by_text = blame_by_text(case, failed) if failed is not None else None
+    is_wrong = Way.WRONG_DATA in ways
+    finding = intermittent.finding(
+        Severity.FAIL,
+        f"trial {found[0].candidate}",
+        f"the fault comes and goes: {found[0].text()}; so no setting is its cure",
+        "start no job here; `preflight check --profile burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat "
+        "and power under load may show what comes and goes",
+        *(evidence for tally in found for evidence in _evidence(tally)),
+        blame=(Blame.GPU if case.wants_gpus else Blame.HOST) if is_wrong else by_text,
+    )
+    yield replace(finding, is_unconfirmed=not is_wrong)
+
+
+def _evidence(tally: Tally) -> Iterator[Evidence]:
+    source = f"trial {tally.candidate} and its repetitions"
+    yield Evidence("how it ended", ", ".join(way.value for way in tally.ways), source)
+    for problem in dict.fromkeys(map(first_line, tally.problems)):
+        yield Evidence("problem", problem, source)

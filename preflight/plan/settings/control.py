@@ -1,0 +1,176 @@
+"""Does a failure follow the settings, or does it come and go by itself? Pure.
+
+That a setting cures is shown by going back: without it the fault returns. But fail, work, fail, work is just what a
+fault at every second start looks like. So n runs of the default and n with the settings follow in an order that is
+drawn anew each time. A fault that takes no notice of the settings falls into that order in at most 1 of C(2n, n)
+cases: 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
+
+Whatever has the same settings must end alike, in the search and in the control; where it does not, the fault is
+intermittent and nothing is its cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from preflight.model.control import Control, Rerun, odds
+from preflight.model.profile import Profile
+from preflight.model.trial import DEFAULT, FAILED, REPEATED, Outcome, TrialResult
+
+RUNS_EACH = {Profile.QUICK: 2, Profile.STANDARD: 4, Profile.BURN: 6}
+PROVISIONAL_TEXT = "provisional, confirm with --profile standard"
+PROVED_BY = RUNS_EACH[Profile.STANDARD]  # runs of either; with fewer a cure is provisional
+Env = tuple[tuple[str, str], ...]
+
+
+class Proof(Enum):
+    """What the closing control says of a cure."""
+
+    PROVED = "proved"
+    PROVISIONAL = "provisional"  # it agrees, but luck is not unlikely enough
+    INTERMITTENT = "intermittent"  # the same settings ended differently
+    OPEN = "open"  # there was no time to go back
+
+
+class Way(Enum):
+    """In which way a trial ended, as far as one end can be held beside another's."""
+
+    WORKS = "worked"
+    HANG = "hung"
+    ERROR = "failed with an error"
+    WRONG_DATA = "gave wrong data"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How all tries of the same settings ended, in their order."""
+
+    candidate: str
+    env: Env
+    ways: tuple[Way, ...]
+    problems: tuple[str, ...]  # of those that failed
+
+    @property
+    def failed(self) -> int:
+        return sum(way is not Way.WORKS for way in self.ways)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether all of them ended alike."""
+        return len(set(self.ways)) < 2
+
+    def text(self) -> str:
+        """Return `the default hung in 1 of 3 tries`."""
+        who = "the default" if self.candidate == DEFAULT else f"trial '{self.candidate}'"
+        failing: list[Way] = [way for way in Way if way in self.ways and way is not Way.WORKS]
+        ways = failing or [Way.WORKS]
+        parts = [f"{way.value} in {self.ways.count(way)}" for way in ways]
+        return f"{who} {' and '.join(parts)} of {len(self.ways)} tr{'y' if len(self.ways) == 1 else 'ies'}"
+
+
+def way_of(outcome: Outcome) -> Way | None:
+    """Return the way in which a trial ended; None where it was not made."""
+    match outcome:
+        case Outcome.OK | Outcome.NO_EFFECT:
+            return Way.WORKS
+        case Outcome.HANG:
+            return Way.HANG
+        case Outcome.CRASH | Outcome.INIT_ERROR:  # a rank that dies early may take others in the start
+            return Way.ERROR
+        case Outcome.WRONG_DATA:
+            return Way.WRONG_DATA
+        case Outcome.SKIPPED:
+            return None
+
+
+def tallies(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
+    """Return how often what was set worked and failed.
+
+    Of two trials of a search with the same settings the later one counts: it goes further than the earlier.
+    """
+    own = [each for each in results if not each.candidate.startswith(REPEATED)]
+    last = {tuple(sorted(each.env)) or i: each for i, each in enumerate(own)}
+    tries: dict[object, list[tuple[TrialResult | Rerun, Way]]] = {}
+    tried: list[TrialResult | Rerun] = [*last.values(), *reruns]
+    for each in tried:
+        if way := _way(each):
+            tries.setdefault(_key(each.candidate, each.env), []).append((each, way))
+    return tuple(_tally(each) for each in tries.values())
+
+
+def _tally(tries: Sequence[tuple[TrialResult | Rerun, Way]]) -> Tally:
+    first = tries[0][0]
+    problems = tuple(each.problem or way.value for each, way in tries if way is not Way.WORKS)
+    return Tally(first.candidate, first.env, tuple(way for _, way in tries), problems)
+
+
+def _way(tried: TrialResult | Rerun) -> Way | None:
+    way = way_of(tried.outcome)
+    if way is Way.WORKS and isinstance(tried, TrialResult) and not all(each.verified for each in tried.results):
+        return Way.WRONG_DATA
+    return way
+
+
+def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
+    """Return what ended differently at different times though the same was set; the default first."""
+    return tuple(
+        sorted((each for each in tallies(results, reruns) if not each.is_steady), key=lambda t: t.candidate != DEFAULT)
+    )
+
+
+def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
+    """Return what the control says of the chosen cure of a default that fails."""
+    if intermittent(results, control.reruns):
+        return Proof.INTERMITTENT
+    failed, worked = runs_of(control)
+    if not (control.chosen and failed and worked):
+        return Proof.OPEN
+    return Proof.PROVED if min(failed, worked) >= PROVED_BY else Proof.PROVISIONAL
+
+
+def runs_of(control: Control, name: str = "") -> tuple[int, int]:
+    """Return how many runs of the default and of the settings a control has; that of the cure unless one is named."""
+    turns = control.turns(name or control.chosen)
+    of_default = sum(each.candidate == DEFAULT for each in turns)
+    return of_default, len(turns) - of_default
+
+
+def odds_of(control: Control) -> int:
+    """Return in how many cases luck would look like the chosen cure once at most."""
+    return odds(*runs_of(control))
+
+
+def proof_text(control: Control, default: TrialResult) -> str:
+    """Return what going back showed, as a sentence: figures, the chance that luck looks like that, what it lacks."""
+    failed, worked = runs_of(control)
+    way = way_of(default.outcome) or Way.ERROR
+    text = (
+        f"tried again in an order drawn by chance (seed {control.seed}): without it {way.value} in {failed} of "
+        f"{failed} runs, with it worked in {worked} of {worked}; luck looks like that in 1 of {odds_of(control)} cases "
+        "at most"
+    )
+    return text if min(failed, worked) >= PROVED_BY else f"{text}: {PROVISIONAL_TEXT}"
+
+
+def order_of_turns(seed: int, name: str, runs_each: int) -> tuple[bool, ...]:
+    """Return an order by chance of so many runs of the default (True) and as many of the settings."""
+    turns = [True] * runs_each + [False] * runs_each
+    Random(f"{seed} {name}").shuffle(turns)
+    return tuple(turns)
+
+
+def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
+    """Tell whether what was set has been tried again outside a control."""
+    return any(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
+
+
+def has_failed(result: TrialResult) -> bool:
+    """Tell whether a trial was made and did not work."""
+    return result.outcome in FAILED or not all(each.verified for each in result.results)
+
+
+def _key(candidate: str, env: Env) -> object:
+    return tuple(sorted(env)) or candidate  # the default and as-is recommend nothing

@@ -1,0 +1,75 @@
+"""What a search asks the conductor to do, and what it knows when it asks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from preflight.model.control import Rerun
+from preflight.model.run_spec import Duel, Measure
+from preflight.model.trial import Candidate, Outcome, TrialResult
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Give this candidate its trial; it may have been made on the way."""
+
+    candidate: Candidate
+    is_for_cure: bool = False  # one of many that only have to work: a few sizes tell
+    to_failure: bool = False  # and it ends where trials have failed
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Try these settings again up to where trials have failed: do they end alike?"""
+
+    candidate: Candidate
+    control: str = ""  # the candidate that alternates with the default; "" where one failure is repeated
+    runs_each: int = 0
+
+    def ended(self, outcome: Outcome, problem: str, duration_s: float) -> Rerun:
+        """Return what became of it."""
+        candidate = self.candidate
+        return Rerun(candidate.name, candidate.env, outcome, problem, duration_s, self.control, self.runs_each)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Measure this candidate against the default in so many fresh pairs of process groups."""
+
+    candidate: str
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Repeat the default's trial: it looks slow beside the baseline; the repetition teaches the search nothing."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nothing more is worth trying; `chosen` is to cure a default that fails."""
+
+    chosen: Candidate | None = None
+
+
+Next = Try | Repeat | Compare | Again | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the run has learnt so far."""
+
+    results: tuple[TrialResult, ...] = ()
+    heated: tuple[Duel, ...] = ()  # one pair each
+    compared: tuple[Duel, ...] = ()
+    unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
+    broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
+    repeats: tuple[TrialResult, ...] = ()  # of the default, for a baseline
+    suspects: tuple[str, ...] = ()  # families of settings, or causes, that other evidence made suspect
+    reruns: tuple[Rerun, ...] = ()
+    failed_at: tuple[Measure, ...] = ()  # what was measured when trials failed; empty for failures before that
+    left_s: float = math.inf  # until the deadline
+    seed: int = 0  # of the order of a control's turns

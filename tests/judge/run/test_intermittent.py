@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from preflight.judge.run.intermittent import intermittent
+from preflight.judge.run.trial_as_is_failed import trial_failed
+from preflight.model.control import NO_CONTROL, Control, Rerun
+from preflight.model.finding import Blame, Severity
+from preflight.model.trial import DEFAULT, Outcome
+from tests.facts import case, gpu_case, trial
+from tests.judge.findings import found, only
+
+
+def control(*outcomes: Outcome, chosen: str = "") -> Control:
+    return Control(1, 2, chosen, (), tuple(Rerun(DEFAULT, (), each, "", 1.0) for each in outcomes))
+
+
+def test_a_default_that_failed_once_and_worked_once_comes_and_goes() -> None:
+    finding = only(found(intermittent, gpu_case(trial(outcome=Outcome.HANG), control=control(Outcome.OK))))
+    assert (finding.severity, finding.blame, finding.is_unconfirmed) == (Severity.FAIL, Blame.HOST, True)
+    assert "the default hung in 1 of 2 tries" in finding.problem
+
+
+def test_wrong_data_that_come_and_go_accuse_the_gpu_at_once() -> None:
+    wrong = trial(outcome=Outcome.WRONG_DATA)
+    finding = only(found(intermittent, gpu_case(wrong, control=control(Outcome.OK, Outcome.WRONG_DATA))))
+    assert (finding.blame, finding.is_unconfirmed) == (Blame.GPU, False)
+    assert "gave wrong data in 2 of 3 tries" in finding.problem
+
+
+@pytest.mark.parametrize("again", [Outcome.HANG, Outcome.SKIPPED])
+def test_what_fails_alike_or_was_not_tried_again_is_not_called_intermittent(again: Outcome) -> None:
+    assert found(intermittent, case(trial(outcome=Outcome.HANG), control=control(again))) == ()
+
+
+def test_a_run_without_repetitions_has_nothing_to_say() -> None:
+    assert found(intermittent, case(trial(outcome=Outcome.HANG), control=NO_CONTROL)) == ()
+
+
+def test_a_hang_that_was_seen_once_is_unconfirmed_and_one_that_came_again_is_not() -> None:
+    once = only(found(trial_failed, case(trial(outcome=Outcome.HANG), control=NO_CONTROL)))
+    twice = only(found(trial_failed, case(trial(outcome=Outcome.HANG), control=control(Outcome.HANG))))
+    assert (once.is_unconfirmed, twice.is_unconfirmed) == (True, False)
