@@ -9,8 +9,11 @@
      |   +- LaunchError            torchrun or a supervisor did not start, or died
      |   +- MeetingError           another node did not come, went away, or does not speak as one
      +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
+     |   +- DispensableFact        one without which a node can be accepted all the same
      |   +- NotRecorded            the recording of a machine does not hold this read
      |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
+     +- NotApplicable              a check has nothing to look at here
+     +- NotRun                     what a check judges was not run
      +- DeadlinePassed             --deadline came before anything was known
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
@@ -58,12 +61,24 @@ class UnreadableFact(PreflightError):
     """The machine would not give a fact; the message is the reason."""
 
 
+class DispensableFact(UnreadableFact):
+    """A fact that needs other rights, or that no source tells; a node can be accepted without it."""
+
+
 class NotRecorded(UnreadableFact):
     """A recorded machine does not hold this read."""
 
 
 class OutOfGpuMemory(UnreadableFact):
     """A GPU has no memory left for a test."""
+
+
+class NotApplicable(PreflightError):
+    """There is nothing here that a check could look at; the message says why."""
+
+
+class NotRun(PreflightError):
+    """The trial or test that a check judges did not take place; the message says why."""
 
 
 class DeadlinePassed(PreflightError):

@@ -10,8 +10,9 @@ from datetime import datetime, timezone
 from preflight import __version__
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
-from preflight.judge.check import Case, RunCheck, all_checks, ran_checks, run_checks
+from preflight.judge.check import Case, Checked, RunCheck, all_checks, run_checks
 from preflight.judge.gpus_of_node import why_disturbed
+from preflight.judge.outcomes import not_run, of_several_nodes, with_findings
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
@@ -20,7 +21,7 @@ from preflight.judge.workarounds import default_trial, works
 from preflight.launch.hardware_results import hardware_results
 from preflight.model.control import Control
 from preflight.model.facts import EnvVar, Gap, known
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.finding import Finding
 from preflight.model.job import Job
 from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
 from preflight.model.outside_event import OutsideEvent, events_between
@@ -47,7 +48,6 @@ from preflight.timeout.timings import nccl_settings, timings
 
 KILLED = "preflight was killed, or the machine went down, before it could answer"
 REPORT_S = 0.4  # for judging and writing
-Findings = tuple[tuple[Finding, ...], tuple[SkippedCheck, ...]]
 
 
 def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupted | None]:
@@ -72,7 +72,7 @@ def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
     return SoloResult(
         host=run.node.host, ranks=path.world_size, backend=path.backend, dialect=path.dialect,
         is_cpu_path=not path.wants_gpus, problem=run.launch.solo_problem, trials=report.trials,
-        findings=report.findings, skipped_checks=report.skipped_checks, env=report.advice.env,
+        findings=report.findings, skipped_checks=report.skipped_checks, checks=report.checks, env=report.advice.env,
         inherits_tuning=any(matters(name, path.dialect) for name, _ in run.inherited), netif="",
         free_bytes_per_rank=free_bytes_per_rank, gpus=run.chosen, facts=run.node,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def _judged(run: RunRecord, joint: JointPhase) -> Report:
     disturbed = why_disturbed(run.path.gpus)
     trials = _trials(run, joint, disturbed)
     case = _case(run, joint, trials, disturbed)
-    findings, skipped = _findings(run, joint, case)
+    findings, skipped, ran = _checked(run, joint, case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in run.launch.duels)
     advice = _advice(run, joint, case, comparisons, blank.created_at.partition("T")[0])
     decision = decide(
@@ -109,7 +109,7 @@ def _judged(run: RunRecord, joint: JointPhase) -> Report:
         problems=run.launch.problems,
         advice=advice,
         durations_s=_durations(run, ("judging", time.monotonic() - since)),
-        checks=ran_checks(all_checks()),
+        checks=with_findings(ran, findings),
         between=joint.network or blank.between,
         expected=expected_of_trials(load_links(), run.node, run.chosen, trials) if run.chosen else NO_GPU_TRIED,
         p2p=gpu_tests if isinstance(gpu_tests, Gap) else gpu_tests.pairs,
@@ -161,33 +161,34 @@ def _outside_events(run: RunRecord) -> tuple[OutsideEvent, ...]:
     return events_between(before, probe_outside_events(live_machine())) if before else ()
 
 
-def _findings(run: RunRecord, joint: JointPhase, case: Case) -> Findings:
+def _checked(run: RunRecord, joint: JointPhase, case: Case) -> Checked:
     if joint.has_begun:
-        findings, skipped = joint_findings(joint.solo_results, case)
+        checked = joint_findings(joint.solo_results, case)
     elif len(joint.solo_results) > 1:
-        findings, skipped = separate_findings(joint.solo_results)
+        checked = separate_findings(joint.solo_results)
     else:
-        findings, skipped = run_checks(all_checks(), case)
+        checked = run_checks(all_checks(), case)
     policy = run.request.policy
-    return findings if policy is None else apply_policy(findings, policy), skipped
+    return checked if policy is None else checked._replace(findings=apply_policy(checked.findings, policy))
 
 
-def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Findings:
+def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Checked:
     """Return what the checks find in the common trials and all nodes, and what trials on single nodes had shown."""
-    findings, skipped = run_checks(all_checks(), case)
+    checked = run_checks(all_checks(), case)
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
     solo = [f for f in _by_host(solo_results) if f.check in of_runs]
-    return (*findings, *solo), skipped
+    return checked._replace(findings=(*checked.findings, *solo))
 
 
-def separate_findings(solo_results: Mapping[int, SoloResult]) -> Findings:
+def separate_findings(solo_results: Mapping[int, SoloResult]) -> Checked:
     """Return what each node had found by itself, where they were not tried together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()
         for each in solo.skipped_checks
     )
-    return tuple(_by_host(solo_results)), tuple(skipped)
+    ran = of_several_nodes([(solo.host, solo.checks) for solo in solo_results.values()])
+    return Checked(tuple(_by_host(solo_results)), tuple(skipped), ran)
 
 
 def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
@@ -261,6 +262,7 @@ def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
         problems=tuple(dict.fromkeys(filter(None, (launched.problem, why)))),
         durations_s=_durations(run),
         phases=phases_of(progress),
+        checks=not_run(all_checks(), why),
     )
 
 
@@ -281,7 +283,9 @@ def unprobed(request: Request, error: Exception) -> Report:
             why = f"a defect in preflight: {type(error).__name__}: {error}"
     phases = phases_of(Progress(False, False, False, False, why))
     interrupted = error if isinstance(error, Interrupted) else None
-    return replace(_unknown(request, request.backend or "none", interrupted, why), phases=phases)
+    return replace(
+        _unknown(request, request.backend or "none", interrupted, why), phases=phases, checks=not_run(all_checks(), why)
+    )
 
 
 def _unknown(request: Request, backend: str, interrupted: Interrupted | None, why: str) -> Report:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from preflight.errors import UnreadableFact
-from preflight.judge.check import Case, fact_checks, run_checks
+from preflight.errors import NotApplicable, UnreadableFact
+from preflight.judge.check import Case, Checked, fact_checks, run_checks
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Gpu, NodeFacts, inherited_value
-from preflight.model.finding import Finding, SkippedCheck
 from preflight.model.gpu import gpu_known_by
 from preflight.model.links import Expected
 from preflight.plan.backend_choice import has_nvidia_hardware
@@ -27,8 +26,7 @@ class Survey:
     """A node's facts, what they alone tell, and what to know about the GPUs that were asked for."""
 
     node: NodeFacts
-    findings: tuple[Finding, ...]
-    skipped: tuple[SkippedCheck, ...]
+    checked: Checked
     gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
     expected: Expected | Gap | None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
     cut_short: tuple[str, ...]  # the facts before which the deadline came
@@ -74,10 +72,10 @@ def survey(node: NodeFacts, gpus: str | None) -> Survey:
     """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
     chosen = chosen_gpus(node, gpus)
     case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
-    findings, skipped = run_checks(fact_checks(), case)
+    checked = run_checks(fact_checks(), case)
     if gpus is None:
-        return Survey(node, findings, skipped, None, None, cut_short(node))
-    return Survey(node, findings, skipped, _advice(node, chosen), _expected(node, chosen), cut_short(node))
+        return Survey(node, checked, None, None, cut_short(node))
+    return Survey(node, checked, _advice(node, chosen), _expected(node, chosen), cut_short(node))
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
@@ -110,5 +108,5 @@ def _expected(node: NodeFacts, chosen: tuple[int, ...]) -> Expected | Gap:
 
     try:
         return expected_busbw(load_links(), node, chosen, Collective.ALL_REDUCE, EXPECTED_BYTES)
-    except UnreadableFact as error:
+    except (NotApplicable, UnreadableFact) as error:
         return Gap(str(error))

@@ -19,8 +19,8 @@ code=$?
 
 reason=$(cat drain.txt 2>/dev/null) || reason=
 case $code:$reason in
-  "0:preflight accept"*) echo accept > answer ;;
-  "1:preflight reject"*)
+  "0:preflight node accepted"*) echo accept > answer ;;
+  "1:preflight node rejected"*)
      echo reject > answer
      echo "gate: rejected: $reason" >&2 ;;
   *) echo unknown > answer

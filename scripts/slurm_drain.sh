@@ -18,8 +18,8 @@ try() {
   code=$?
   reason=$(preflight render "$report" --format drain 2>/dev/null) || reason=
   case $code:$reason in
-    "0:preflight accept"*) echo "$1: accepted" ;;
-    "1:preflight reject"*) scontrol update "NodeName=$1" State=DRAIN "Reason=$reason" && echo "$1: drained: $reason" ;;
+    "0:preflight node accepted"*) echo "$1: accepted" ;;
+    "1:preflight node rejected"*) scontrol update "NodeName=$1" State=DRAIN "Reason=$reason" && echo "$1: drained: $reason" ;;
     *) echo "$1: unknown, left as it is (exit code $code): ${reason:-$(tail -n 1 "$PREFLIGHT_DIR/$1.txt")}" ;;
   esac
 }

@@ -20,7 +20,7 @@ code=$?
 reason=$(cat drain.txt 2>/dev/null) || reason=
 case $code:$reason in
   0:*) exit 0 ;;
-  "1:preflight reject"*)
+  "1:preflight node rejected"*)
      scontrol update "NodeName=$node" State=DRAIN "Reason=$reason"
      exit 1 ;;
   *) scontrol update "NodeName=$node" "Comment=preflight could not look: exit code $code"

@@ -159,7 +159,7 @@ def test_four_of_ten_gpus_across_the_sockets_are_told_of_a_better_set() -> None:
     assert [crossing.boundary.name for crossing in seen.gpu_set.crossings] == ["NUMA", "SWITCH"]
     assert len(seen.gpu_set.better) == 4
     assert {gpu // 5 for gpu in seen.gpu_set.better} in ({0}, {1})
-    assert [finding.check for finding in seen.findings] == ["gpu-set"]
+    assert [finding.check for finding in seen.checked.findings] == ["gpu-set"]
 
 
 def test_four_of_ten_gpus_on_one_socket_cross_nothing() -> None:
@@ -167,4 +167,4 @@ def test_four_of_ten_gpus_on_one_socket_cross_nothing() -> None:
     assert seen.gpu_set is not None
     assert seen.gpu_set.crossings == ()
     assert seen.gpu_set.better == ()
-    assert seen.findings == ()
+    assert seen.checked.findings == ()

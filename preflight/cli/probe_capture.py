@@ -38,7 +38,7 @@ def probe(
         raise_at(ends_at, f"the deadline of {deadline:g} s came before there was anything to tell")
     check_outputs(json)
     facts = _survey(gpus, sysroot, topo, machine, ends_at)
-    exit_code = probe_exit_code(facts.findings, facts.skipped, strict=strict, is_cut_short=bool(facts.cut_short))
+    exit_code = probe_exit_code(facts.checked, strict=strict, is_cut_short=bool(facts.cut_short))
     print_result(json, lambda: _document(facts), lambda: _page(facts, exit_code, detail_of(verbose, quiet)))
     if facts.cut_short:
         to_stderr(f"{PROGRAM}: the deadline of {deadline:g} s came first; not read: {', '.join(facts.cut_short)}\n")
@@ -46,22 +46,20 @@ def probe(
 
 
 def _page(facts: survey.Survey, exit_code: int, detail: Detail) -> str:
-    node, findings, skipped, gpu_set, expected = (
-        facts.node, facts.findings, facts.skipped, facts.gpu_set, facts.expected,
-    )  # fmt: skip
+    node, checked, gpu_set, expected = facts.node, facts.checked, facts.gpu_set, facts.expected
     match detail:
         case Detail.VERDICT:
             return render_probe_verdict(node, exit_code)
         case Detail.SCREEN:
-            return render_probe_screen(node, findings, skipped, exit_code, style(), gpu_set, expected)
+            return render_probe_screen(node, *checked, exit_code, style(), gpu_set, expected)
         case Detail.ALL:
-            return render_probe_page(node, findings, skipped, style(), gpu_set, expected)
+            return render_probe_page(node, *checked, style(), gpu_set, expected)
 
 
 def _document(facts: survey.Survey) -> str:
     from preflight.render.json_document import render_probe_json  # noqa: PLC0415  loads a report's records: 40 ms
 
-    return render_probe_json(facts.node, facts.findings, facts.skipped, facts.gpu_set, facts.expected)
+    return render_probe_json(facts.node, *facts.checked, facts.gpu_set, facts.expected)
 
 
 def capture(output: options.Output = STDOUT, sysroot: options.SysrootOption = None) -> None:

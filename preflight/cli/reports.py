@@ -66,7 +66,7 @@ def checks(names: CheckNames = None, json: JsonPath = None) -> None:
 
 def _description(check: CheckDescription) -> CheckDescription:
     """Return what a check says of itself, without its code."""
-    return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to)
+    return CheckDescription(check.name, check.promise, check.blame, check.reads, check.blind_to, check.unseen)
 
 
 def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription:

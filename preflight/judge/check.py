@@ -5,14 +5,25 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from preflight.errors import UnreadableFact
+from preflight.errors import DispensableFact, NotApplicable, NotRun, UnreadableFact
+from preflight.judge.outcomes import Ended, together
 from preflight.model.facts import Gap, NodeFacts
-from preflight.model.finding import Blame, CheckDescription, Evidence, Finding, RanCheck, Severity, SkippedCheck
+from preflight.model.finding import (
+    Blame,
+    CheckDescription,
+    CheckOutcome,
+    Evidence,
+    Finding,
+    RanCheck,
+    Severity,
+    SkippedCheck,
+    Unseen,
+)
 
 if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `probe` a tenth of its time
     from preflight.model.baseline import Baseline
@@ -81,27 +92,34 @@ Check = NodeCheck | RunCheck
 
 
 def node_check(
-    name: str, *, blame: Blame, reads: tuple[str, ...]
+    name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...]
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
     """Make a check of a generator that judges one node, whose docstring is the check's documentation.
 
-    `blame` is who has to act as a rule, `reads` the facts that it looks at. The docstring's first paragraph is the
-    promise, what holds when the check is silent; the last one, after "Can't see:", is what no silence proves.
+    `blame` is who has to act as a rule, `unseen` what it costs that it could not look, `reads` the facts that it looks
+    at. The docstring's first paragraph is the promise, what holds when the check is silent; the last one, after "Can't
+    see:", is what no silence proves.
+
+    The generator says itself how it ended: silence is a pass; NotApplicable where it had nothing to look at, NotRun
+    where what it judges did not take place, UnreadableFact where a fact is missing (DispensableFact where that keeps no
+    node from being accepted). What it found before that stands.
     """
 
     def check_of(judge: Callable[[NodeFacts, Case], Findings]) -> NodeCheck:
         promise, blind_to = _documented(judge)
-        return NodeCheck(name, promise, blame, reads, blind_to, judge)
+        return NodeCheck(name, promise, blame, reads, blind_to, unseen, judge)
 
     return check_of
 
 
-def run_check(name: str, *, blame: Blame, reads: tuple[str, ...]) -> Callable[[Callable[[Case], Findings]], RunCheck]:
+def run_check(
+    name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...]
+) -> Callable[[Callable[[Case], Findings]], RunCheck]:
     """Make a check of a generator that judges a whole run; the rest is as for `node_check`."""
 
     def check_of(judge: Callable[[Case], Findings]) -> RunCheck:
         promise, blind_to = _documented(judge)
-        return RunCheck(name, promise, blame, reads, blind_to, judge)
+        return RunCheck(name, promise, blame, reads, blind_to, unseen, judge)
 
     return check_of
 
@@ -131,28 +149,50 @@ def _checks_in(*folders: str) -> tuple[Check, ...]:
     return tuple(sorted((each for each in values if isinstance(each, Check)), key=lambda check: check.name))
 
 
-def ran_checks(checks: tuple[Check, ...]) -> tuple[RanCheck, ...]:
-    """Return what a report says of the checks that had their turn."""
-    return tuple(RanCheck(check.name, check.blame, check.promise) for check in checks)
+class Checked(NamedTuple):
+    """What the checks found, which of them could not look or were not run, and how each ended."""
+
+    findings: tuple[Finding, ...]
+    skipped: tuple[SkippedCheck, ...]
+    ran: tuple[RanCheck, ...]
 
 
-def run_checks(checks: tuple[Check, ...], case: Case) -> tuple[tuple[Finding, ...], tuple[SkippedCheck, ...]]:
-    """Return what the checks found, and which could not look and why.
-
-    A check that raises UnreadableFact lacked a fact; any other exception is its own defect and is marked as such.
-    """
+def run_checks(checks: tuple[Check, ...], case: Case) -> Checked:
+    """Return what the checks found and how each ended; an exception of any other kind is the check's own defect."""
     findings: list[Finding] = []
     skipped: list[SkippedCheck] = []
+    ran: list[RanCheck] = []
     for check in checks:
-        for subject, judge in _calls(check, case):
-            try:
-                findings += judge()  # an iterator: what it found before a fact was missing stands
-            except UnreadableFact as error:
-                skipped.append(SkippedCheck(check.name, check.blame, f"{subject}{error}", crashed=False))
-            except Exception as error:  # noqa: BLE001  one check's defect must not end the others
-                reason = f"{subject}{type(error).__name__}: {error}"
-                skipped.append(SkippedCheck(check.name, check.blame, reason, crashed=True))
-    return tuple(findings), tuple(skipped)
+        ended = [_run(check, subject, judge, findings, skipped) for subject, judge in _calls(check, case)]
+        ran.append(together(check, ended))
+    return Checked(tuple(findings), tuple(skipped), tuple(ran))
+
+
+def _run(
+    check: Check, subject: str, judge: Callable[[], Findings], findings: list[Finding], skipped: list[SkippedCheck]
+) -> Ended:
+    """Run a check on one node, or once; what it found before a fact was missing stands."""
+
+    def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
+        reason = reason or "no reason was told"
+        skipped.append(SkippedCheck(check.name, check.blame, reason, crashed, outcome, costs))
+        return outcome, reason
+
+    before = len(findings)
+    try:
+        findings += judge()  # an iterator: what it found before it ended otherwise stands
+        ended = (CheckOutcome.PASSED, "")
+    except NotApplicable as error:
+        ended = (CheckOutcome.NOT_APPLICABLE, f"{subject}{error}")
+    except NotRun as error:
+        ended = skip(f"{subject}{error}", CheckOutcome.NOT_RUN, check.unseen)
+    except UnreadableFact as error:
+        costs = Unseen.NOTHING if isinstance(error, DispensableFact) else check.unseen
+        ended = skip(f"{subject}{error}", CheckOutcome.COULD_NOT_LOOK, costs)
+    except Exception as error:  # noqa: BLE001  one check's defect must not end the others
+        reason = f"{subject}{type(error).__name__}: {error}"
+        ended = skip(reason, CheckOutcome.COULD_NOT_LOOK, Unseen.ANSWER, crashed=True)
+    return (CheckOutcome.FOUND, "") if len(findings) > before else ended
 
 
 def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Findings]]]:
@@ -164,11 +204,9 @@ def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Finding
         yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)
 
 
-def probe_exit_code(
-    findings: Sequence[Finding], skipped: Sequence[SkippedCheck], *, strict: bool, is_cut_short: bool = False
-) -> int:
+def probe_exit_code(checked: Checked, *, strict: bool, is_cut_short: bool = False) -> int:
     """Return the exit code of `preflight probe`: 1 for a failure, 3 where a check crashed or time ran out, else 0."""
-    failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
+    failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
         return 1
-    return 3 if failing or is_cut_short or any(check.crashed for check in skipped) else 0
+    return 3 if failing or is_cut_short or any(check.crashed for check in checked.skipped) else 0

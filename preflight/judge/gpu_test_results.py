@@ -6,31 +6,38 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case
-from preflight.judge.gpus_of_node import name_of, subject
+from preflight.judge.gpus_of_node import NO_GPU, name_of, subject
 from preflight.model.facts import Gap, known_or
 from preflight.model.gpu_test import Ending, GpuTest, Hardware, PairTruth
 from preflight.model.stats import MAD_TO_SIGMA
 
 UNDECIDED = frozenset({Ending.INCONCLUSIVE, Ending.SKIPPED})
 SIGMAS = 5.0
-NO_TESTS = Hardware((), (), (), Gap("no GPU was to be tested"))
 LEAST_TO_JUDGE = 2  # siblings beside the one that is judged
 
 
 def gpu_results_of(case: Case) -> Hardware:
-    """Return the tests, none where none was to be run (`probe`, no GPUs); UnreadableFact where they did not run."""
-    if not case.wants_gpus or case.hardware is None:
-        return NO_TESTS
+    """Return the tests; NotApplicable where no GPU is to be used, NotRun where they did not run."""
+    if not case.wants_gpus:
+        raise NotApplicable(NO_GPU)
+    if case.hardware is None:
+        raise NotRun("the GPUs were not tested")
     if isinstance(case.hardware, Gap):
-        raise UnreadableFact(case.hardware.reason)
+        raise NotRun(case.hardware.reason)
     return case.hardware
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest]) -> None:
-    """Raise UnreadableFact for the first test before the trials that could not tell; called after all was judged."""
-    for test in tests:
+    """Raise UnreadableFact for the first test before the trials that could not tell, NotRun where there is none.
+
+    Called after all was judged.
+    """
+    listed = list(tests)
+    if not listed:
+        raise NotRun("no GPU was tested")
+    for test in listed:
         if test.end in UNDECIDED and test.repetition == 0:
             who = f"GPUs {test.a} and {test.b}" if isinstance(test, PairTruth) else f"GPU {test.gpu}"
             raise UnreadableFact(f"{who}: {test.problem}")

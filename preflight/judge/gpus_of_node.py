@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case
 from preflight.judge.node_limits import is_contained
 from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
@@ -14,6 +14,8 @@ from preflight.model.gpu import LinkPeer
 
 # The GPU or the driver has no such thing; there is nothing to be known.
 NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
+NO_GPU = "there is no NVIDIA GPU to be used"
+GIVEN_NONE = "the container was given no GPU"
 NUMBERED = re.compile(r"(?:/dev/)?nvidia\d+")
 NVIDIA = "nvidia"
 IDLE_PERCENT = 5  # one sample of an idle GPU may show a few percent
@@ -61,10 +63,27 @@ def bound_drivers(node: NodeFacts) -> frozenset[str]:
 
 
 def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs that are to be used, all where none were named; UnreadableFact where they can't be listed."""
+    """Return the GPUs that are to be used, all where none were named; a check of GPUs does not apply without any.
+
+    UnreadableFact where they can't be listed.
+    """
+    gpus = gpus_to_use(node, case)
+    if not gpus:
+        raise NotApplicable(NO_GPU)
+    return gpus
+
+
+def gpus_to_use(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
+    """Return what `chosen_gpus` does, none where there is none."""
     if isinstance(node.gpus, Gap) and not has_nvidia(node):
         return ()
-    return tuple(gpu for gpu in known(node.gpus) if not case.gpus or gpu.nvml_index in case.gpus)
+    return tuple(gpu for gpu in known(node.gpus) if is_chosen(gpu.nvml_index, case))
+
+
+def must_have_nvidia(node: NodeFacts) -> None:
+    """Raise NotApplicable where no NVIDIA hardware is there."""
+    if not has_nvidia(node):
+        raise NotApplicable(NO_GPU)
 
 
 def is_chosen(index: int, case: Case) -> bool:
@@ -90,13 +109,16 @@ def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
 
 
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
-    """Raise UnreadableFact for the first value that is there and could not be read.
+    """Raise UnreadableFact for the first value that is there and could not be read, NotApplicable where none is there.
 
-    Called after everything that could be judged was judged: findings before it stand, the check counts as skipped.
+    Called after everything that could be judged was judged: findings before it stand.
     """
-    for gpu, value in values:
+    listed = list(values)
+    for gpu, value in listed:
         if isinstance(value, Gap) and not value.reason.startswith(NOT_OFFERED):
             raise UnreadableFact(f"the {what} of GPU {gpu.nvml_index} could not be read: {value.reason}")
+    if all(isinstance(value, Gap) for _, value in listed):
+        raise NotApplicable(f"the driver tells no {what} of these GPUs")
 
 
 def is_busy(gpu: Gpu) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case
 from preflight.model.facts import ContainerKind, Gap, NodeFacts
 from preflight.model.finding import Blame
@@ -37,6 +38,14 @@ def local_ranks_of(node: NodeFacts, case: Case) -> int:
     if case.world_size:
         return math.ceil(case.world_size / max(1, len(case.nodes)))
     return 0 if isinstance(node.gpus, Gap) else len(node.gpus)
+
+
+def must_have_ranks(node: NodeFacts, case: Case) -> int:
+    """Return the ranks on this node; NotApplicable where there is none."""
+    ranks = local_ranks_of(node, case)
+    if not ranks:
+        raise NotApplicable("no rank would run here")
+    return ranks
 
 
 def nccl_shm_bytes(local_ranks: int) -> int:

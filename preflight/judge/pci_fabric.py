@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case
 from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts, PciDevice, PciKind, known
 from preflight.model.hca import NicKind, PortState
@@ -13,9 +14,10 @@ TRANSLATING = frozenset({"DMA", "DMA-FQ"})
 VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 
-def is_bare_metal(node: NodeFacts) -> bool:
-    """Tell whether no hypervisor is beneath; UnreadableFact where that can't be told."""
-    return known(known(node.system).hypervisor) == "none"
+def must_be_bare_metal(node: NodeFacts) -> None:
+    """Raise NotApplicable where a hypervisor is beneath; UnreadableFact where that can't be told."""
+    if known(known(node.system).hypervisor) != "none":
+        raise NotApplicable("in a virtual machine this is the hypervisor's")
 
 
 def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
@@ -29,11 +31,14 @@ def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
 
 
 def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of chosen GPUs that no NVLink joins: their traffic goes over PCIe."""
+    """Return the pairs of chosen GPUs that no NVLink joins: their traffic goes over PCIe; NotApplicable for none."""
     if len(case.gpus) < 2:
-        return []
+        raise NotApplicable("no two GPUs are to be used")
     locality = locality_of(node)
-    return [pair for pair in combinations(case.gpus, 2) if not NVLINK.fullmatch(locality.level(*pair))]
+    pairs = [pair for pair in combinations(case.gpus, 2) if not NVLINK.fullmatch(locality.level(*pair))]
+    if not pairs:
+        raise NotApplicable("NVLink joins the chosen GPUs")
+    return pairs
 
 
 def verbs_nics(node: NodeFacts) -> tuple[Nic, ...]:

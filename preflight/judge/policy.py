@@ -15,7 +15,11 @@ from preflight.model.policy import Expectation, Floor, Level, Policy, Waiver
 from preflight.model.toml import read_toml
 
 TABLES = ("checks", "waivers", "expect", "floors")
-EXPECT = {"gpu_count": int, "gpu_model": str, "driver": str, "nic_count": int}
+COUNT, WORD, SWITCH, RATE = "a count", "text", "true or false", "Gbit/s above 0"
+EXPECT = {
+    "gpu_count": COUNT, "gpu_model": WORD, "driver": WORD, "nic_count": COUNT, "active_ports": COUNT, "port_rate": RATE,
+    "ecc": SWITCH, "mig": SWITCH,
+}  # fmt: skip
 SIZE = re.compile(r"([a-z_]+) (\d{1,6}) (B|KiB|MiB|GiB)", re.ASCII)
 DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -26,7 +30,8 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
     """Return the policy of a TOML text; MalformedInput names the first unknown key, check or value.
 
     [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] gpu_count, gpu_model,
-    driver, nic_count; [floors] "all_reduce 1 GiB" = GB/s.
+    driver, nic_count, active_ports, port_rate (Gbit/s, of every active port), ecc, mig; [floors] "all_reduce 1 GiB" =
+    GB/s.
     """
     tables = read_toml(text, source)
     _only(tables, TABLES, source, "table")
@@ -125,13 +130,20 @@ def _day(value: object, where: str) -> str:
 def _expectation(table: dict[str, Any], source: str) -> Expectation:
     _only(table, tuple(EXPECT), f"{source}: [expect]", "key")
     for name, value in table.items():
-        wrong_number = EXPECT[name] is int and (type(value) is not int or not 0 <= value <= 1 << 16)
-        if wrong_number or (EXPECT[name] is str and not (isinstance(value, str) and value.strip())):
-            raise MalformedInput(f"{source}: [expect] {name}: {'a count' if EXPECT[name] is int else 'text'} is needed")
+        if not _is_of(EXPECT[name], value):
+            raise MalformedInput(f"{source}: [expect] {name}: {EXPECT[name]} is needed")
     driver = table.get("driver")
     if driver is not None and DRIVER.fullmatch(driver) is None:
         raise MalformedInput(f'{source}: [expect] driver: write "580.95.05" or ">=580.65"')
     return Expectation(**table)
+
+
+def _is_of(kind: str, value: object) -> bool:
+    if kind is COUNT:
+        return type(value) is int and 0 <= value <= 1 << 16
+    if kind is RATE:
+        return type(value) in (int, float) and 0 < value < 1e6  # type: ignore[operator]  # bool is neither
+    return isinstance(value, bool) if kind is SWITCH else isinstance(value, str) and bool(value.strip())
 
 
 def _floors(table: dict[str, Any], source: str) -> Iterator[Floor]:

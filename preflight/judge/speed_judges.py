@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case
-from preflight.judge.workarounds import default_trial, works
+from preflight.judge.workarounds import default_trial, must_have_trials, works
 from preflight.model.baseline import Judged, difference, hardware_class_of, judge_node, repetitions_of
 from preflight.model.collective import Collective
 from preflight.model.facts import known, known_or
@@ -59,12 +59,9 @@ def _by_baseline(case: Case, good: int) -> JudgedBy:
 
 def _by_links(case: Case) -> JudgedBy:
     try:
-        worst = min(beside_links(case)[1], key=lambda each: each.share, default=None)
-    except UnreadableFact as error:
+        worst = min(beside_links(case)[1], key=lambda each: each.share)
+    except (NotApplicable, NotRun, UnreadableFact) as error:
         return JudgedBy(SpeedJudge.NOBODY, f"no expectation: {error}")
-    if worst is None:
-        enough = size_text(LARGE_BYTES)
-        return JudgedBy(SpeedJudge.NOBODY, f"only GPUs of one node at {enough} and more are held against their links")
     return JudgedBy(SpeedJudge.LINKS, worst.expected.formula)
 
 
@@ -113,20 +110,32 @@ def what(judged: Judged) -> str:
     return f"{reference.collective.value}, {reference.group} sizes"
 
 
-def beside_links(case: Case) -> tuple[TrialResult | None, list[Measured]]:
-    """Return the trial to judge by, and its collectives that can be held against the links; None where none can be."""
+def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
+    """Return the trial to judge by, and its collectives that can be held against the links, at least one.
+
+    NotApplicable where none can be, NotRun where no trial works.
+    """
+    if not case.wants_gpus or case.links is None:
+        raise NotApplicable("what a CPU path should give is not known")
+    if len(case.nodes) != 1:
+        raise NotApplicable("several nodes ran together")
     trial = _trial_to_judge(case)
-    if trial is None or case.links is None or not case.wants_gpus or len(case.nodes) != 1:
-        return None, []
-    return trial, [_measured(case, trial, result) for result in _largest(trial)]
+    largest = list(_largest(trial))
+    if not largest:
+        raise NotApplicable(f"nothing of {size_text(LARGE_BYTES)} or more was measured")
+    return trial, [_measured(case, trial, result) for result in largest]
 
 
-def _trial_to_judge(case: Case) -> TrialResult | None:
+def _trial_to_judge(case: Case) -> TrialResult:
     """Return the default where it works, else what works with the fewest settings."""
+    must_have_trials(case)
     default = default_trial(case.trials)
     if default is not None and works(default):
         return default
-    return min((t for t in case.trials if works(t) and t.env), key=lambda t: (len(t.env), t.candidate), default=None)
+    working = [trial for trial in case.trials if works(trial) and trial.env]
+    if not working:
+        raise NotRun("no trial worked, so no speed was measured")
+    return min(working, key=lambda trial: (len(trial.env), trial.candidate))
 
 
 def _largest(trial: TrialResult) -> Iterator[CollectiveResult]:

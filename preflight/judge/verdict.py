@@ -9,14 +9,18 @@ from preflight.judge.check import Case
 from preflight.judge.finding_text import first_line
 from preflight.judge.workarounds import default_trial, works
 from preflight.model.facts import Gap
-from preflight.model.finding import REJECTS_A_NODE, Blame, Finding, Severity, SkippedCheck
+from preflight.model.finding import REJECTS_A_NODE, Blame, CheckOutcome, Finding, Severity, SkippedCheck, Unseen
 from preflight.model.report import SCHEMA_VERSION, Advice, NodeVerdict, Report, Verdict
 from preflight.model.trial import AS_IS, Outcome, TrialResult
 
 EXIT_CODES = {Verdict.READY: 0, Verdict.READY_WITH_ENV: 0, Verdict.NOT_READY: 1, Verdict.UNKNOWN: 3}
 NODE_EXIT_CODES = {NodeVerdict.ACCEPT: 0, NodeVerdict.REJECT: 1, NodeVerdict.UNKNOWN: 3}
+NODE_WORDS = {
+    NodeVerdict.ACCEPT: "node accepted", NodeVerdict.REJECT: "node rejected", NodeVerdict.UNKNOWN: "node unknown",
+}  # fmt: skip
 NOT_ASKED_FOR = Gap("not asked for: --accept was not given")
 LEAVES_OPEN = frozenset({"gpu-busy"})  # what was measured beside another job says nothing of the node
+DECIDES_WITHOUT_GPU = frozenset({"policy-expectation"})  # the site says what the node must have
 # With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
 WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
 
@@ -59,7 +63,7 @@ def decide(
         word = "ready with settings" if verdict is Verdict.READY_WITH_ENV else verdict.value.replace("_", " ")
         return Decision(verdict, NOT_ASKED_FOR, EXIT_CODES[verdict], f"{word}: {why}")
     node, sentence = _for_the_node(failing, findings, skipped, (verdict, why), cpu_path=cpu_path)
-    return Decision(verdict, node, NODE_EXIT_CODES[node], f"node {node.value}: {sentence}")
+    return Decision(verdict, node, NODE_EXIT_CODES[node], f"{NODE_WORDS[node]}: {sentence}")
 
 
 def unanswered(
@@ -73,7 +77,7 @@ def unanswered(
         verdict=Verdict.UNKNOWN,
         node_verdict=NodeVerdict.UNKNOWN if accept else NOT_ASKED_FOR,
         exit_code=EXIT_CODES[Verdict.UNKNOWN] if exit_code is None else exit_code,
-        headline=f"unknown: {why}",
+        headline=f"{NODE_WORDS[NodeVerdict.UNKNOWN] if accept else Verdict.UNKNOWN.value}: {why}",
         simulated=False,
         backend=backend,
         profile=profile,
@@ -135,9 +139,9 @@ def _could_not_look(
         return first_line(problems[0]) or "preflight could not look"
     if failing:
         return _worst(failing)
-    crashed = [check for check in skipped if check.crashed]
-    if crashed:
-        return f"the check {crashed[0].check} failed, a defect of preflight: {first_line(crashed[0].reason)}"
+    unseen = [check for check in skipped if check.crashed or check.costs is Unseen.ANSWER]
+    if unseen:
+        return _unseen(unseen[0])
     if default is None:
         return "the default settings were not tried"
     if default.outcome in (Outcome.SKIPPED, Outcome.NO_EFFECT):
@@ -153,7 +157,7 @@ def _for_the_node(
     *,
     cpu_path: bool,
 ) -> tuple[NodeVerdict, str]:
-    if cpu_path:
+    if cpu_path and not any(finding.check in DECIDES_WITHOUT_GPU for finding in failing):
         return NodeVerdict.UNKNOWN, "only the CPU path was run, which says nothing of a GPU node"
     judged = [
         *failing,
@@ -165,13 +169,13 @@ def _for_the_node(
     disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
     if disturbed or judged:
         sentence = _why_open(judged) if judged else ""
-        return NodeVerdict.UNKNOWN, sentence or f"{_worst(disturbed)}; try again when it is free"
+        return NodeVerdict.UNKNOWN, sentence or f"{_shown(disturbed[0])}; try again when it is free"
     verdict, why = answer
     if verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
         return NodeVerdict.UNKNOWN, why
-    unchecked = [check for check in skipped if check.crashed or check.blame in REJECTS_A_NODE]
+    unchecked = [check for check in skipped if check.crashed or check.costs is not Unseen.NOTHING]
     if unchecked:
-        return NodeVerdict.UNKNOWN, f"the check {unchecked[0].check} could not look: {first_line(unchecked[0].reason)}"
+        return NodeVerdict.UNKNOWN, _unseen(unchecked[0])
     return NodeVerdict.ACCEPT, why
 
 
@@ -181,11 +185,23 @@ def _why_open(judged: Sequence[Finding]) -> str:
     return f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node"
 
 
+def _unseen(check: SkippedCheck) -> str:
+    if check.crashed:
+        how = "failed, a defect of preflight"
+    else:
+        how = "was not run" if check.outcome is CheckOutcome.NOT_RUN else "could not look"
+    return f"the check {check.check} {how}: {first_line(check.reason)}"
+
+
 def _worst(findings: Sequence[Finding]) -> str:
     first = next((f for f in findings if f.severity is Severity.FAIL), findings[0])
     others = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     as_failure = " [a warning; --strict]" if first.severity is Severity.WARN else ""
-    return f"{first.subject}: {first_line(first.problem)}{as_failure}{others}"
+    return f"{_shown(first)}{as_failure}{others}"
+
+
+def _shown(finding: Finding) -> str:
+    return f"{finding.subject}: {first_line(finding.problem)}"
 
 
 def _ran(case: Case, cpu_path: bool) -> str:

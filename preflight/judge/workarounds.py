@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case
 from preflight.judge.node_limits import owner_of_run
 from preflight.model.finding import Blame, Severity
@@ -40,12 +41,31 @@ IB = Hidden(
     Blame.FABRIC,
     "repair InfiniBand/RoCE: `ibstat` (port Active, LinkUp), `ulimit -l` (unlimited), /dev/infiniband in the container",
 )
+ONE_NODE = "one node ran by itself"
 FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
 
 
 def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
     """Return the trial that sets nothing, or None where it was not run."""
     return next((trial for trial in trials if trial.candidate == DEFAULT), None)
+
+
+def must_have_trials(case: Case) -> tuple[TrialResult, ...]:
+    """Return the trials; NotRun where none came to its turn."""
+    if all(trial.outcome is Outcome.SKIPPED for trial in case.trials):
+        raise NotRun(next((trial.problem for trial in case.trials if trial.problem), "no trial was run"))
+    return case.trials
+
+
+def must_have_working_default(case: Case) -> TrialResult:
+    """Return the default's trial; NotRun where it did not take place, NotApplicable where it failed."""
+    must_have_trials(case)
+    default = default_trial(case.trials)
+    if default is None or default.outcome is Outcome.SKIPPED:
+        raise NotRun("the default settings were not tried")
+    if not works(default):
+        raise NotApplicable("the default settings don't work")
+    return default
 
 
 def works(trial: TrialResult) -> bool:

@@ -26,6 +26,24 @@ class Blame(Enum):
     HARNESS = "harness"
 
 
+class CheckOutcome(Enum):
+    """The five ways in which a check ends."""
+
+    PASSED = "passed"  # it looked, and its promise holds
+    FOUND = "found"
+    COULD_NOT_LOOK = "could_not_look"  # a fact could not be read, or the check itself broke
+    NOT_APPLICABLE = "not_applicable"  # there is nothing here that it could look at
+    NOT_RUN = "not_run"  # what it judges did not take place
+
+
+class Unseen(Enum):
+    """What it costs that a check could not look, or that what it judges was not run."""
+
+    NOTHING = "nothing"  # it says so on the page; what the check finds never rejects a node, or others see it too
+    ACCEPTANCE = "acceptance"  # a node is not accepted: what the check may find rejects it
+    ANSWER = "answer"  # the site's policy asked for it: ready or not is not known
+
+
 REJECTS_A_NODE = frozenset({Blame.HOST, Blame.GPU, Blame.FABRIC})
 
 
@@ -62,6 +80,7 @@ class CheckDescription:
     blame: Blame = field(metadata={"json": "class"})
     reads: tuple[str, ...]
     blind_to: str
+    unseen: Unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +92,22 @@ class CheckList:
 
 @dataclass(frozen=True, slots=True)
 class RanCheck:
-    """A check that was to look; it passed where no finding and no skip names it."""
+    """A check and how it ended."""
 
     check: str
     blame: Blame = field(metadata={"json": "class"})
     promise: str  # what holds where it passed
+    outcome: CheckOutcome = CheckOutcome.NOT_RUN  # model/saved_report.py works it out for older reports
+    reason: str = ""  # why it could not look, does not apply or was not run
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedCheck:
-    """A check that could not look, and why; never the same as a check that found nothing."""
+    """A check that could not look or was not run, and why; never the same as a check that found nothing."""
 
     check: str
     blame: Blame = field(metadata={"json": "class"})
     reason: str
     crashed: bool  # the check itself failed: a defect of preflight, not of the machine
+    outcome: CheckOutcome = CheckOutcome.COULD_NOT_LOOK  # or NOT_RUN
+    costs: Unseen = Unseen.ACCEPTANCE

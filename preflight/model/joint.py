@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from preflight.model.facts import NodeFacts
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.run_spec import NodePlace, TrialPlan
 from preflight.model.trial import TrialResult
@@ -46,6 +46,7 @@ class SoloResult:
     free_bytes_per_rank: int
     gpus: tuple[int, ...]  # nvml_index of those that were chosen
     facts: NodeFacts
+    checks: tuple[RanCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ class Expectation:
     gpu_model: str | None = None  # part of the name, whatever its case
     driver: str | None = None  # "580.95.05" exactly, ">=580.65" at least
     nic_count: int | None = None
+    active_ports: int | None = None  # of RDMA adapters
+    port_rate: float | None = None  # the least of every active port, Gbit/s
+    ecc: bool | None = None
+    mig: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

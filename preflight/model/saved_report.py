@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from preflight.errors import MalformedInput
 from preflight.model.baseline import BASELINE_SCHEMA, Baseline, Reference
 from preflight.model.codec import decode
+from preflight.model.finding import CheckOutcome
 from preflight.model.gap import known_or
 from preflight.model.input_limits import BASELINE as BASELINE_FILE
 from preflight.model.input_limits import REPORT, parse_json
@@ -38,7 +40,23 @@ def as_report(document: object, name: str) -> Report:
         raise MalformedInput(f"{name}: facts without a verdict, as `preflight probe` writes them, not a report")
     report = _decoded(Report, document, name, "report")
     _check_names(report, name)
-    return report
+    return with_outcomes(report, document)
+
+
+def with_outcomes(report: Report, document: dict[str, Any]) -> Report:
+    """Return the report with how each check ended; older releases named only those that found or could not look."""
+    checks = document.get("checks")
+    if not isinstance(checks, list) or any(isinstance(each, dict) and "outcome" in each for each in checks):
+        return report
+    found, reasons = {each.check for each in report.findings}, {e.check: e.reason for e in report.skipped_checks}
+
+    def ended(name: str) -> tuple[CheckOutcome, str]:
+        if name in found:
+            return CheckOutcome.FOUND, ""
+        return (CheckOutcome.COULD_NOT_LOOK, reasons[name]) if name in reasons else (CheckOutcome.PASSED, "")
+
+    old = ((each, ended(each.check)) for each in report.checks)
+    return replace(report, checks=tuple(replace(each, outcome=how, reason=why) for each, (how, why) in old))
 
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.model.collective import Collective
 from preflight.model.facts import ContainerKind, Gap, NodeFacts, SoftwareFacts, TorchFacts, known_or
 from preflight.model.gpu import DriverFacts
@@ -30,7 +30,7 @@ class MachineContext:
             return None
         try:
             return expected_busbw(self.links, self.node, self.gpus, collective, size_bytes)
-        except UnreadableFact:
+        except (NotApplicable, UnreadableFact):
             return None
 
     def is_contained(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from preflight.model.codec import GAPS, encode
 from preflight.model.gap import NO_ANSWER
 from preflight.model.report import Report
-from preflight.render.checks_and_findings import findings_section, skips_by_reason
+from preflight.render.checks_and_findings import could_not_look, counts_line, findings_section, silent_sections
 from preflight.render.console_writer import page
 from preflight.render.document import BLANK, Block, Items, Text, item, note, section
 from preflight.render.gpu_tests import hardware_section
@@ -42,6 +42,8 @@ def render_check(report: Report, style: Style, env_path: str = "preflight.env") 
         *left_out_section(report),
         *recommendation_section(report, env_path),
         *_could_not_look(report),
+        *silent_sections(report.checks),
+        *counts_line(report.checks, report.findings),
         *_durations(report),
     ]
     return page(blocks, style)
@@ -51,7 +53,7 @@ def _could_not_look(report: Report) -> list[Block]:
     """Return what could not be looked at: checks with their reason, and the most telling gaps."""
     items = [
         (names[0], reason if len(names) == 1 else f"{reason} (and so {', '.join(names[1:])})")
-        for reason, names in skips_by_reason(report.skipped_checks).items()
+        for reason, names in could_not_look(report.skipped_checks).items()
     ]
     gaps = [(gap["fact"], gap["reason"]) for node in report.nodes for gap in encode(node)[GAPS]]
     unusual = dict.fromkeys(gap for gap in gaps if not _is_ordinary(gap[0], report.backend))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from preflight.model.facts import Gap
-from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
+from preflight.model.finding import REJECTS_A_NODE, Finding
 from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
-from preflight.render.checks_and_findings import worst_first
+from preflight.render.checks_and_findings import counts_text, worst_first
 from preflight.render.console_writer import finish
 from preflight.render.document import Block, Text
 from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
@@ -35,7 +35,8 @@ class Written:
 def render_check_screen(report: Report, style: Style, written: Written) -> str:
     """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
     head: list[Block] = [*verdict_section(report, most_lines=3), *_paused(report), *_not_finished(report)]
-    rows = [("Next", _next(report, written)), *_timeouts(report), ("Checks", _counts(report)), _files(written)]
+    checks = ("Checks", f"{counts_text(report.checks, report.findings)} ({ALL})")
+    rows = [("Next", _next(report, written)), *_timeouts(report), checks, _files(written)]
     groups = [*_settings(report), *_problems(report), *map(short, _by_weight(report))]
     return fitted(head, groups, foot_of(rows), style)
 
@@ -114,23 +115,6 @@ def _timeouts(report: Report) -> list[tuple[str, str]]:
         return []
     both = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
     return [("Timeout", f"{both}; `preflight timeout` knows saves and models")]
-
-
-def _counts(report: Report) -> str:
-    """Return how many checks passed, found something, or could not look."""
-    found = {each.check for each in report.findings}
-    skipped = {each.check for each in report.skipped_checks} - found
-    passed = len({each.check for each in report.checks} - found - skipped)
-    worst = {each.check: each.severity for each in reversed(worst_first(report.findings))}
-    count = {severity: sum(each is severity for each in worst.values()) for severity in Severity}
-    words = [
-        f"{passed} passed",
-        f"{count[Severity.FAIL]} failed" if count[Severity.FAIL] else "",
-        f"{count[Severity.WARN]} warned" if count[Severity.WARN] else "",
-        f"{count[Severity.INFO]} noted" if count[Severity.INFO] else "",
-        f"{len(skipped)} could not look" if skipped else "",
-    ]
-    return f"{', '.join(filter(None, words))} ({ALL})"
 
 
 def _files(written: Written) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT
+from preflight.render.checks_and_findings import outcome_counts
 from preflight.render.text import line, rfc3339
 from preflight.render.trials import deciding_results
 from preflight.render.verdict import SIMULATED, answer, deciding, is_bad, is_good, reasons, summary
@@ -32,7 +33,7 @@ def render_drain(report: Report) -> str:
     """
     start = f"{SIMULATED} " if report.simulated else ""
     start = f"{start}{SHADOW} " if report.shadow else start
-    text, waived = _plain(f"{start}preflight {answer(report)}: {'; '.join(reasons(report))}"), _waived(report)
+    text, waived = _plain(f"{start}preflight {answer(report).lower()}: {'; '.join(reasons(report))}"), _waived(report)
     room = MOST_IN_DRAIN - len(waived)
     return (text if len(text) <= room else text[: room - 3].rstrip() + "...") + waived + "\n"
 
@@ -50,7 +51,7 @@ def _plain(text: str) -> str:
 
 def render_nagios(report: Report) -> str:
     """Return the line of a Nagios plugin, `OK - text | 'label'=value;;;0`; what could not be looked at is UNKNOWN."""
-    return f"PREFLIGHT {nagios_state(report)} - {_text(report)} | {' '.join(_perfdata(report))}\n"
+    return f"PREFLIGHT {nagios_state(report)} - {answer(report)}: {_text(report)} | {' '.join(_perfdata(report))}\n"
 
 
 def nagios_state(report: Report) -> str:
@@ -72,6 +73,8 @@ def _perfdata(report: Report) -> list[str]:
     """Return labelled numbers; of the units that Nagios knows, s is the only one that fits."""
     counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
     items = [f"'findings_{severity.value}'={count};;;0" for severity, count in counts.items()]
+    ended = outcome_counts(report.checks) if report.checks else {}
+    items += [f"'checks_{outcome.value}'={count};;;0" for outcome, count in ended.items()]
     default = next((each for each in report.trials if each.candidate == DEFAULT), None)
     for result in deciding_results(default, report) if default else ():
         if not isinstance(result.busbw_gb_s, Gap):

@@ -14,7 +14,7 @@ from preflight.model.report import Report
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, Outcome, TrialResult
 from preflight.model.units import percent_text, rate_text, size_text, time_text
-from preflight.render.checks_and_findings import worst_first
+from preflight.render.checks_and_findings import counts_text, worst_first
 from preflight.render.document import Table, right, table
 from preflight.render.gpus import gpu_models, gpu_table
 from preflight.render.html_chart import charts
@@ -48,8 +48,10 @@ ENDS = {
 }  # fmt: skip
 # How a check's result is shown and coloured, those that need a look first.
 RESULTS = {
-    "failed": "bad", "defect": "bad", "warned": "warn", "could not look": "dim", "noted": "dim", "passed": "good",
+    "failed": "bad", "defect": "bad", "warned": "warn", "could not look": "dim", "not run": "dim", "noted": "dim",
+    "not applicable": "dim", "passed": "good",
 }  # fmt: skip
+QUIET = ("passed", "not applicable")  # these are folded
 COMPARISON_HEADERS = (
     "candidate", "clearly faster", right("mean gain"), right("99 % bound"), right("worst size"), right("rounds"),
 )  # fmt: skip
@@ -82,7 +84,7 @@ def render_html(report: Report) -> str:
         "report.html",
         report=report,
         tone="good" if is_good(report) else "bad" if is_bad(report) else "unknown",
-        answer=answer(report).replace("_", " "),
+        answer=answer(report),
         headline=_headline(report),
         when=_when(report),
         hosts=hosts(report),
@@ -98,7 +100,9 @@ def render_html(report: Report) -> str:
         charts=[(chart, Markup(chart.svg)) for chart in charts(report)],
         ranks=_rank_times(report),
         nodes=[_node(report, node) for node in report.nodes],
-        checked=[each for each in checked if each[1] != "passed"],
+        checked=[each for each in checked if each[1] not in QUIET],
+        inapplicable=[each for each in checked if each[1] == "not applicable"],
+        counts=counts_text(report.checks, report.findings),
         passed=[each for each in checked if each[1] == "passed"],
         tones=RESULTS,
         durations=_durations(report),
@@ -198,13 +202,14 @@ def _checked(report: Report) -> list[tuple[RanCheck, str, str]]:
         severities = {each.severity for each in found}
         if any(each in against for each in found) or Severity.FAIL in severities:
             end = "failed"
-        elif skipped:
-            end = "defect" if any(each.crashed for each in skipped) else "could not look"
+        elif any(each.crashed for each in skipped):
+            end = "defect"
         elif found:
             end = "warned" if Severity.WARN in severities else "noted"
         else:
-            end = "passed"
-        text = "; ".join(each.problem for each in found) or "; ".join(each.reason for each in skipped) or check.promise
+            end = check.outcome.value.replace("_", " ")
+        said = [*(each.problem for each in found), *(each.reason for each in skipped)]
+        text = "; ".join(said) or check.reason or check.promise
         made.append((check, end, text))
     return sorted(made, key=lambda each: list(RESULTS).index(each[1]))
 

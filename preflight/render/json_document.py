@@ -8,7 +8,7 @@ from typing import Any
 
 from preflight.model.codec import GAPS, encode
 from preflight.model.facts import Gap, NodeFacts
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.fit import Fit
 from preflight.model.job import Job
 from preflight.model.links import Expected
@@ -27,6 +27,7 @@ def render_probe_json(
     node: NodeFacts,
     findings: Sequence[Finding],
     skipped: Sequence[SkippedCheck],
+    ran: Sequence[RanCheck],
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> str:
@@ -40,6 +41,7 @@ def render_probe_json(
         "expected": _part("expected", expected, gaps),
         "findings": [_part("findings", each, gaps) for each in findings],
         "skipped_checks": [_part("skipped_checks", each, gaps) for each in skipped],
+        "checks": [_part("checks", each, gaps) for each in ran],
         GAPS: gaps,
     }
     return _dump(document)

@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from preflight.model.finding import Finding, Severity, SkippedCheck
+from preflight.model.facts import Gap
+from preflight.model.finding import CheckOutcome, Finding, Severity, SkippedCheck
 from preflight.model.report import Report, RunPhaseEnd, Verdict
 from preflight.model.trial import Outcome
+from preflight.render.checks_and_findings import counts_text
 from preflight.render.speeds import judge_text
 from preflight.render.text import clean, line, rfc3339
-from preflight.render.verdict import deciding, headline, hosts, is_bad, is_good, waivers
+from preflight.render.verdict import answer, deciding, headline, hosts, is_bad, is_good, waivers
 
 PASSED, FAILURE, ERROR, SKIPPED = "passed", "failure", "error", "skipped"
+SILENT = (CheckOutcome.NOT_APPLICABLE, CheckOutcome.NOT_RUN)
 PHASES = {
     RunPhaseEnd.COMPLETED: PASSED, RunPhaseEnd.NOT_NEEDED: PASSED, RunPhaseEnd.PARTIAL: ERROR,
     RunPhaseEnd.NOT_REACHED: SKIPPED,
@@ -45,7 +48,7 @@ def render_junit(report: Report) -> str:
     for suite in dict.fromkeys(case.suite for case in cases):
         inside = [case for case in cases if case.suite == suite]
         node = ET.SubElement(root, "testsuite", {"name": suite, "timestamp": at, "hostname": hosts(report)[:255]})
-        node.attrib |= _counts(inside) | {"skipped": str(sum(case.end == SKIPPED for case in inside))}
+        node.attrib |= _counts(inside)
         _properties(node, report)
         for case in inside:
             _element(node, case)
@@ -68,12 +71,13 @@ def _run_cases(report: Report) -> Iterator[TestCase]:
 
 
 def _check_cases(report: Report) -> Iterator[TestCase]:
-    """Yield one case per failing finding or skip, and one for each check that is silent or only warns."""
+    """Yield one case per failing finding or skip, and one for each check that passed, only warns or does not apply."""
     against = deciding(report)
     blames = {each.check: each.blame for each in report.checks}
     spoken: list[Finding | SkippedCheck] = [*report.findings, *report.skipped_checks]
     for each in spoken:
         blames.setdefault(each.check, each.blame)
+    silent = {each.check: each for each in report.checks if each.outcome in SILENT}
     promises = {each.check: each.promise for each in report.checks}
     for name, blame in blames.items():
         findings = [each for each in report.findings if each.check == name]
@@ -84,8 +88,12 @@ def _check_cases(report: Report) -> Iterator[TestCase]:
             message = f"{line(each.subject)}: {line(each.problem)}"
             yield case(f"{line(name)}: {line(each.subject)}", FAILURE, message, _body(each))
         for skip in skips:
-            yield case(line(name), ERROR if skip.crashed else SKIPPED, line(skip.reason))
-        if not failing and not skips:
+            end, how = (ERROR, "") if skip.crashed else (SKIPPED, f"{skip.outcome.value.replace('_', ' ')}: ")
+            yield case(line(name), end, f"{how}{line(skip.reason)}")
+        idle = silent.get(name)
+        if idle is not None and not skips and not findings:
+            yield case(line(name), SKIPPED, f"{idle.outcome.value.replace('_', ' ')}: {line(idle.reason)}")
+        elif not failing and not skips:
             text = "\n\n".join(_body(each) for each in findings) or clean(promises.get(name, ""))
             yield case(line(name), PASSED, text=text)
 
@@ -112,13 +120,16 @@ def _body(finding: Finding) -> str:
 
 def _counts(cases: Sequence[TestCase]) -> dict[str, str]:
     ends = Counter(case.end for case in cases)
-    counts = {"tests": len(cases), "failures": ends[FAILURE], "errors": ends[ERROR]}
+    counts = {"tests": len(cases), "failures": ends[FAILURE], "errors": ends[ERROR], "skipped": ends[SKIPPED]}
     return {name: str(count) for name, count in counts.items()} | {"time": f"{sum(c.time_s for c in cases):.3f}"}
 
 
 def _properties(suite: ET.Element, report: Report) -> None:
     about = {
+        "answer": answer(report),
         "verdict": report.verdict.value,
+        **({} if isinstance(report.node_verdict, Gap) else {"node_verdict": report.node_verdict.value}),
+        **({"checks": counts_text(report.checks, report.findings)} if report.checks else {}),
         "exit_code": str(report.exit_code),
         "backend": line(report.backend),
         "profile": line(report.profile),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from preflight.model.finding import Finding, Severity
+from preflight.model.finding import CheckOutcome, Finding, Severity
 from preflight.model.report import Report
 from preflight.model.units import rate_text, size_text, time_text
-from preflight.render.checks_and_findings import findings_section
+from preflight.render.checks_and_findings import counts_line, findings_section, silent_sections
 from preflight.render.document import (
     Amount,
     Block,
@@ -47,13 +47,13 @@ def render_markdown(report: Report) -> str:
         f"{code(hosts(report))}", f"{report.world_size} ranks on {code(report.backend)}",
         f"profile {code(report.profile)}", f"preflight {code(report.preflight_version)}", code(report.created_at),
     ]  # fmt: skip
-    start = [f"# {sign} preflight: {answer(report).replace('_', ' ')}", prose(headline(report)), " · ".join(about)]
+    start = [f"# {sign} preflight: {answer(report)}", prose(headline(report)), " · ".join(about)]
     why = [] if is_good(report) else [Text(reason, indent=2, label="1. ") for reason in reasons(report)]
     judges = [bullet(judge_text(each)) for each in report.judged_by]
     beside = baseline_table(report, "share of good nodes, each time")
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.durations_s)
     failed = [(each.candidate, each.problem) for each in report.trials if each.problem]
-    skipped = [(each.check, each.reason) for each in report.skipped_checks]
+    skipped = [(each.check, each.reason) for each in report.skipped_checks if each.outcome is not CheckOutcome.NOT_RUN]
     settings = commands(report.advice) if is_good(report) else []
     evidence = Items(report.advice.evidence if settings else (), are_code=True)
     blocks = [
@@ -64,6 +64,8 @@ def render_markdown(report: Report) -> str:
         *(section("Speeds judged by", *judges, beside) if judges else []),
         *section("Settings", Text(report.advice.reason), Code(tuple(settings)), evidence),
         *section("Could not look", Items(skipped, are_code=True)),
+        *silent_sections(report.checks),
+        *counts_line(report.checks, report.findings),
         *([Text(took, label="Took: ")] if took else []),
     ]
     return "\n\n".join([*start, *_chunks(blocks)]) + "\n"

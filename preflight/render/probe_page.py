@@ -18,11 +18,11 @@ from preflight.model.facts import (
     SystemFacts,
     TorchFacts,
 )
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.links import Expected
 from preflight.model.units import size_text
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice
-from preflight.render.checks_and_findings import findings_section, skips_by_reason
+from preflight.render.checks_and_findings import could_not_look, counts_line, findings_section, silent_sections
 from preflight.render.console_writer import page
 from preflight.render.document import BLANK, Block, Column, Heading, Items, Text, item, right, section, table
 from preflight.render.gpus import gpu_section, xid_section
@@ -58,18 +58,21 @@ def render_probe_page(
     node: NodeFacts,
     findings: tuple[Finding, ...],
     skipped: tuple[SkippedCheck, ...],
+    ran: tuple[RanCheck, ...],
     style: Style,
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> str:
     """Return the page of `preflight probe`: the facts, then what follows from them alone."""
-    unable = [item(f"{', '.join(checks)}: {reason}") for reason, checks in skips_by_reason(skipped).items()]
+    unable = [item(f"{', '.join(checks)}: {reason}") for reason, checks in could_not_look(skipped).items()]
     blocks: list[Block] = [
         *_facts(node),
         *(gpu_set_section(gpu_set) if gpu_set is not None else []),
         *(expected_section(expected) if expected is not None else []),
         *findings_section(findings),
         *section("Checks that could not look", *unable),
+        *silent_sections(ran),
+        *counts_line(ran, findings),
     ]
     return page(blocks, style)
 

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from preflight.model.facts import Gap, NodeFacts
-from preflight.model.finding import Finding, Severity, SkippedCheck
+from preflight.model.finding import Finding, RanCheck, Severity, SkippedCheck
 from preflight.model.links import Expected
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice
-from preflight.render.checks_and_findings import worst_first
+from preflight.render.checks_and_findings import counts_text, worst_first
 from preflight.render.document import Block, Text, answer_line
 from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
 from preflight.render.text import Style, line
@@ -28,6 +28,7 @@ def render_probe_screen(
     node: NodeFacts,
     findings: tuple[Finding, ...],
     skipped: tuple[SkippedCheck, ...],
+    ran: tuple[RanCheck, ...],
     exit_code: int,
     style: Style,
     gpu_set: GpuSetAdvice | None = None,
@@ -43,7 +44,7 @@ def render_probe_screen(
     groups += [short(each) for each in findings if each.severity is Severity.INFO]
     gpus = "" if gpu_set is None else f" --gpus {','.join(map(str, gpu_set.gpus))}"
     next_step = {0: TRY.format(gpus=gpus), 1: AGAIN, 3: LOOK}[exit_code]
-    rows = [("Next", next_step), ("Checks", _counts(findings, skipped)), ("Facts", _facts(node))]
+    rows = [("Next", next_step), ("Checks", f"{counts_text(ran, findings)} ({ALL})"), ("Facts", _facts(node))]
     head = replace(answer_line(word, tone, f"{node.host}: {_made_of(node)}"), most_lines=3)
     return fitted([head], groups, foot_of(rows), style)
 
@@ -76,14 +77,6 @@ def _count(facts: tuple[object, ...] | Gap, name: str, more: str = "") -> str:
 def _defect(check: SkippedCheck) -> list[Block]:
     text = f"the check {check.check} failed, a defect of preflight: {check.reason}"
     return [Text(text, 0, 6, label="ERROR ", label_tone="yellow", most_lines=2)]
-
-
-def _counts(findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...]) -> str:
-    count = Counter(each.severity for each in findings)
-    words = {Severity.FAIL: "failed", Severity.WARN: "warned", Severity.INFO: "noted"}
-    parts = [f"{count[severity]} {word}" for severity, word in words.items() if count[severity]]
-    parts += [f"{len(skipped)} could not look"] if skipped else []
-    return f"{', '.join(parts) or 'nothing found'} ({ALL})"
 
 
 def _facts(node: NodeFacts) -> str:

@@ -9,6 +9,7 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
 from preflight.model.report import NodeVerdict, Report, RunPhaseEnd, Verdict
 from preflight.model.trial import Outcome
+from preflight.render.checks_and_findings import outcome_counts
 from preflight.render.text import clean, rfc3339
 from preflight.render.verdict import hosts
 
@@ -36,7 +37,8 @@ def _metrics(report: Report) -> list[Metric]:
         ("preflight_run_timestamp_seconds", "When the run ended, in Unix time.", _when(report)),
         ("preflight_simulated", "1 where the run says nothing about a real machine.", [({}, report.simulated)]),
         ("preflight_exit_code", "0 ready, 1 not ready, 3 could not look.", [({}, report.exit_code)]),
-        ("preflight_verdict", "1 for the answer for the job.", _one_of("verdict", Verdict, report.verdict)),
+        ("preflight_verdict", "1 for the answer for the job; absent with --accept, where the node's decides.",
+         [] if node else _one_of("verdict", Verdict, report.verdict)),
         ("preflight_node_verdict", "1 for the answer for the node; absent without --accept.",
          _one_of("verdict", NodeVerdict, node) if node else []),
         ("preflight_ranks", "Ranks that took part.", [({}, report.world_size)]),
@@ -56,7 +58,11 @@ def _metrics(report: Report) -> list[Metric]:
         ("preflight_speed_judge", "1 for each who decided about speeds.",
          [({"by": each.by.value}, 1) for each in report.judged_by]),
         *_beside_baseline(report),
-        ("preflight_check_skipped", "1 for each check that could not look.", [
+        ("preflight_checks", "Checks by how they ended.",
+         [({"outcome": outcome.value}, count) for outcome, count in outcome_counts(report.checks).items()]),
+        ("preflight_check_outcome", "1 for how each check ended.",
+         [({"check": each.check, "outcome": each.outcome.value}, 1) for each in report.checks]),
+        ("preflight_check_skipped", "1 for each check that could not look or was not run.", [
             ({"check": each.check, "crashed": str(each.crashed).lower()}, 1) for each in report.skipped_checks
         ]),
         ("preflight_problems", "What preflight itself could not do.", [({}, len(report.problems))]),

@@ -11,12 +11,19 @@ from preflight.render.document import Block, Items, Text, answer_line, section
 from preflight.render.text import line
 
 SIMULATED = "SIMULATED"
+NODE_WORDS = {
+    NodeVerdict.ACCEPT: ("NODE ACCEPTED", "green"),
+    NodeVerdict.REJECT: ("NODE REJECTED", "red"),
+    NodeVerdict.UNKNOWN: ("NODE UNKNOWN", "yellow"),
+}
 WORDS = {
     Verdict.READY: ("READY", "green"),
     Verdict.READY_WITH_ENV: ("READY WITH SETTINGS", "green"),
     Verdict.NOT_READY: ("NOT READY", "red"),
     Verdict.UNKNOWN: ("UNKNOWN", "yellow"),
 }
+
+BEFORE_NODE_WORDS = ("node accept", "node reject")  # how older releases begin
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
@@ -29,11 +36,9 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
         nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
         blocks.append(Text(f"CPU path: gloo over {ranks}{nodes}; no GPU and no NCCL was tried."))
-    word, tone = WORDS[report.verdict]
-    sentence_of_it = report.headline.removeprefix(f"{word.lower()}: ")
-    blocks.append(replace(answer_line(word, tone, sentence_of_it), most_lines=most_lines))
+    blocks.append(replace(answer_line(answer(report), tone(report), sentence(report)), most_lines=most_lines))
     if not isinstance(report.node_verdict, Gap):
-        blocks.append(Text(f"Node: {report.node_verdict.value}"))
+        blocks.append(Text(f"For a job on it: {WORDS[report.verdict][0].lower()}"))
     return blocks
 
 
@@ -48,10 +53,17 @@ def phase_text(phase: RunPhase) -> str:
 
 
 def answer(report: Report) -> str:
-    """Return the word that decides: the node's where --accept asked for it, else the job's."""
-    if isinstance(report.node_verdict, Gap):
-        return report.verdict.value
-    return report.node_verdict.value
+    """Return the words that decide, the same in every form: the node's where --accept asked for it, else the job's."""
+    return _answer(report)[0]
+
+
+def tone(report: Report) -> str:
+    """Return the colour of the answer."""
+    return _answer(report)[1]
+
+
+def _answer(report: Report) -> tuple[str, str]:
+    return WORDS[report.verdict] if isinstance(report.node_verdict, Gap) else NODE_WORDS[report.node_verdict]
 
 
 def is_good(report: Report) -> bool:
@@ -90,8 +102,8 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 def sentence(report: Report) -> str:
     """Return the headline without the verdict in front of it, for where that stands already."""
     text = line(report.headline)
-    for word in (f"node {answer(report)}: ", f"{answer(report).replace('_', ' ')}: ", "ready with settings: "):
-        text = text.removeprefix(word)
+    for word in (*BEFORE_NODE_WORDS, answer(report)):
+        text = text.removeprefix(f"{word.lower()}: ")
     return text
 
 

@@ -65,7 +65,7 @@ def test_sigkill_leaves_a_report_of_this_run_and_not_yesterdays(command: Command
     assert "was killed" in report["headline"]
     assert report["nodes"][0]["host"]
     assert ends(command)["trials"] == "not_reached"
-    assert (command.cwd / "d").read_text().startswith("preflight unknown: preflight was killed")
+    assert (command.cwd / "d").read_text().startswith("preflight node unknown: preflight was killed")
 
 
 @pytest.mark.integration

@@ -21,9 +21,9 @@ from tests.conftest import PROJECT
 
 CRASHING_CHECK = """
     from preflight.judge.check import node_check
-    from preflight.model.finding import Blame
+    from preflight.model.finding import Blame, Unseen
 
-    @node_check("on-purpose", blame=Blame.HOST, reads=())
+    @node_check("on-purpose", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=())
     def on_purpose(node, case):
         raise ZeroDivisionError("made on purpose")
         yield

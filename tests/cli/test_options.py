@@ -20,7 +20,7 @@ def test_accept_answers_unknown_on_the_cpu_path(command: Command) -> None:
     assert ran.code == 3, ran.stdout + ran.stderr
     assert (ran.report["verdict"], ran.report["node_verdict"], ran.report["exit_code"]) == ("ready", "unknown", 3)
     assert ran.stdout.startswith("CPU path")
-    assert "node unknown" in ran.stdout
+    assert "NODE UNKNOWN" in ran.stdout
     assert not old.exists()
     assert old.with_name("preflight.env.stale").exists()
     assert "renamed to preflight.env.stale" in ran.stderr

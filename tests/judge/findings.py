@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from preflight.judge.check import Case, Check, run_checks
 from preflight.model.facts import NodeFacts
-from preflight.model.finding import Finding, SkippedCheck
+from preflight.model.finding import CheckOutcome, Finding, SkippedCheck
 from tests.facts import case as stock_case
 from tests.facts import gpu_case
 
 
 def found(check: Check, case: Case) -> tuple[Finding, ...]:
     """Return what a check finds; it must neither skip nor crash."""
-    findings, skipped = run_checks((check,), case)
+    findings, skipped, _ = run_checks((check,), case)
     assert skipped == ()
     return findings
 
 
 def skips(check: Check, case: Case) -> tuple[SkippedCheck, ...]:
     """Return why a check could not look; it must find nothing."""
-    findings, skipped = run_checks((check,), case)
+    findings, skipped, _ = run_checks((check,), case)
     assert findings == ()
     return skipped
+
+
+def ended(check: Check, case: Case) -> tuple[CheckOutcome, str]:
+    """Return how a check ended, and why."""
+    (ran,) = run_checks((check,), case).ran
+    return ran.outcome, ran.reason
+
+
+def applies_not(check: Check, case: Case) -> str:
+    """Return why a check had nothing to look at."""
+    outcome, reason = ended(check, case)
+    assert outcome is CheckOutcome.NOT_APPLICABLE
+    return reason
 
 
 def on(check: Check, node: NodeFacts) -> tuple[Finding, ...]:

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import preflight.judge
-from preflight.judge.check import Case, Check, all_checks, run_checks
+from preflight.judge.check import Case, Check, RunCheck, all_checks, run_checks
+from preflight.judge.node.gpu_memory import gpu_memory
 from preflight.judge.node.memlock_nofile_pids_stack import memlock
 from preflight.model.facts import EnvVar, Gap, NodeFacts
-from preflight.model.finding import Finding, Severity
+from preflight.model.finding import CheckOutcome, Finding, Severity, Unseen
 from preflight.model.gpu_test import Hardware
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, RankEnd
 from tests.facts import case, contained, failed_with, gpu_case, gpu_node, laptop, node, trial
@@ -30,32 +31,36 @@ FACTS = {field.name for field in dataclasses.fields(NodeFacts)}
 REACHES = FACTS | {field.name for field in dataclasses.fields(Case)}
 
 
+WORKED = trial(world_size=8, transport=("0>1 via P2P/CUMEM", "NVLS"))
+
+
 def name_of(check: Check) -> str:
     return check.name
 
 
 def findings_of(run: Case) -> tuple[Finding, ...]:
-    findings, skipped = run_checks(CHECKS, run)
+    findings, skipped, _ = run_checks(CHECKS, run)
     assert [check for check in skipped if check.crashed] == []
     return findings
 
 
 @pytest.mark.parametrize("facts", [node(), laptop(), contained(node())], ids=lambda facts: str(facts.host))
 def test_an_ordinary_machine_gets_neither_failure_nor_warning(facts: NodeFacts) -> None:
-    findings, skipped = run_checks(CHECKS, case(nodes=(facts,)))
+    findings, skipped, _ = run_checks(CHECKS, case(nodes=(facts,)))
     assert [f for f in findings if f.severity is not Severity.INFO] == []
     assert skipped == ()
 
 
 def test_a_healthy_gpu_server_gets_neither_failure_nor_warning() -> None:
-    findings, skipped = run_checks(CHECKS, gpu_case(nodes=(gpu_node(8),), trials=(trial(world_size=8),), world_size=8))
+    run = gpu_case(nodes=(gpu_node(8),), trials=(WORKED,), world_size=8)
+    findings, skipped, _ = run_checks(CHECKS, run)
     assert [f for f in findings if f.severity is not Severity.INFO] == []
-    assert skipped == ()
+    assert {skip.reason for skip in skipped} == {"the GPUs were not tested"}
 
 
 def test_a_healthy_gpu_server_whose_gpus_were_tested_gets_neither_failure_nor_warning() -> None:
-    run = gpu_case(nodes=(gpu_node(8),), trials=(trial(world_size=8),), world_size=8, hardware=hardware(8))
-    findings, skipped = run_checks(CHECKS, run)
+    run = gpu_case(nodes=(gpu_node(8),), trials=(WORKED,), world_size=8, hardware=hardware(8))
+    findings, skipped, _ = run_checks(CHECKS, run)
     assert [f for f in findings if f.severity is not Severity.INFO] == []
     assert skipped == ()
 
@@ -145,6 +150,17 @@ def some_gaps(facts: NodeFacts) -> st.SearchStrategy[NodeFacts]:
     )
 
 
+def with_subjects(tested: Hardware) -> Hardware:
+    """Return the tests with a subject for each counter: preflight names those itself, and never with nothing."""
+    if isinstance(tested.counters, Gap):
+        return tested
+    named = tuple(dataclasses.replace(each, subject=f"GPU {each.subject}") for each in tested.counters)
+    return dataclasses.replace(tested, counters=named)
+
+
+HARDWARE = st.from_type(Hardware).map(with_subjects)
+
+
 def runs(nodes: st.SearchStrategy[NodeFacts]) -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
@@ -153,7 +169,7 @@ def runs(nodes: st.SearchStrategy[NodeFacts]) -> st.SearchStrategy[Case]:
         backend=st.sampled_from(["nccl", "gloo"]),
         world_size=st.integers(0, 4),
         wants_gpus=st.booleans(),
-        hardware=st.none() | st.just(Gap("not tested")) | st.just(hardware()) | st.from_type(Hardware),
+        hardware=st.none() | st.just(Gap("not tested")) | st.just(hardware()) | HARDWARE,
     )
 
 
@@ -191,8 +207,8 @@ def test_a_check_that_breaks_ends_as_a_skip_that_says_so_and_stops_no_other() ->
         raise KeyError("x")
 
     defective = dataclasses.replace(memlock, judge=broken)
-    findings, skipped = run_checks((defective, *CHECKS), gpu_case(failed_with("Duplicate GPU detected")))
-    assert [(s.check, s.crashed) for s in skipped] == [("memlock", True)]
+    findings, skipped, _ = run_checks((defective, *CHECKS), gpu_case(failed_with("Duplicate GPU detected")))
+    assert [s.check for s in skipped if s.crashed] == ["memlock"]
     assert "trial-failed" in {f.check for f in findings}
 
 
@@ -207,3 +223,56 @@ def test_the_checks_that_the_contract_names_are_all_there() -> None:
         "world-size",
     }
     assert found(CHECKS[0], case()) == ()
+
+
+def outcomes(run: Case) -> dict[str, CheckOutcome]:
+    return {each.check: each.outcome for each in run_checks(CHECKS, run).ran}
+
+
+# What a stock server without a GPU, an RDMA adapter or a file of the user's has to be looked at for.
+OF_EVERY_MACHINE = {
+    "data-verified", "dataloader-memory", "dataloader-shm", "gpu-unkillable", "inherited-env", "netif-usable",
+    "nofile", "overcommit", "pids", "shm-stale", "shm-too-small", "straggler", "torch-version", "trial-failed",
+    "world-size",
+}  # fmt: skip
+
+
+def test_no_check_passes_that_had_nothing_to_look_at() -> None:
+    """Without a GPU 68 of 69 checks passed, nvlink-down and gpu-wrong-results among them."""
+    ended = outcomes(case())
+    passed = {name for name, how in ended.items() if how is CheckOutcome.PASSED}
+    assert passed <= OF_EVERY_MACHINE
+    for name in ("gpu-wrong-results", "nvlink-down", "p2p-data", "baseline-missed", "policy-expectation", "rail"):
+        assert ended[name] is CheckOutcome.NOT_APPLICABLE, name
+
+
+def test_without_a_trial_no_check_of_a_run_passes() -> None:
+    of_runs = {check.name for check in CHECKS if isinstance(check, RunCheck)} - {"gpu-mix"}
+    ended = outcomes(gpu_case(nodes=(gpu_node(8),), trials=(trial(outcome=Outcome.SKIPPED),), gpus=tuple(range(8))))
+    assert [name for name in of_runs if ended[name] is CheckOutcome.PASSED] == []
+    assert ended["trial-failed"] is ended["gpu-wrong-results"] is CheckOutcome.NOT_RUN
+
+
+@SLOW
+@given(GAPPY | UNHEARD_OF)
+def test_a_check_that_did_not_pass_says_why_in_findings_or_in_words(run: Case) -> None:
+    checked = run_checks(CHECKS, run)
+    found, skipped = {f.check for f in checked.findings}, {s.check for s in checked.skipped}
+    for each in checked.ran:
+        assert (each.outcome is CheckOutcome.FOUND) == (each.check in found)
+        assert each.outcome in (CheckOutcome.FOUND, CheckOutcome.PASSED) or each.reason
+        if each.outcome in (CheckOutcome.COULD_NOT_LOOK, CheckOutcome.NOT_RUN):
+            assert each.check in skipped
+
+
+def test_of_two_nodes_one_that_could_not_look_outweighs_one_that_passed() -> None:
+    nodes = (gpu_node(2), gpu_node(2, gpus=Gap("the call hangs")))
+    (ran,) = run_checks((gpu_memory,), gpu_case(nodes=nodes)).ran
+    assert (ran.outcome, ran.reason) == (CheckOutcome.COULD_NOT_LOOK, "gpu1: the call hangs")
+
+
+def test_what_a_check_costs_that_could_not_look_is_said_for_each() -> None:
+    rejecting = {c.name for c in CHECKS if c.unseen is not Unseen.NOTHING}
+    assert {"gpu-lost", "gpu-memory-errors", "p2p-data", "policy-expectation"} <= rejecting
+    assert {"acs-redirects", "overcommit", "memlock", "hostname-loopback"}.isdisjoint(rejecting)
+    assert {c.name for c in CHECKS if c.unseen is Unseen.ANSWER} == {"policy-expectation", "policy-floor"}

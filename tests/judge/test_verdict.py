@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from preflight.judge.check import Case
 from preflight.judge.verdict import Decision, decide
 from preflight.model.facts import Gap
-from preflight.model.finding import Blame, Finding, Severity, SkippedCheck
+from preflight.model.finding import Blame, Finding, Severity, SkippedCheck, Unseen
 from preflight.model.report import Advice, NodeVerdict, Verdict
 from preflight.model.trial import AS_IS, Outcome, TrialResult
 from tests.facts import advice, case, finding, gpu_case, result, trial
@@ -20,7 +20,7 @@ UNSET = advice(unset=("NCCL_SOCKET_IFNAME",))
 FAILS = {blame: finding(blame=blame) for blame in Blame}
 WARNS = {blame: finding(Severity.WARN, blame) for blame in Blame}
 CRASHED = SkippedCheck("memlock", Blame.HOST, "KeyError: 3", crashed=True)
-UNSEEN = {blame: SkippedCheck("memlock", blame, "denied", crashed=False) for blame in Blame}
+UNSEEN = {cost: SkippedCheck("memlock", Blame.HOST, "denied", crashed=False, costs=cost) for cost in Unseen}
 NO_PROBLEMS: tuple[str, ...] = ()
 
 
@@ -81,7 +81,8 @@ WORKED_ROUND = finding(Severity.WARN, Blame.HOST, check="trial-failed")
         (Run(trials=(CURE,)), Verdict.UNKNOWN, 3),
         (Run(trials=(trial(outcome=Outcome.SKIPPED),)), Verdict.UNKNOWN, 3),
         (Run(trials=(trial(results=()),)), Verdict.UNKNOWN, 3),
-        (Run(skipped=(UNSEEN[Blame.HOST],)), Verdict.READY, 0),
+        (Run(skipped=(UNSEEN[Unseen.ACCEPTANCE],)), Verdict.READY, 0),
+        (Run(skipped=(UNSEEN[Unseen.ANSWER],)), Verdict.UNKNOWN, 3),
     ],
 )
 def test_the_verdict_and_its_exit_code_follow_the_contract(run: Run, verdict: Verdict, exit_code: int) -> None:
@@ -106,8 +107,9 @@ def test_the_verdict_and_its_exit_code_follow_the_contract(run: Run, verdict: Ve
         (Run(findings=(WARNS[Blame.HOST],), strict=True), NodeVerdict.REJECT),
         (Run(trials=(HUNG, CURE), advice=ENV, findings=(WORKED_ROUND,)), NodeVerdict.REJECT),
         (Run(findings=(replace(WORKED_ROUND, blame=Blame.CONTAINER),), advice=ENV), NodeVerdict.UNKNOWN),
-        (Run(skipped=(UNSEEN[Blame.GPU],)), NodeVerdict.UNKNOWN),
-        (Run(skipped=(UNSEEN[Blame.CONFIGURATION],)), NodeVerdict.ACCEPT),
+        (Run(skipped=(UNSEEN[Unseen.ACCEPTANCE],)), NodeVerdict.UNKNOWN),
+        (Run(skipped=(UNSEEN[Unseen.ANSWER],)), NodeVerdict.UNKNOWN),
+        (Run(skipped=(UNSEEN[Unseen.NOTHING],)), NodeVerdict.ACCEPT),
         (Run(skipped=(CRASHED,)), NodeVerdict.UNKNOWN),
         (Run(trials=(HUNG,)), NodeVerdict.UNKNOWN),
         (Run(problems=("rendezvous failed",)), NodeVerdict.UNKNOWN),
@@ -133,7 +135,7 @@ def test_the_answer_for_the_node_follows_the_contract(run: Run, node_verdict: No
         (Run(advice=ENV), "ready with settings: 2 ranks on nccl, data verified; source the .env: NCCL_P2P_DISABLE=1"),
         (Run(findings=(FAILS[Blame.HOST],)), "not ready: node1: something is wrong"),
         (Run(problems=("torchrun died\ntraceback",)), "unknown: torchrun died"),
-        (Run(findings=(FAILS[Blame.HOST],), accept=True), "node reject: node1: something is wrong"),
+        (Run(findings=(FAILS[Blame.HOST],), accept=True), "node rejected: node1: something is wrong"),
     ],
 )
 def test_the_headline_is_one_sentence(run: Run, headline: str) -> None:

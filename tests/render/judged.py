@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from preflight.fleet.baseline import learn
-from preflight.judge.check import Case, all_checks, ran_checks, run_checks
+from preflight.judge.check import Case, all_checks, run_checks
+from preflight.judge.outcomes import with_findings
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.speed_judges import beside_baseline, judged_by
@@ -27,6 +28,7 @@ from preflight.system.links import load_links
 from tests.controls import confirmed_best
 from tests.facts import contained, failed_with, gpu_node, shm, trial
 from tests.gpus import gpu
+from tests.hardware import hardware
 from tests.reports import report_of
 
 MACHINES = Path(__file__).parent.parent / "machines"
@@ -48,14 +50,14 @@ def judged(
     baseline: Baseline | None = None,
 ) -> Report:
     """Return what `preflight check` would say of these nodes and trials over NCCL."""
+    control = confirmed_best(trials)
     case = Case(
         nodes, trials, "nccl", world_size, wants_gpus=True, gpus=gpus, policy=policy, baseline=baseline,
-        baseline_source="golden.json", control=confirmed_best(trials),
+        baseline_source="golden.json", hardware=hardware(world_size) if trials else None, control=control,
     )  # fmt: skip
     checks = all_checks()
-    findings, skipped = run_checks(checks, case)
+    findings, skipped, ran = run_checks(checks, case)
     findings = findings if policy is None else apply_policy(findings, policy)
-    control = confirmed_best(trials)
     advice = recommend(trials, comparisons, (), cpu_path=False, control=control)
     problems = (problem,) if problem else ()
     decision = decide(case, findings, skipped, trials, advice, problems, strict=False, accept=accept, cpu_path=False)
@@ -63,8 +65,7 @@ def judged(
         verdict=decision.verdict, node_verdict=decision.node_verdict, exit_code=decision.exit_code,
         headline=decision.headline, backend="nccl", world_size=world_size, nodes=nodes, trials=trials,
         comparisons=comparisons, findings=findings, skipped_checks=skipped, problems=problems, advice=advice,
-        profile="standard", durations_s=DURATIONS, checks=ran_checks(checks),
-        control=control,
+        profile="standard", durations_s=DURATIONS, checks=with_findings(ran, findings), control=control,
         phases=phases_of(Progress(True, True, not problem, not problem, problem, trials)),
         judged_by=judged_by(case), beside_baseline=beside_baseline(case),
         expected=expected_of_trials(load_links(), nodes[0], gpus, trials) if nodes else Gap("no node"),

@@ -73,4 +73,4 @@ def test_files_that_were_not_written_are_not_named() -> None:
 def test_the_verdict_alone_is_one_line(name: str) -> None:
     page = render_verdict(REPORTS[name], Style())
     assert page.count("\n") == 1
-    assert page.startswith(("READY", "NOT READY", "UNKNOWN", "SIMULATED"))
+    assert page.startswith(("READY", "NOT READY", "UNKNOWN", "SIMULATED", "NODE "))

@@ -79,7 +79,7 @@ def test_any_text_from_outside_stays_inside_the_terminal(text: str, width: int) 
 def test_a_hostile_node_stays_inside_the_terminal_of_probe() -> None:
     names = node_facts().netifs
     assert isinstance(names, tuple)
-    page = render_probe_page(node_facts(host=HOSTILE, nccl_conf=(), netifs=names), (), (), Style())
+    page = render_probe_page(node_facts(host=HOSTILE, nccl_conf=(), netifs=names), (), (), (), Style())
     assert "\x1b" not in page
     assert _widest(page) <= 80
 

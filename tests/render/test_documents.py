@@ -39,7 +39,7 @@ def test_a_number_that_json_does_not_know_is_refused() -> None:
 
 def test_the_probe_document_names_its_gaps_twice() -> None:
     skipped = SkippedCheck("memlock", Blame.HOST, "no limits", crashed=False)
-    document = json.loads(render_probe_json(node_facts(), (MEMLOCK,), (skipped,)))
+    document = json.loads(render_probe_json(node_facts(), (MEMLOCK,), (skipped,), ()))
     assert {"fact": "nodes[0].gpus", "reason": "libnvidia-ml.so.1: not there"} in document["gaps"]
     assert {"fact": "gpus", "reason": "libnvidia-ml.so.1: not there"} in document["nodes"][0]["gaps"]
     assert document["findings"][0]["class"] == "host"

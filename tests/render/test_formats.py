@@ -70,7 +70,7 @@ def test_a_node_of_each_blame_class_gives_its_answer_in_every_form(blame: Blame)
     assert verdicts[("verdict", "reject"),] == (code == 1)
     assert verdicts[("verdict", "accept"),] == 0
     drain = render_drain(report)
-    assert drain.startswith(f"preflight {'reject' if code == 1 else 'unknown'}: ")
+    assert drain.startswith(f"preflight node {'rejected' if code == 1 else 'unknown'}: ")
     suites = junitparser.JUnitXml.fromstring(render_junit(report).encode())
     assert (suites.failures > 0) == (code == 1 or blame in (Blame.CONFIGURATION, Blame.CONTAINER))
     assert (suites.errors > 0) == (code == 3)
@@ -81,7 +81,7 @@ def test_the_reason_of_a_rejected_node_names_what_to_repair_first() -> None:
     assert "the link is up, but the port is INIT" in render_drain(ALL["blame fabric"])
     found = (finding(blame=Blame.APPLICATION, problem="a full disk"), finding(blame=Blame.GPU, problem="a dead GPU"))
     mixed = report_of(verdict=Verdict.NOT_READY, exit_code=1, headline="not ready: x", findings=found)
-    assert render_drain(mixed) == "preflight not_ready: node1: a dead GPU [a-check]; node1: a full disk [a-check]\n"
+    assert render_drain(mixed) == "preflight not ready: node1: a dead GPU [a-check]; node1: a full disk [a-check]\n"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_node_below_a_baseline_or_a_floor_is_rejected_for_it_in_every_form(
     report = ALL[name]
     assert (report.exit_code, condition_of(report)["status"], condition_of(report)["reason"]) == (1, "False", reason)
     assert render_nagios(report).startswith("PREFLIGHT CRITICAL - ") and check in render_nagios(report)
-    assert render_drain(report).startswith("preflight reject: ") and check in render_drain(report)
+    assert render_drain(report).startswith("preflight node rejected: ") and check in render_drain(report)
     assert junitparser.JUnitXml.fromstring(render_junit(report).encode()).failures == 2, "the verdict and the check"
     judge = {"below baseline": "baseline", "below floor": "policy"}[name]
     assert metrics_of(report)["preflight_speed_judge"] == {(("by", judge),): 1}
@@ -215,7 +215,7 @@ def test_a_drain_reason_that_is_too_long_keeps_its_beginning() -> None:
     many = tuple(finding(subject=f"GPU {i}", problem="x" * 90) for i in range(9))
     text = render_drain(report_of(verdict=Verdict.NOT_READY, exit_code=1, findings=many))
     assert len(text) == MOST_IN_DRAIN + 1
-    assert text.startswith("preflight not_ready: GPU 0: xxx") and text.endswith("...\n")
+    assert text.startswith("preflight not ready: GPU 0: xxx") and text.endswith("...\n")
 
 
 @pytest.mark.parametrize("name", EVERY)

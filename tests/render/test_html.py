@@ -94,7 +94,7 @@ def test_the_page_of_an_eight_gpu_node_is_small_and_the_same_every_time() -> Non
 
 def test_verdict_and_reasons_stand_before_everything_else() -> None:
     text = " ".join("".join(Reader(render_html(ALL["blame gpu"])).words).split())
-    verdict = text.index("reject gpu1")
+    verdict = text.index("NODE REJECTED gpu1")
     assert verdict < text.index("the driver asks for recovery: node reboot") < text.index("Findings and their fixes")
 
 

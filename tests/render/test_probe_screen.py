@@ -31,7 +31,7 @@ def keep(name: str, page: str) -> None:
 @pytest.mark.parametrize(("name", "gpus"), [("h100x8", None), ("l20x10_ens34", "6,7,8,9")])
 def test_a_machine_has_a_conclusion(name: str, gpus: str | None) -> None:
     found = survey_capture((MACHINES / f"{name}.json").read_text(encoding="utf-8"), gpus)
-    page = render_probe_screen(found.node, found.findings, found.skipped, 0, Style(), found.gpu_set, found.expected)
+    page = render_probe_screen(found.node, *found.checked, 0, Style(), found.gpu_set, found.expected)
     keep(name, page)
 
 
@@ -41,7 +41,7 @@ def test_a_machine_has_a_conclusion(name: str, gpus: str | None) -> None:
 def test_what_was_found_and_what_could_not_look_differ(
     name: str, findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...], exit_code: int
 ) -> None:
-    keep(name, render_probe_screen(node_facts(), findings, skipped, exit_code, Style()))
+    keep(name, render_probe_screen(node_facts(), findings, skipped, (), exit_code, Style()))
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_what_was_found_and_what_could_not_look_differ(
 )
 def test_what_could_not_be_read_is_unknown_and_never_none(node: NodeFacts, words: str) -> None:
     assert words in render_probe_verdict(node, 0)
-    assert words in " ".join(render_probe_screen(node, (), (), 0, Style()).split())
+    assert words in " ".join(render_probe_screen(node, (), (), (), 0, Style()).split())
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_whatever_was_found_is_one_screen(width: int) -> None:
     long = "x" * 300 + " words" * 50
     many = tuple(Finding(f"check-{i}", Blame.HOST, Severity.WARN, long, long, long, ()) for i in range(40))
-    lines = render_probe_screen(node_facts(host="h" * 300), many, (), 0, Style(width)).splitlines()
+    lines = render_probe_screen(node_facts(host="h" * 300), many, (), (), 0, Style(width)).splitlines()
     assert len(lines) <= ROWS
     assert all(width_of(line) <= width for line in lines)

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import first_named
-from preflight.judge.pci_fabric import TRANSLATING, chosen_devices, is_bare_metal, pcie_pairs
+from preflight.judge.pci_fabric import TRANSLATING, chosen_devices, must_be_bare_metal, pcie_pairs
 from preflight.model.facts import NodeFacts, PciDevice, known
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 REDIRECTING = frozenset({"ReqRedir", "CmpltRedir", "EgressCtrl"})
 MOST_NAMED = 8
 
 
-@node_check("acs-redirects", blame=Blame.HOST, reads=("pci", "gpus", "gpu_paths", "system"))
+@node_check("acs-redirects", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("pci", "gpus", "gpu_paths", "system"))
 def acs_redirects(node: NodeFacts, case: Case) -> Findings:
     """No bridge between the chosen GPUs redirects their traffic to the root complex.
 
@@ -20,9 +21,10 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
     Can't see: bridges whose config space only root can read; then it is skipped and says so.
     """
     pairs = pcie_pairs(node, case)
-    if not pairs or not is_bare_metal(node):
-        return
+    must_be_bare_metal(node)
     between = _bridges_between(node, case, pairs)
+    if not between:
+        raise NotApplicable("no PCIe switch lies between the chosen GPUs")
     redirecting = {
         bridge.bdf: bridge.acs for bridge in between if isinstance(bridge.acs, tuple) and REDIRECTING & {*bridge.acs}
     }
@@ -53,7 +55,7 @@ def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) 
     return [found[bdf] for bdf in sorted(found)]
 
 
-@node_check("iommu-translates", blame=Blame.HOST, reads=("pci", "gpus", "gpu_paths", "system"))
+@node_check("iommu-translates", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("pci", "gpus", "gpu_paths", "system"))
 def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     """No IOMMU translates between chosen GPUs that only PCIe joins.
 
@@ -63,10 +65,11 @@ def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     Can't see: whether data is really lost: only the verified copies of a trial show that.
     """
     pairs = pcie_pairs(node, case)
-    if not pairs or not is_bare_metal(node):
-        return
+    must_be_bare_metal(node)
     devices = chosen_devices(node, case)
     joined = [devices[gpu] for gpu in sorted({gpu for pair in pairs for gpu in pair}) if gpu in devices]
+    if len(joined) < 2:
+        raise UnreadableFact("the chosen GPUs are not in the PCI tree")
     groups = {device.bdf: known(device.iommu_type) for device in joined}
     translated = {bdf: kind for bdf, kind in groups.items() if kind in TRANSLATING}
     if len(translated) < 2:

@@ -4,11 +4,11 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import chosen_gpus, is_chosen, must_be_known, name_of, subject
 from preflight.model.facts import Gap, NodeFacts, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import PortState
 
 
-@node_check("bar1-small", blame=Blame.HOST, reads=("gpus", "hca_ports"))
+@node_check("bar1-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "hca_ports"))
 def bar1_small(node: NodeFacts, case: Case) -> Findings:
     """A chosen GPU's BAR1 is as large as on others of its model, and where RDMA is used shows its memory.
 
@@ -39,7 +39,7 @@ def bar1_small(node: NodeFacts, case: Case) -> Findings:
     must_be_known(((gpu, gpu.bar1_total_bytes) for gpu in gpus if is_chosen(gpu.nvml_index, case)), "BAR1")
 
 
-@node_check("pcie-width", blame=Blame.HOST, reads=("gpus",))
+@node_check("pcie-width", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus",))
 def pcie_width(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has all PCIe lanes that it can use.
 
@@ -63,4 +63,8 @@ def pcie_width(node: NodeFacts, case: Case) -> Findings:
                 Evidence("width", f"x{width}", "nvmlDeviceGetCurrPcieLinkWidth"),
                 Evidence("most", f"x{most}", "nvmlDeviceGetMaxPcieLinkWidth"),
             )
-    must_be_known(((gpu, gpu.pcie) for gpu in gpus), "PCIe link")
+    links = [(gpu, gpu.pcie) for gpu in gpus if isinstance(gpu.pcie, Gap)]
+    widths = [
+        (gpu, value) for gpu in gpus if not isinstance(gpu.pcie, Gap) for value in (gpu.pcie.width, gpu.pcie.width_max)
+    ]
+    must_be_known([*links, *widths], "PCIe link")

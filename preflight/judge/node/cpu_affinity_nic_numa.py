@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import listed
 from preflight.judge.gpus_of_node import chosen_gpus
 from preflight.judge.node_limits import owner
 from preflight.judge.pci_fabric import carries_traffic
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 
-@node_check("cpu-affinity", blame=Blame.HOST, reads=("gpus", "numa_nodes", "system"))
+@node_check("cpu-affinity", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "numa_nodes", "system"))
 def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
     """This process may use CPUs near every chosen GPU.
 
@@ -19,8 +20,8 @@ def cpu_affinity(node: NodeFacts, case: Case) -> Findings:
     Can't see: how the job itself will be bound.
     """
     gpus = chosen_gpus(node, case)
-    if not gpus:
-        return
+    if not any(_cpus_near(node, gpu) for gpu in gpus):
+        raise UnreadableFact("nothing tells which CPUs are near the GPUs")
     allowed = frozenset(known(known(node.system).cpu_affinity))
     far = [gpu for gpu in gpus if _cpus_near(node, gpu) and not _cpus_near(node, gpu) & allowed]
     if far:
@@ -49,7 +50,7 @@ def _cpus_near(node: NodeFacts, gpu: Gpu) -> frozenset[int]:
 ACROSS = frozenset({"SYS", "SOC"})
 
 
-@node_check("nic-numa", blame=Blame.CONFIGURATION, reads=("nic_paths", "hca_ports"))
+@node_check("nic-numa", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("nic_paths", "hca_ports"))
 def nic_numa(node: NodeFacts, case: Case) -> Findings:
     """Each chosen GPU has an active NIC on its own NUMA node, where there are NICs.
 
@@ -62,6 +63,8 @@ def nic_numa(node: NodeFacts, case: Case) -> Findings:
     for path in known(node.nic_paths):
         if not isinstance(path.level, Gap) and carries_traffic(node, path.nic):
             levels.setdefault(path.gpu, []).append(path.level)
+    if not any(levels.get(gpu) for gpu in case.gpus):
+        raise NotApplicable("no RDMA adapter carries traffic of the chosen GPUs")
     far = [gpu for gpu in case.gpus if levels.get(gpu) and ACROSS.issuperset(levels[gpu])]
     if not far:
         return

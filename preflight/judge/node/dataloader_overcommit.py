@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.node_limits import is_contained, local_ranks_of, nccl_shm_bytes, owner
+from preflight.judge.node_limits import is_contained, local_ranks_of, must_have_ranks, nccl_shm_bytes, owner
 from preflight.model.facts import NodeFacts, Overcommit, known
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 # Judgement: a rank's own process with torch and a CUDA context takes 2 to 3 GiB, four workers some hundred MiB each.
 MEMORY_PER_RANK = 4 << 30
 
 
-@node_check("dataloader-memory", blame=Blame.HOST, reads=("system", "gpus"))
+@node_check("dataloader-memory", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("system", "gpus"))
 def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
     """The cgroup leaves every rank and its data loaders some memory.
 
@@ -20,8 +21,8 @@ def dataloader_memory(node: NodeFacts, case: Case) -> Findings:
     Can't see: how many workers a job has, and how large its samples are.
     """
     limit = known(known(node.system).cgroup_memory_limit_bytes)
-    ranks = local_ranks_of(node, case)
-    if not isinstance(limit, int) or not ranks or limit >= ranks * MEMORY_PER_RANK:
+    ranks = must_have_ranks(node, case)
+    if not isinstance(limit, int) or limit >= ranks * MEMORY_PER_RANK:
         return
     yield dataloader_memory.finding(
         Severity.WARN if case.wants_gpus else Severity.INFO,
@@ -49,7 +50,7 @@ def _memory_fix(node: NodeFacts, need_bytes: int) -> str:
 SHM_PER_RANK = 128 << 20
 
 
-@node_check("dataloader-shm", blame=Blame.HOST, reads=("shm", "system", "gpus"))
+@node_check("dataloader-shm", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"))
 def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for the batches of data loaders.
 
@@ -59,8 +60,10 @@ def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
     Can't see: how many workers a job has, how large its batches are, and other sharing strategies.
     """
     shm = known(node.shm)
-    ranks = local_ranks_of(node, case)
-    if shm.free_bytes < nccl_shm_bytes(ranks) or shm.free_bytes >= ranks * SHM_PER_RANK:
+    ranks = must_have_ranks(node, case)
+    if shm.free_bytes < nccl_shm_bytes(ranks):
+        raise NotApplicable("shm-too-small says that there is no room for NCCL")
+    if shm.free_bytes >= ranks * SHM_PER_RANK:
         return
     yield dataloader_shm.finding(
         Severity.WARN if case.wants_gpus else Severity.INFO,
@@ -87,7 +90,7 @@ def _shm_fix(node: NodeFacts, ranks: int) -> str:
 COMMIT_PER_RANK = 16 << 30  # judgement: a rank of 4 GiB that forks some workers, each of which counts as much again
 
 
-@node_check("overcommit", blame=Blame.HOST, reads=("system", "gpus"))
+@node_check("overcommit", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("system", "gpus"))
 def overcommit(node: NodeFacts, case: Case) -> Findings:
     """A rank may fork its data loaders' workers.
 

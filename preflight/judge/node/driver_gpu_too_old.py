@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, name_of, severity_for_gpus, subject
-from preflight.model.facts import Gap, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence
+from preflight.model.facts import Gap, NodeFacts, TorchFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Unseen
 from preflight.model.parsing import version_tuple
 
 # Oldest driver for every minor version of a CUDA major (minor-version compatibility, CUDA release notes).
@@ -11,7 +12,7 @@ REINSTALL = "`pip install --force-reinstall torch --index-url https://download.p
 OLDEST = {13: (580,), 12: (525, 60, 13), 11: (450, 80, 2)}
 
 
-@node_check("driver-too-old", blame=Blame.CONFIGURATION, reads=("driver", "gpus", "software"))
+@node_check("driver-too-old", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("driver", "gpus", "software"))
 def driver_too_old(node: NodeFacts, case: Case) -> Findings:
     """The driver is new enough for torch's CUDA.
 
@@ -20,32 +21,41 @@ def driver_too_old(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: a cuda-compat package, with which data-centre GPUs run newer CUDAs.
     """
-    if not chosen_gpus(node, case):
-        return
-    torch = known(node.software).torch
-    if isinstance(torch, Gap) or isinstance(torch.cuda, Gap):
-        return
+    chosen_gpus(node, case)
+    torch, cuda = _torch_with_cuda(node)
     driver = known(known(node.driver).version)
-    oldest = OLDEST.get(next(iter(version_tuple(torch.cuda)), 0))
-    if oldest is None or version_tuple(driver) >= oldest:
+    oldest = OLDEST.get(next(iter(version_tuple(cuda)), 0))
+    if oldest is None:
+        raise UnreadableFact(f"which driver CUDA {cuda} needs is in no table")
+    if version_tuple(driver) >= oldest:
         return
     least = ".".join(map(str, oldest))
     yield driver_too_old.finding(
         severity_for_gpus(case),
         f"{node.host} NVIDIA driver",
-        f"driver {driver} is too old for torch {torch.version}, whose CUDA {torch.cuda} needs {least}",
+        f"driver {driver} is too old for torch {torch.version}, whose CUDA {cuda} needs {least}",
         f"install driver {least} or newer, or a torch that this driver runs: "
         f"{REINSTALL}{'cu126' if version_tuple(driver) >= OLDEST[12] else 'cu118'}`",
         Evidence("driver", driver, "nvmlSystemGetDriverVersion"),
-        Evidence("torch's CUDA", torch.cuda, torch.location),
+        Evidence("torch's CUDA", cuda, torch.location),
     )
+
+
+def _torch_with_cuda(node: NodeFacts) -> tuple[TorchFacts, str]:
+    """Return torch and its CUDA; NotApplicable where torch-version or torch-without-cuda says that there is none."""
+    torch = known(node.software).torch
+    if isinstance(torch, Gap):
+        raise NotApplicable(f"there is no torch: {torch.reason}")
+    if isinstance(torch.cuda, Gap):
+        raise NotApplicable(f"torch has no CUDA: {torch.cuda.reason}")
+    return torch, torch.cuda
 
 
 # torch's CUDA from this version on -> the oldest and newest compute capability of its wheels (pytorch#157517).
 WHEELS = (((13, 0), (7, 5), (99, 0)), ((12, 8), (7, 0), (12, 99)), ((11, 8), (5, 0), (9, 99)))
 
 
-@node_check("gpu-too-old", blame=Blame.CONFIGURATION, reads=("gpus", "software"))
+@node_check("gpu-too-old", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "software"))
 def gpu_too_old(node: NodeFacts, case: Case) -> Findings:
     """Torch's wheels of this CUDA hold code for every chosen GPU.
 
@@ -55,14 +65,10 @@ def gpu_too_old(node: NodeFacts, case: Case) -> Findings:
     Can't see: a torch that was built from source for other GPUs.
     """
     gpus = chosen_gpus(node, case)
-    if not gpus:
-        return
-    torch = known(node.software).torch
-    if isinstance(torch, Gap) or isinstance(torch.cuda, Gap):
-        return
-    built_for = next((span for since, *span in WHEELS if version_tuple(torch.cuda) >= since), None)
+    torch, cuda = _torch_with_cuda(node)
+    built_for = next((span for since, *span in WHEELS if version_tuple(cuda) >= since), None)
     if built_for is None:
-        return
+        raise UnreadableFact(f"for which GPUs torch's wheels of CUDA {cuda} were built is in no table")
     oldest, newest = built_for
     for gpu in gpus:
         capability = version_tuple(known_or(gpu.compute_capability, ""))
@@ -72,9 +78,9 @@ def gpu_too_old(node: NodeFacts, case: Case) -> Findings:
                 severity_for_gpus(case),
                 f"{subject(node, gpu)} {name_of(gpu)}",
                 f"compute capability {shown} is {'older' if is_old else 'newer'} than what torch {torch.version} "
-                f"for CUDA {torch.cuda} holds code for",
+                f"for CUDA {cuda} holds code for",
                 f"{REINSTALL}{'cu126' if is_old else 'cu128'}`",
                 Evidence("compute capability", shown, "nvmlDeviceGetCudaComputeCapability"),
-                Evidence("torch's CUDA", torch.cuda, torch.location),
+                Evidence("torch's CUDA", cuda, torch.location),
             )
     must_be_known(((gpu, gpu.compute_capability) for gpu in gpus), "compute capability")

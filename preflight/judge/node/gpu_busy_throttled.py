@@ -4,11 +4,11 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE, chosen_gpus, is_busy, must_be_known, subject
 from preflight.model.facts import Gap, NodeFacts, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import GpuProcess
 
 
-@node_check("gpu-busy", blame=Blame.APPLICATION, reads=("gpus",))
+@node_check("gpu-busy", blame=Blame.APPLICATION, unseen=Unseen.NOTHING, reads=("gpus",))
 def gpu_busy(node: NodeFacts, case: Case) -> Findings:
     """Nobody else uses the chosen GPUs.
 
@@ -50,7 +50,7 @@ def _process_text(process: GpuProcess) -> str:
     return f"pid {process.pid}{name}{whose}{memory}"
 
 
-@node_check("gpu-throttled", blame=Blame.HOST, reads=("gpus",))
+@node_check("gpu-throttled", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
     """Neither heat nor the power supply slows a chosen GPU down.
 

@@ -2,25 +2,32 @@ from __future__ import annotations
 
 import re
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import (
+    GIVEN_NONE,
     NVIDIA,
     bound_drivers,
-    has_nvidia,
+    must_have_nvidia,
     not_passed_in,
     pci_devices,
     severity_for_gpus,
 )
 from preflight.judge.node_limits import is_contained, owner
 from preflight.model.facts import Gap, NodeFacts, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 NO_LIBRARY = re.compile(r"libnvidia-ml|library", re.IGNORECASE)
 HANGS = re.compile(r"\bhangs\b")
 MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 
 
-@node_check("gpu-driver", blame=Blame.HOST, reads=("nvidia_pci", "device_nodes", "driver", "gpus", "system"))
+@node_check(
+    "gpu-driver",
+    blame=Blame.HOST,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("nvidia_pci", "device_nodes", "driver", "gpus", "system"),
+)
 def gpu_driver(node: NodeFacts, case: Case) -> Findings:
     """Where NVIDIA hardware is, its driver works.
 
@@ -29,8 +36,9 @@ def gpu_driver(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: CUDA itself, which only a rank can start.
     """
-    if not has_nvidia(node) or not_passed_in(node):
-        return
+    must_have_nvidia(node)
+    if not_passed_in(node):
+        raise NotApplicable(GIVEN_NONE)
     severity = severity_for_gpus(case)
     if isinstance(node.gpus, Gap):
         reason = node.gpus.reason

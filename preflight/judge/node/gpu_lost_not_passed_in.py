@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import (
+    GIVEN_NONE,
     NVIDIA,
     bound_drivers,
-    has_nvidia,
     is_chosen,
+    must_have_nvidia,
     nodes_of_gpus,
     not_passed_in,
     pci_devices,
@@ -16,7 +17,7 @@ from preflight.judge.gpus_of_node import (
 )
 from preflight.judge.node_limits import is_contained
 from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 SET_ASIDE = "vfio-pci"  # an administrator gave the device to a virtual machine
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -29,7 +30,12 @@ LOST_FIX = (
 )
 
 
-@node_check("gpu-lost", blame=Blame.GPU, reads=("nvidia_pci", "device_nodes", "gpus", "environment", "system"))
+@node_check(
+    "gpu-lost",
+    blame=Blame.GPU,
+    unseen=Unseen.ACCEPTANCE,
+    reads=("nvidia_pci", "device_nodes", "gpus", "environment", "system"),
+)
 def gpu_lost(node: NodeFacts, case: Case) -> Findings:
     """NVML lists every GPU that is on the bus, in a container every GPU that was passed in.
 
@@ -38,9 +44,11 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: a GPU that has left the bus altogether.
     """
-    if not has_nvidia(node) or isinstance(node.gpus, Gap):
-        return
-    for gpu in node.gpus:
+    must_have_nvidia(node)
+    if not_passed_in(node):
+        raise NotApplicable(GIVEN_NONE)
+    gpus = known(node.gpus)
+    for gpu in gpus:
         if is_chosen(gpu.nvml_index, case) and is_lost(gpu):
             yield gpu_lost.finding(
                 severity_for_gpus(case),
@@ -52,22 +60,22 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
     if is_contained(node):
         expected, where = len(nodes_of_gpus(node)), "given to the container as /dev/nvidia<N>"
     else:
-        if not node.gpus and NVIDIA not in bound_drivers(node):
-            return
+        if not gpus and NVIDIA not in bound_drivers(node):
+            raise NotApplicable("no device has NVIDIA's driver")
         expected, where = sum(d.driver != SET_ASIDE for d in pci_devices(node)), "on the PCI bus"
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     expected -= sum(each.reason.startswith(NOT_OURS) for each in unread)
-    if len(node.gpus) >= expected:
+    if len(gpus) >= expected:
         return
     unasked = [each for each in unread if each.reason.startswith(UNASKED)]
-    if unasked and len(node.gpus) + len(unasked) >= expected:
+    if unasked and len(gpus) + len(unasked) >= expected:
         raise UnreadableFact(f"GPU {unasked[0].nvml_index}: {unasked[0].reason}")
-    listed = [known_or(gpu.bdf, "?") for gpu in node.gpus]
-    is_subset = not is_contained(node) and _is_allotted(node, node.gpus)
+    listed = [known_or(gpu.bdf, "?") for gpu in gpus]
+    is_subset = not is_contained(node) and _is_allotted(node, gpus)
     yield gpu_lost.finding(
         Severity.WARN if is_subset else severity_for_gpus(case),
         f"{node.host} {', '.join(_missing(node, listed)) or 'GPUs'}",
-        f"NVML lists {len(node.gpus)} of the {expected} NVIDIA GPUs {where}"
+        f"NVML lists {len(gpus)} of the {expected} NVIDIA GPUs {where}"
         + ("; as many as CUDA_VISIBLE_DEVICES names, so a scheduler may hide the others" if is_subset else ""),
         "run once outside the job's cgroup to be sure: `nvidia-smi -L`" if is_subset else LOST_FIX,
         Evidence("GPUs in NVML", ", ".join(listed) or "none", "nvmlDeviceGetCount"),
@@ -107,7 +115,9 @@ ANY_CONTAINER_FIX = (
 )
 
 
-@node_check("gpu-not-passed-in", blame=Blame.CONTAINER, reads=("nvidia_pci", "device_nodes", "system"))
+@node_check(
+    "gpu-not-passed-in", blame=Blame.CONTAINER, unseen=Unseen.NOTHING, reads=("nvidia_pci", "device_nodes", "system")
+)
 def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
     """A container on a GPU machine was given GPUs.
 
@@ -115,9 +125,12 @@ def gpu_not_passed_in(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: GPUs of a host whose PCI bus the container does not show.
     """
-    if not has_nvidia(node) or not pci_devices(node):
-        return
+    must_have_nvidia(node)
+    if not pci_devices(node):
+        raise NotApplicable("the PCI bus shows no NVIDIA device")
     container = known(known(node.system).container)
+    if container is ContainerKind.NONE:
+        raise NotApplicable("this is no container")
     given = known(node.device_nodes).nvidia
     if not not_passed_in(node):
         return

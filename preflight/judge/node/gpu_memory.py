@@ -6,14 +6,14 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
 from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import or_none
 
 LEAST_FREE_BYTES = 1 << 30  # a CUDA context, NCCL's buffers and a little data
 LEAST_FREE_SHARE = 0.5
 
 
-@node_check("gpu-memory", blame=Blame.HOST, reads=("gpus",))
+@node_check("gpu-memory", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     """Most of the chosen GPUs' memory is free.
 
@@ -46,7 +46,7 @@ ECC, REMAP, PAGES = "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", 
 Fault = tuple[Severity, str, str, Evidence]
 
 
-@node_check("gpu-memory-errors", blame=Blame.GPU, reads=("gpus",))
+@node_check("gpu-memory-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
     """The chosen GPUs' memory has no uncorrectable errors and no repair that waits or failed.
 

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check, run_check
 from preflight.judge.finding_text import listed
-from preflight.judge.gpus_of_node import chosen_gpus, name_of
+from preflight.judge.gpus_of_node import NO_GPU, gpus_to_use, name_of
 from preflight.model.facts import Gpu, NodeFacts
-from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.plan.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 
 
-@run_check("gpu-mix", blame=Blame.CONFIGURATION, reads=("gpus", "nodes"))
+@run_check("gpu-mix", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "nodes"))
 def gpu_mix(case: Case) -> Findings:
     """The chosen GPUs are of one model, and every node has as many.
 
@@ -19,7 +20,9 @@ def gpu_mix(case: Case) -> Findings:
 
     Can't see: GPUs of one name with different clocks or power limits.
     """
-    of_nodes = [(node, chosen_gpus(node, case)) for node in case.nodes]
+    of_nodes = [(node, gpus_to_use(node, case)) for node in case.nodes]
+    if sum(len(gpus) for _, gpus in of_nodes) < 2:
+        raise NotApplicable("no two GPUs are to be used")
     for node, gpus in of_nodes:
         counts = Counter(map(name_of, gpus)).most_common()
         if len(counts) > 1:
@@ -50,7 +53,7 @@ def _models(gpus: tuple[Gpu, ...]) -> str:
 SLOWER = frozenset({Boundary.MODEL, Boundary.NVLINK, Boundary.SWITCH})
 
 
-@node_check("gpu-set", blame=Blame.CONFIGURATION, reads=("gpus", "gpu_paths", "nvidia_pci"))
+@node_check("gpu-set", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "gpu_paths", "nvidia_pci"))
 def gpu_set(node: NodeFacts, case: Case) -> Findings:
     """No other set of as many free GPUs sits nearer together than the chosen one.
 
@@ -60,7 +63,9 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
     Can't see: what other jobs will start on the GPUs that look free now; how far NICs are from the set.
     """
     advice = advise_gpus(node, case.gpus) if case.gpus else None
-    if advice is None or not advice.better or not advice.crossings:
+    if advice is None:
+        raise NotApplicable(NO_GPU)
+    if not advice.better or not advice.crossings:
         return
     gains = advice.better_worst != advice.worst or any(each.boundary in SLOWER for each in advice.crossings)
     yield gpu_set.finding(

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
 from preflight.model.facts import Gap, Gpu, NodeFacts
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import ComputeMode, Mode, RecoveryAction
 
 COMPUTE = "nvmlDeviceGetComputeMode"
 EXCLUSIVE = (ComputeMode.EXCLUSIVE_PROCESS, ComputeMode.EXCLUSIVE_THREAD)
 
 
-@node_check("gpu-mode", blame=Blame.CONFIGURATION, reads=("gpus",))
+@node_check("gpu-mode", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus",))
 def gpu_mode(node: NodeFacts, case: Case) -> Findings:
     """No chosen GPU is cut into instances or reserved.
 
@@ -54,7 +54,7 @@ RECOVERY_FIXES = {
 }
 
 
-@node_check("gpu-recovery", blame=Blame.GPU, reads=("gpus",))
+@node_check("gpu-recovery", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
     """The driver asks for no reset, reboot or drain on account of a chosen GPU.
 

@@ -2,19 +2,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import NO_GPU
 from preflight.judge.node_limits import is_contained, owner
 from preflight.judge.pci_fabric import ports_of, verbs_nics
 from preflight.model.facts import Gap, HcaPort, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import PhysState, PortState
 
 STUCK = frozenset({PortState.INIT, PortState.ARMED})
 INFINIBAND = "InfiniBand"  # a RoCE or EFA port has no subnet manager
 
 
-@node_check("hca-port-stuck", blame=Blame.FABRIC, reads=("hca_ports",))
+@node_check("hca-port-stuck", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("hca_ports",))
 def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
     """Every InfiniBand port with a link is ACTIVE.
 
@@ -23,9 +24,12 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: whether an ACTIVE port reaches its peers.
     """
-    for port in known(node.hca_ports):
+    ports = [port for port in known(node.hca_ports) if port.link_layer == INFINIBAND]
+    if not ports:
+        raise NotApplicable("there is no InfiniBand port")
+    for port in ports:
         state = known_or(port.state, None)
-        if port.link_layer == INFINIBAND and port.phys_state is PhysState.LINK_UP and state in STUCK:
+        if port.phys_state is PhysState.LINK_UP and state in STUCK:
             yield hca_port_stuck.finding(
                 Severity.FAIL,
                 f"{node.host} {port.hca}:{port.port}",
@@ -36,7 +40,7 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
             )
 
 
-@node_check("hca-siblings", blame=Blame.FABRIC, reads=("nics", "hca_ports"))
+@node_check("hca-siblings", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("nics", "hca_ports"))
 def hca_siblings(node: NodeFacts, case: Case) -> Findings:
     """Active ports of one adapter model run at the same rate.
 
@@ -50,6 +54,8 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
         for port in ports_of(node, nic):
             if isinstance(nic.device, str) and isinstance(port.link_layer, str):
                 groups[nic.device, port.link_layer].append(port)
+    if all(len(ports) < 2 for ports in groups.values()):
+        raise NotApplicable("no two RDMA ports are of one model")
     for (device, _), ports in sorted(groups.items()):
         active = [port for port in ports if port.state is PortState.ACTIVE]
         rates = [(port, port.rate_gbit_s) for port in active if isinstance(port.rate_gbit_s, float)]
@@ -75,7 +81,7 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
             )
 
 
-@node_check("rdma-devices", blame=Blame.CONTAINER, reads=("rdma", "system"))
+@node_check("rdma-devices", blame=Blame.CONTAINER, unseen=Unseen.NOTHING, reads=("rdma", "system"))
 def rdma_devices(node: NodeFacts, case: Case) -> Findings:
     """Every RDMA adapter that the kernel shows can be opened.
 
@@ -85,8 +91,10 @@ def rdma_devices(node: NodeFacts, case: Case) -> Findings:
     Can't see: permissions on the device files.
     """
     if not case.wants_gpus:
-        return
+        raise NotApplicable(NO_GPU)
     rdma = known(node.rdma)
+    if not known(rdma.uverbs_expected):
+        raise NotApplicable("the kernel shows no RDMA adapter")
     missing = sorted({*known(rdma.uverbs_expected)} - {*rdma.uverbs})
     if not missing:
         return
@@ -108,7 +116,7 @@ ETHERNET = "Ethernet"
 V2 = "RoCE v2"
 
 
-@node_check("roce-gid", blame=Blame.CONFIGURATION, reads=("nics", "hca_ports"))
+@node_check("roce-gid", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("nics", "hca_ports"))
 def roce_gid(node: NodeFacts, case: Case) -> Findings:
     """Every active RoCE port has a version 2 GID.
 
@@ -117,18 +125,21 @@ def roce_gid(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: whether the network routes it, and lossless settings (PFC, ECN).
     """
-    for nic in verbs_nics(node):
-        for port in ports_of(node, nic):
-            if port.link_layer == ETHERNET and port.state is PortState.ACTIVE and not _has_v2(port):
-                gids = f"/sys/class/infiniband/{port.hca}/ports/{port.port}/gids"
-                yield roce_gid.finding(
-                    Severity.WARN,
-                    f"{node.host} {port.hca}:{port.port}",
-                    "it has no RoCE v2 GID, so NCCL can't use it beyond its own Ethernet segment, if at all",
-                    "give its interface an IP address and bring it up; `cma_roce_mode` or the driver's options "
-                    "choose version 2",
-                    Evidence("GIDs", str(len(known(port.gids))), gids),
-                )
+    ports = [port for nic in verbs_nics(node) for port in ports_of(node, nic)]
+    active = [port for port in ports if port.link_layer == ETHERNET and port.state is PortState.ACTIVE]
+    if not active:
+        raise NotApplicable("no RoCE port is active")
+    for port in active:
+        if not _has_v2(port):
+            gids = f"/sys/class/infiniband/{port.hca}/ports/{port.port}/gids"
+            yield roce_gid.finding(
+                Severity.WARN,
+                f"{node.host} {port.hca}:{port.port}",
+                "it has no RoCE v2 GID, so NCCL can't use it beyond its own Ethernet segment, if at all",
+                "give its interface an IP address and bring it up; `cma_roce_mode` or the driver's options "
+                "choose version 2",
+                Evidence("GIDs", str(len(known(port.gids))), gids),
+            )
 
 
 def _has_v2(port: HcaPort) -> bool:

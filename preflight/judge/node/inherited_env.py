@@ -7,7 +7,7 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.interface_settings import gloo_remark, nccl_remark
 from preflight.judge.nccl_settings import Remark, remarks
 from preflight.model.facts import Gap, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 IFNAMES = {"NCCL_SOCKET_IFNAME": nccl_remark, "GLOO_SOCKET_IFNAME": gloo_remark}
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -23,7 +23,9 @@ class InheritedSetting:
     source: str
 
 
-@node_check("inherited-env", blame=Blame.CONFIGURATION, reads=("environment", "nccl_conf", "netifs"))
+@node_check(
+    "inherited-env", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("environment", "nccl_conf", "netifs")
+)
 def inherited_env(node: NodeFacts, case: Case) -> Findings:
     """No inherited variable and no nccl.conf line does harm or less than it says.
 

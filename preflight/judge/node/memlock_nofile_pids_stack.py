@@ -1,21 +1,25 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.node_limits import is_contained, local_ranks_of, owner
+from preflight.judge.gpus_of_node import NO_GPU
+from preflight.judge.node_limits import is_contained, must_have_ranks, owner
 from preflight.judge.outside_cause import limit_blame
 from preflight.judge.pci_fabric import carries_traffic
 from preflight.judge.symptoms import MEMLOCK_TEXTS, NOFILE_TEXTS, PIDS_TEXTS, symptoms_of
 from preflight.judge.workarounds import proven_severity
 from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import Nic, NicKind
 from preflight.model.parsing import version_tuple
 
 LOW_BYTES = 1 << 30  # NCCL registers some hundreds of MiB per rank with many peers; unlimited is what NVIDIA asks for
 
 
-@node_check("memlock", blame=Blame.HOST, reads=("limits", "netifs", "nics", "hca_ports", "system"))
+@node_check(
+    "memlock", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "netifs", "nics", "hca_ports", "system")
+)
 def memlock(node: NodeFacts, case: Case) -> Findings:
     """The locked-memory limit does not stand in RDMA's way.
 
@@ -26,7 +30,9 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     """
     allowed = known(node.limits).memlock_bytes
     proofs = symptoms_of(case, MEMLOCK_TEXTS)
-    if isinstance(allowed, Limit) or allowed >= LOW_BYTES or not (case.wants_gpus or proofs):
+    if not (case.wants_gpus or proofs):
+        raise NotApplicable(NO_GPU)
+    if isinstance(allowed, Limit) or allowed >= LOW_BYTES:
         return
     ipoib = (netif for netif in known_or(node.netifs, ()) if netif.kind is NetifKind.IPOIB and netif.is_up)
     adapters = [*(netif.name for netif in ipoib), *(nic.name for nic in _rdma(node))]
@@ -68,7 +74,7 @@ PER_PEER = 4  # sockets or segments per peer, rounded up
 COMFORTABLE = 4096
 
 
-@node_check("nofile", blame=Blame.HOST, reads=("limits", "system"))
+@node_check("nofile", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "system"))
 def nofile(node: NodeFacts, case: Case) -> Findings:
     """Every rank may open the descriptors that it needs.
 
@@ -107,7 +113,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
 PER_RANK = 200
 
 
-@node_check("pids", blame=Blame.HOST, reads=("limits", "system", "gpus"))
+@node_check("pids", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "system", "gpus"))
 def pids(node: NodeFacts, case: Case) -> Findings:
     """Every rank may start the threads and workers that it needs.
 
@@ -117,7 +123,7 @@ def pids(node: NodeFacts, case: Case) -> Findings:
     Can't see: what else of the limit is in use, and how many workers a job has; RLIMIT_NPROC does not hold for root.
     """
     limit, source = _tightest(node)
-    ranks = local_ranks_of(node, case)
+    ranks = must_have_ranks(node, case)
     proofs = symptoms_of(case, PIDS_TEXTS)
     if isinstance(limit, Limit) or (limit >= ranks * PER_RANK and not proofs):
         return
@@ -157,7 +163,7 @@ def _pids_fix(node: NodeFacts, need: int) -> str:
 CURED_IN = (2, 28)
 
 
-@node_check("stack-unlimited", blame=Blame.HOST, reads=("limits", "software", "system"))
+@node_check("stack-unlimited", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("limits", "software", "system"))
 def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
     """NCCL's threads have the stack that they need.
 
@@ -166,7 +172,9 @@ def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: an NCCL that is linked into torch or loaded from LD_LIBRARY_PATH.
     """
-    if not isinstance(known(node.limits).stack_bytes, Limit) or not case.wants_gpus:
+    if not case.wants_gpus:
+        raise NotApplicable(NO_GPU)
+    if not isinstance(known(node.limits).stack_bytes, Limit):
         return
     nccl = _nccl(node)
     if not isinstance(nccl, Gap) and version_tuple(nccl) >= CURED_IN:

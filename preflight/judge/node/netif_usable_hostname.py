@@ -2,16 +2,17 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from preflight.errors import UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.node_limits import is_contained, owner
 from preflight.judge.workarounds import default_works, proven_severity
 from preflight.model.facts import Gap, NameResolution, Netif, NetifKind, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 NEVER_A_PATH = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 
 
-@node_check("netif-usable", blame=Blame.HOST, reads=("netifs", "system"))
+@node_check("netif-usable", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("netifs", "system"))
 def netif_usable(node: NodeFacts, case: Case) -> Findings:
     """At least one interface other than loopback and container bridges can carry data.
 
@@ -82,7 +83,9 @@ def _state(netif: Netif) -> str:
     return f"{netif.kind.value}, {'up' if netif.is_up else 'down'}, carrier: {carrier}, addresses: {addresses}"
 
 
-@node_check("hostname-loopback", blame=Blame.HOST, reads=("name_resolution", "netifs", "environment"))
+@node_check(
+    "hostname-loopback", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("name_resolution", "netifs", "environment")
+)
 def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
     """The host's own name resolves to an address that other nodes can reach.
 
@@ -118,7 +121,7 @@ def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str
         return Severity.WARN, "resolves to nothing"
     first = _parse(resolution.addresses[0])
     if first is None:
-        return None
+        raise UnreadableFact(f"{resolution.addresses[0]!r} is no address")
     if first.is_loopback:
         return Severity.INFO, f"resolves to {first}, a loopback address"  # stock Debian: 127.0.1.1
     own = _own_addresses(node)

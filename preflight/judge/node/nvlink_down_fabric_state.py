@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
-from preflight.judge.gpus_of_node import chosen_gpus, has_switch, must_be_known, name_of, subject
-from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, has_switch, must_be_known, name_of, subject
+from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import Fabric, FabricState
 
 
-@node_check("nvlink-down", blame=Blame.GPU, reads=("gpus",))
+@node_check("nvlink-down", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def nvlink_down(node: NodeFacts, case: Case) -> Findings:
     """Every chosen GPU has as many NVLinks up as others of its model here.
 
@@ -19,11 +20,14 @@ def nvlink_down(node: NodeFacts, case: Case) -> Findings:
     Can't see: a link that is down on all GPUs, and one that is up and slow.
     """
     chosen = chosen_gpus(node, case)
-    if not chosen or isinstance(node.gpus, Gap):
-        return
-    switched = any(has_switch(gpu) for gpu in node.gpus)
+    all_gpus = known(node.gpus)
+    if not any(known_or(gpu.nvlinks, ()) for gpu in all_gpus) and not any(_is_unread(gpu) for gpu in chosen):
+        raise NotApplicable("these GPUs have no NVLinks")
+    switched = any(has_switch(gpu) for gpu in all_gpus)
+    if not switched and len(all_gpus) == 1 and not _is_unread(all_gpus[0]):
+        raise NotApplicable("a single GPU has nothing at the other end of its NVLinks")
     for gpu in chosen:
-        most = max(active_links(other) for other in node.gpus if name_of(other) == name_of(gpu))
+        most = max(active_links(other) for other in all_gpus if name_of(other) == name_of(gpu))
         has = active_links(gpu)
         may_have = has + sum(isinstance(state, Gap) for state in link_states(gpu))
         if may_have < most and (has or switched) and not isinstance(gpu.nvlinks, Gap):
@@ -37,6 +41,10 @@ def nvlink_down(node: NodeFacts, case: Case) -> Findings:
                 Evidence("active links", f"{has}, peers {most}", "nvmlDeviceGetNvLinkState"),
             )
     must_be_known(((gpu, value) for gpu in chosen for value in (gpu.nvlinks, *link_states(gpu))), "NVLinks")
+
+
+def _is_unread(gpu: Gpu) -> bool:
+    return isinstance(gpu.nvlinks, Gap) and not gpu.nvlinks.reason.startswith(NOT_OFFERED)
 
 
 def link_states(gpu: Gpu) -> tuple[bool | Gap, ...]:
@@ -55,7 +63,7 @@ FIX = (
 )
 
 
-@node_check("fabric-state", blame=Blame.FABRIC, reads=("gpus",))
+@node_check("fabric-state", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def fabric_state(node: NodeFacts, case: Case) -> Findings:
     """On an NVSwitch machine every chosen GPU is registered with the fabric.
 
@@ -65,8 +73,8 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
     Can't see: GPUs before Hopper, whose driver does not tell.
     """
     gpus = chosen_gpus(node, case)
-    if isinstance(node.gpus, Gap) or not any(has_switch(gpu) for gpu in node.gpus):
-        return
+    if not any(has_switch(gpu) for gpu in known(node.gpus)):
+        raise NotApplicable("no NVSwitch joins these GPUs")
     for gpu in gpus:
         fault = None if isinstance(gpu.fabric, Gap) else _fault(gpu.fabric)
         if fault:

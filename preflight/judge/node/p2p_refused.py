@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, is_chosen, pairs_called
 from preflight.model.facts import Gap, NodeFacts, known
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import GpuP2p, P2pStatus
 
 # What these GPUs can't do is not broken; a GeForce without peer access is healthy.
@@ -24,7 +24,7 @@ OVER_NVLINK = (
 )
 
 
-@node_check("p2p-refused", blame=Blame.HOST, reads=("gpus", "gpu_paths", "gpu_p2p"))
+@node_check("p2p-refused", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "gpu_paths", "gpu_p2p"))
 def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     """The driver allows peer access wherever the GPUs can do it.
 
@@ -34,7 +34,7 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     Can't see: whether data arrives: the driver says OK where an IOMMU drops it; the trials tell.
     """
     if len(chosen_gpus(node, case)) < 2:
-        return
+        raise NotApplicable("no two GPUs are to be used")
     linked = {(path.a, path.b) for path in known(node.gpu_paths) if str(path.level).startswith("NV")}
     pairs = [p2p for p2p in known(node.gpu_p2p) if is_chosen(p2p.a, case) and is_chosen(p2p.b, case)]
     refused: dict[tuple[P2pStatus, bool], list[GpuP2p]] = defaultdict(list)
@@ -56,3 +56,5 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     for pair in pairs:
         if isinstance(pair.read, Gap) and not pair.read.reason.startswith(NOT_OFFERED):
             raise UnreadableFact(f"peer access could not be read: {pair.read.reason}")
+    if all(isinstance(pair.read, Gap) for pair in pairs):
+        raise NotApplicable("the driver does not tell who may access whom")

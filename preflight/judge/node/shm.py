@@ -3,16 +3,17 @@ from __future__ import annotations
 import math
 import shlex
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import CHANNELS, is_contained, local_ranks_of, nccl_shm_bytes, owner
 from preflight.judge.symptoms import SHM_HINTS, SHM_TEXTS, symptoms_of
 from preflight.judge.workarounds import proven_severity
 from preflight.model.facts import NodeFacts, ShmFacts, known
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 
-@node_check("shm-too-small", blame=Blame.HOST, reads=("shm", "system", "gpus"))
+@node_check("shm-too-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"))
 def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
@@ -25,6 +26,8 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     local_ranks = local_ranks_of(node, case)
     is_small = shm.free_bytes < nccl_shm_bytes(local_ranks)
     proofs = symptoms_of(case, SHM_TEXTS + (SHM_HINTS if is_small else ()))
+    if local_ranks < 2 and not proofs:
+        raise NotApplicable("no two ranks would share it")
     if not is_small and not proofs:
         return
     severity = proven_severity(case) if proofs else Severity.WARN
@@ -64,7 +67,7 @@ def _too_small_fix(node: NodeFacts, need_bytes: int) -> str:
 MOST_NAMED = 5
 
 
-@node_check("shm-stale", blame=Blame.HOST, reads=("shm", "system"))
+@node_check("shm-stale", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system"))
 def shm_stale(node: NodeFacts, case: Case) -> Findings:
     """No dead job's nccl-* segments fill /dev/shm.
 

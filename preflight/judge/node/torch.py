@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
-from preflight.judge.gpus_of_node import has_nvidia, severity_for_gpus
+from preflight.judge.gpus_of_node import must_have_nvidia, severity_for_gpus
 from preflight.model.facts import Gap, NodeFacts, known, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.parsing import version_tuple
 
 OLDEST_RUN = (2, 1)
 
 
-@node_check("torch-version", blame=Blame.HARNESS, reads=("software",))
+@node_check("torch-version", blame=Blame.HARNESS, unseen=Unseen.NOTHING, reads=("software",))
 def torch_version(node: NodeFacts, case: Case) -> Findings:
     """Torch is there, and no older than what preflight was run with.
 
@@ -42,7 +43,12 @@ def torch_version(node: NodeFacts, case: Case) -> Findings:
 WHEELS = ((13, "cu130"), (12, "cu126"), (11, "cu118"))  # newest CUDA major that the driver runs -> index of torch
 
 
-@node_check("torch-without-cuda", blame=Blame.CONFIGURATION, reads=("nvidia_pci", "device_nodes", "software", "driver"))
+@node_check(
+    "torch-without-cuda",
+    blame=Blame.CONFIGURATION,
+    unseen=Unseen.NOTHING,
+    reads=("nvidia_pci", "device_nodes", "software", "driver"),
+)
 def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
     """On a machine with NVIDIA GPUs torch was built with CUDA.
 
@@ -51,10 +57,11 @@ def torch_without_cuda(node: NodeFacts, case: Case) -> Findings:
 
     Can't see: whether the driver is new enough for torch's CUDA.
     """
-    if not has_nvidia(node):
-        return
+    must_have_nvidia(node)
     torch = known(node.software).torch
-    if isinstance(torch, Gap) or not isinstance(torch.cuda, Gap):
+    if isinstance(torch, Gap):
+        raise NotApplicable(f"there is no torch: {torch.reason}")
+    if not isinstance(torch.cuda, Gap):
         return
     yield torch_without_cuda.finding(
         severity_for_gpus(case),

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.speed_judges import beside_baseline, what
+from preflight.judge.workarounds import must_have_trials
 from preflight.model.baseline import MOST_REPEATS, Judged
 from preflight.model.facts import known
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import AGAIN, DEFAULT
 from preflight.model.units import rate_text, size_text
 
@@ -13,7 +14,7 @@ TIMES = 1 + MOST_REPEATS
 MOST_NAMED = 4
 
 
-@run_check("baseline-missed", blame=Blame.FABRIC, reads=("trials", "gpus", "system"))
+@run_check("baseline-missed", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("trials", "gpus", "system"))
 def baseline_missed(case: Case) -> Findings:
     """The default settings reach what known-good nodes of the same hardware reach.
 
@@ -23,8 +24,9 @@ def baseline_missed(case: Case) -> Findings:
 
     Can't see: losses smaller than what good nodes differ by, several nodes, and everything without --baseline.
     """
-    if case.baseline is None or not case.trials:
-        return
+    if case.baseline is None:
+        raise NotApplicable("no --baseline was given")
+    must_have_trials(case)
     below = sorted((each for each in beside_baseline(case) if each.is_below), key=lambda each: each.share / each.floor)
     if not below:
         return
@@ -52,7 +54,7 @@ def _evidence(each: Judged, source: str) -> Evidence:
     return Evidence(what(each), f"{shares}{usual}; floor {each.floor:.1%}", source)
 
 
-@run_check("policy-floor", blame=Blame.FABRIC, reads=("trials",))
+@run_check("policy-floor", blame=Blame.FABRIC, unseen=Unseen.ANSWER, reads=("trials",))
 def policy_floor(case: Case) -> Findings:
     """The default settings reach the bandwidth that the policy demands.
 
@@ -60,8 +62,9 @@ def policy_floor(case: Case) -> Findings:
 
     Can't see: sizes without a floor, and everything without --policy.
     """
-    if case.policy is None or not case.trials:
-        return
+    if case.policy is None or not case.policy.floors:
+        raise NotApplicable("no policy demands a bandwidth")
+    must_have_trials(case)
     results = [result for trial in case.trials if trial.candidate == DEFAULT for result in trial.results]
     for floor in case.policy.floors:
         what = f"{floor.collective.value} {size_text(floor.size_bytes)}"

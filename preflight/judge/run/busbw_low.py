@@ -3,7 +3,7 @@ from __future__ import annotations
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.speed_judges import Measured, beside_links, outranked_by
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.transport import NVLS, path_names
 from preflight.model.trial import CollectiveResult
 
@@ -12,7 +12,7 @@ LOW, FAR_TOO_LOW = 0.6, 0.3
 LATE = 1.2  # a rank that adds so much more than the others is named
 
 
-@run_check("busbw-low", blame=Blame.HOST, reads=("trials", "gpus", "gpu_paths"))
+@run_check("busbw-low", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("trials", "gpus", "gpu_paths"))
 def busbw_low(case: Case) -> Findings:
     """Large collectives reach what the links that they went over give healthy machines.
 
@@ -24,8 +24,8 @@ def busbw_low(case: Case) -> Findings:
     Can't see: sizes below 64 MiB, several nodes, GPUs that somebody else used, links whose rate is in no table.
     """
     trial, measured = beside_links(case)
-    worst = min(measured, key=lambda each: each.share, default=None)
-    if trial is None or worst is None or worst.share >= LOW:
+    worst = min(measured, key=lambda each: each.share)
+    if worst.share >= LOW:
         return
     severity, other = Severity.FAIL if worst.share < FAR_TOO_LOW else Severity.WARN, outranked_by(case)
     collective = worst.result.collective.value

@@ -3,14 +3,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_hosts
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.judge.workarounds import ONE_NODE
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import Gap
 from preflight.model.storage import NodeStorage
 
 
-@run_check("checkpoint-dir", blame=Blame.CONFIGURATION, reads=("storage",))
+@run_check("checkpoint-dir", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("storage",))
 def checkpoint_dir(case: Case) -> Findings:
     """Files in the directory of --checkpoint-dir can be written, synced and read back.
 
@@ -21,7 +23,7 @@ def checkpoint_dir(case: Case) -> Findings:
     """
     storage = case.storage
     if storage is None:
-        return
+        raise NotApplicable("no --checkpoint-dir was given")
     speeds = {"written": storage.write_one_bytes_per_s, "read back": storage.read_one_bytes_per_s}
     for how, speed in speeds.items():
         if isinstance(speed, Gap):
@@ -36,7 +38,7 @@ def checkpoint_dir(case: Case) -> Findings:
             return  # what could not be written can't be read either
 
 
-@run_check("shared-storage", blame=Blame.CONFIGURATION, reads=())
+@run_check("shared-storage", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=())
 def shared_storage(case: Case) -> Findings:
     """Every node writes to the checkpoint directory and reads what the others wrote.
 
@@ -45,8 +47,10 @@ def shared_storage(case: Case) -> Findings:
 
     Can't see: directories that --checkpoint-dir does not name, and caches that last longer than the test.
     """
-    if case.between is None or isinstance(case.between.storage, Gap):
-        return
+    if case.between is None:
+        raise NotApplicable(ONE_NODE)
+    if isinstance(case.between.storage, Gap):
+        raise NotApplicable(case.between.storage.reason)
     storage = case.between.storage
     hosts = {node.node_rank: node.host for node in storage.nodes}
     kinds: dict[str, list[NodeStorage]] = defaultdict(list)

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from preflight.errors import NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size, ranks_text
-from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults
+from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults, must_have_trials
 from preflight.model.collective import Collective
-from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Outcome, TrialResult
 
 UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code on this machine'
 
 
-@run_check("data-verified", blame=Blame.GPU, reads=("trials",))
+@run_check("data-verified", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def data_verified(case: Case) -> Findings:
     """Every rank received the right data at every size: before and after the timed calls, and in some of those.
 
@@ -19,6 +20,7 @@ def data_verified(case: Case) -> Findings:
 
     Can't see: corruption that needs more load, heat or time than the trials gave it.
     """
+    must_have_trials(case)
     default = default_trial(case.trials)
     default_is_wrong = default is not None and default.outcome is Outcome.WRONG_DATA
     for trial in case.trials:
@@ -32,6 +34,8 @@ def data_verified(case: Case) -> Findings:
         if trial.outcome is Outcome.WRONG_DATA and not wrong:
             problem = trial.problem or f"wrong data on {ranks_text(trial.culprits)}"
             yield _finding(case, trial, problem, (Evidence("outcome", "wrong_data", f"trial {trial.candidate}"),))
+    if not any(trial.results for trial in case.trials):
+        raise NotRun("no trial came as far as its data")
 
 
 def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evidence, ...]) -> Finding:

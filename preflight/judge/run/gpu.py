@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import (
     by_gpu,
@@ -15,8 +15,9 @@ from preflight.judge.gpu_test_results import (
 )
 from preflight.judge.gpus_of_node import NOT_OFFERED, SLOWED_BY, SLOWED_BY_HARDWARE
 from preflight.judge.outside_cause import signal_from_outside
+from preflight.judge.workarounds import must_have_trials
 from preflight.model.facts import Gap, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Ending, Hardware, UnderLoad
 
 # Equal GPUs differ by some percent in what their power limit lets them do; no healthy one is a tenth below the rest.
@@ -24,7 +25,7 @@ WARN_BELOW = 0.90
 FAIL_BELOW = 0.75
 
 
-@run_check("gpu-slow", blame=Blame.GPU, reads=("hardware", "nodes"))
+@run_check("gpu-slow", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes"))
 def gpu_slow(case: Case) -> Findings:
     """Every chosen GPU computes as fast as its siblings.
 
@@ -52,6 +53,8 @@ def gpu_slow(case: Case) -> Findings:
         )
     must_have_speeds(hardware)
     must_have_run(hardware.gpus)
+    if len({test.gpu for test in hardware.gpus}) < 2:
+        raise NotApplicable("a single GPU has no sibling to be compared with")
 
 
 def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
@@ -65,7 +68,7 @@ def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
             yield Evidence("under load", f"{clock}, {heat}, throttle reasons: {reasons}", "NVML while it computed")
 
 
-@run_check("gpu-throttled-under-load", blame=Blame.HOST, reads=("hardware",))
+@run_check("gpu-throttled-under-load", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def gpu_throttled_under_load(case: Case) -> Findings:
     """Neither heat nor the power supply slows a chosen GPU down while it computes.
 
@@ -101,7 +104,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
             raise UnreadableFact(f"GPU {test.gpu} under load: {load.reason}")
 
 
-@run_check("gpu-unkillable", blame=Blame.GPU, reads=("trials",))
+@run_check("gpu-unkillable", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def gpu_unkillable(case: Case) -> Findings:
     """Every process of every trial could be ended.
 
@@ -110,7 +113,7 @@ def gpu_unkillable(case: Case) -> Findings:
 
     Can't see: processes that others started.
     """
-    for trial in case.trials:
+    for trial in must_have_trials(case):
         for end in trial.ranks:
             if end.ended == "unkillable":
                 yield gpu_unkillable.finding(
@@ -127,7 +130,7 @@ def gpu_unkillable(case: Case) -> Findings:
 WORDS = {Ending.HANG: "hangs", Ending.CRASH: "fails"}
 
 
-@run_check("gpu-unusable", blame=Blame.GPU, reads=("hardware",))
+@run_check("gpu-unusable", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def gpu_unusable(case: Case) -> Findings:
     """Every chosen GPU multiplies matrices and copies to and from the host by itself.
 
@@ -157,7 +160,7 @@ FIX = (
 )
 
 
-@run_check("gpu-wrong-results", blame=Blame.GPU, reads=("hardware",))
+@run_check("gpu-wrong-results", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def gpu_wrong_results(case: Case) -> Findings:
     """Every chosen GPU computes the same bits each time, the others' bits, and the right ones.
 

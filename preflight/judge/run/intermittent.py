@@ -3,27 +3,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line
 from preflight.judge.outside_cause import outside_cause
 from preflight.judge.symptoms import blame_by_text
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.judge.workarounds import default_trial, must_have_trials
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.trial import Outcome
 from preflight.plan.settings.control import Tally, Way, has_failed
 from preflight.plan.settings.control import intermittent as ended_differently
 
 
-@run_check("intermittent", blame=Blame.HOST, reads=("trials", "control"))
+@run_check("intermittent", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("trials", "control"))
 def intermittent(case: Case) -> Findings:
     """The same settings end alike each time that they are tried.
 
     Yields a FAIL where they failed at one time and worked, or failed in another way, at another time: no setting is
-    the cure of a fault that comes and goes by itself. Wrong data accuse the node at once; a hang or a crash does once
-    it was seen again, in another run (`--history`).
+    the cure of a fault that comes and goes by itself. Wrong data accuse the node at once; a hang or a crash that comes
+    and goes leaves it unknown.
 
     Can't see: a fault that comes less often than the trials were repeated, which is only where one had failed.
     """
-    if case.control is None:
-        return
+    must_have_trials(case)
+    default = default_trial(case.trials)
+    if case.control is None or all(each.outcome is Outcome.SKIPPED for each in case.control.reruns):
+        if default is None or not has_failed(default):
+            raise NotApplicable("the default settings did not fail, so nothing was tried again")
+        raise NotRun("what failed was not tried again")
     found = ended_differently(case.trials, case.control.reruns)
     if not found:
         return

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_hosts
-from preflight.judge.workarounds import default_works, proven_severity
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.judge.workarounds import ONE_NODE, default_works, proven_severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.network_survey import NetworkSurvey, PathEnd, PathResult
 
 # Nobody's fault, or another check's.
@@ -19,7 +20,7 @@ MEANING = {
 }
 
 
-@run_check("netif-reaches-nobody", blame=Blame.FABRIC, reads=("netifs",))
+@run_check("netif-reaches-nobody", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("netifs",))
 def netif_reaches_nobody(case: Case) -> Findings:
     """Every interface that looks usable reaches another node.
 
@@ -30,7 +31,7 @@ def netif_reaches_nobody(case: Case) -> Findings:
     """
     between = case.between
     if between is None:
-        return
+        raise NotApplicable(ONE_NODE)
     lonely: dict[str, dict[int, list[PathResult]]] = defaultdict(dict)
     for (node_rank, netif), tried in _by_place(between).items():
         if all(result.end not in OTHER_REASONS for result in tried):
@@ -71,7 +72,7 @@ def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
     return Evidence(ways, shown, "a TCP connection between the nodes")
 
 
-@run_check("netif-same-address", blame=Blame.CONFIGURATION, reads=("netifs",))
+@run_check("netif-same-address", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("netifs",))
 def netif_same_address(case: Case) -> Findings:
     """No two nodes have the same address.
 
@@ -81,7 +82,7 @@ def netif_same_address(case: Case) -> Findings:
     Can't see: nodes that took no part.
     """
     if case.between is None:
-        return
+        raise NotApplicable(ONE_NODE)
     places: dict[str, dict[str, str]] = defaultdict(dict)
     for node in case.between.nodes:
         for offer in node.offers:
@@ -102,7 +103,7 @@ def netif_same_address(case: Case) -> Findings:
 IP_AND_ICMP_BYTES = 28
 
 
-@run_check("path-drops-large", blame=Blame.FABRIC, reads=("netifs",))
+@run_check("path-drops-large", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("netifs",))
 def path_drops_large(case: Case) -> Findings:
     """What fits an interface's MTU arrives at the other nodes.
 
@@ -113,7 +114,7 @@ def path_drops_large(case: Case) -> Findings:
     """
     between = case.between
     if between is None:
-        return
+        raise NotApplicable(ONE_NODE)
     by_netif: dict[str, list[PathResult]] = defaultdict(list)
     for result in between.results:
         if result.end is PathEnd.SMALL_ONLY:

@@ -6,7 +6,7 @@ from preflight.judge.gpu_test_results import gpu_results_of
 from preflight.judge.gpus_of_node import NOT_OFFERED
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
 MOST_REPAIRED_PER_MINUTE = 10.0
@@ -18,7 +18,7 @@ FIXES = {
 }
 
 
-@run_check("new-hardware-errors", blame=Blame.GPU, reads=("hardware",))
+@run_check("new-hardware-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def new_hardware_errors(case: Case) -> Findings:
     """No uncorrectable error, Xid or lost link came up during the run, and repaired ones stayed rare.
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median_high
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_named
-from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.judge.workarounds import ONE_NODE
+from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.gap import Gap
 from preflight.model.isolation import ALL_RANKS, BadPath, GroupOutcome, GroupTrial, Isolation, RouteKind, RouteTrial
 
@@ -15,7 +17,7 @@ NOUNS = {RouteKind.NETIF: "interface", RouteKind.PORT: "RDMA port"}
 SHOWN_OUTCOMES = {"hang": "hung", "crash": "crashed", "wrong_data": "got wrong data", "init_error": "did not start"}
 
 
-@run_check("node-at-fault", blame=Blame.FABRIC, reads=("isolation",))
+@run_check("node-at-fault", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("isolation",))
 def node_at_fault(case: Case) -> Findings:
     """Small groups of nodes accuse no node where all together fail or are slow.
 
@@ -25,8 +27,10 @@ def node_at_fault(case: Case) -> Findings:
     Can't see: runs of fewer than three nodes; faults that come and go between two rounds.
     """
     observed = case.isolation
-    if observed is None:
-        return
+    if len(case.nodes) < 2:
+        raise NotApplicable(ONE_NODE)
+    if observed is None or not (observed.rounds or observed.is_failing or observed.unresolved):
+        raise NotApplicable("all nodes together work: no groups of them were tried")
     hosts = tuple(node.host for node in case.nodes)
     for node in observed.dead:
         yield _accused(node, GroupOutcome.DEAD, observed, hosts)

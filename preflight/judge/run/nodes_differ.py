@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_hosts
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.judge.workarounds import ONE_NODE
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.plan.nodes.differences import Must, differences
 
 
 @run_check(
     "nodes-differ",
     blame=Blame.CONFIGURATION,
+    unseen=Unseen.NOTHING,
     reads=("software", "driver", "gpus", "system", "environment", "netifs", "nics", "limits", "shm"),
 )
 def nodes_differ(case: Case) -> Findings:
@@ -19,6 +22,8 @@ def nodes_differ(case: Case) -> Findings:
 
     Can't see: what was read on no node; files of the job.
     """
+    if len(case.nodes) < 2:
+        raise NotApplicable(ONE_NODE)
     for difference in differences(case.nodes, case.between.clocks if case.between else (), case.backend):
         if difference.must is Must.NOT:
             continue

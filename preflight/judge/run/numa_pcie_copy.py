@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import (
     by_gpu,
@@ -12,13 +13,13 @@ from preflight.judge.gpu_test_results import (
     must_have_speeds,
 )
 from preflight.model.facts import Gap, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Hardware, UnderLoad
 
 NEAR_OVER_FAR = 0.8  # far memory may be as fast as near, but not faster
 
 
-@run_check("numa-copy", blame=Blame.HOST, reads=("hardware",))
+@run_check("numa-copy", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("hardware",))
 def numa_copy(case: Case) -> Findings:
     """Memory of a GPU's own NUMA node is as fast as any other's.
 
@@ -47,6 +48,9 @@ def numa_copy(case: Case) -> Findings:
             Evidence(direction, f"near {near_gb_s:.1f}, far {far_gb_s:.1f} GB/s", "pinned memory"),
         )
     must_have_speeds(hardware)
+    must_have_run(hardware.gpus)
+    if all(copy.is_near is not False for test in hardware.gpus for copy in test.copies):
+        raise NotApplicable("no memory of another NUMA node was copied from")
 
 
 # Healthy copies of pinned memory reach 76 to 90 % of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
@@ -55,7 +59,7 @@ FAIL_BELOW = 0.30
 SIBLING_WARN_BELOW = 0.80
 
 
-@run_check("pcie-copy-slow", blame=Blame.HOST, reads=("hardware", "nodes"))
+@run_check("pcie-copy-slow", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes"))
 def pcie_copy_slow(case: Case) -> Findings:
     """Copies between the host and each chosen GPU reach what its link carries and its siblings do.
 

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
+from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of, must_have_run, must_have_speeds
 from preflight.judge.gpus_of_node import pairs_called
 from preflight.judge.pci_fabric import TRANSLATING
 from preflight.judge.workarounds import works
 from preflight.model.facts import Gap, NodeFacts, known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import CopyBy, Direction, Ending, Hardware, PairTruth
 from preflight.model.trial import TrialResult
 from preflight.plan.gpus.locality import NVLINK
@@ -28,7 +29,7 @@ NVLINKS = "`nvidia-smi nvlink -s`, `dmesg | grep -i xid`, `systemctl status nvid
 MEANWHILE = "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without; "
 
 
-@run_check("p2p-data", blame=Blame.HOST, reads=("hardware", "nodes", "trials"))
+@run_check("p2p-data", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes", "trials"))
 def p2p_data(case: Case) -> Findings:
     """Every byte that is copied between two chosen GPUs arrives, by copy engine and by kernel, both ways.
 
@@ -54,6 +55,8 @@ def p2p_data(case: Case) -> Findings:
             *_configuration(case.nodes[0]),
             blame=Blame.GPU if over_nvlink else Blame.HOST,
         )
+    if len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs:
+        raise NotApplicable("a single GPU has no peer")
     must_have_run(hardware.pairs)
 
 
@@ -98,7 +101,7 @@ SIBLING_WARN_BELOW = 0.70
 Pair = tuple[int, int]
 
 
-@run_check("p2p-slow", blame=Blame.GPU, reads=("hardware",))
+@run_check("p2p-slow", blame=Blame.GPU, unseen=Unseen.NOTHING, reads=("hardware",))
 def p2p_slow(case: Case) -> Findings:
     """Copies between two chosen GPUs reach what NVLink carries, and what pairs joined alike do.
 
@@ -139,6 +142,9 @@ def p2p_slow(case: Case) -> Findings:
             blame=Blame.GPU if over_nvlink else Blame.HOST,
         )
     must_have_speeds(hardware)
+    if not speeds:
+        single = len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs
+        raise NotApplicable("a single GPU has no peer") if single else NotRun("no pair was timed (quick times none)")
 
 
 def one_way(hardware: Hardware) -> dict[Pair, float]:

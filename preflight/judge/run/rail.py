@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import laggards
 from preflight.model.facts import Gap
-from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.trial import Outcome, RailTest
 
 WARN_BELOW = 0.80
@@ -19,7 +19,7 @@ FIX = (
 )
 
 
-@run_check("rail", blame=Blame.FABRIC, reads=("rails", "nodes"))
+@run_check("rail", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("rails", "nodes"))
 def rail(case: Case) -> Findings:
     """Each RDMA port by itself carries data between the node's GPUs, as fast as the others of its rate.
 
@@ -29,9 +29,9 @@ def rail(case: Case) -> Findings:
     Can't see: the way to other nodes, and what ports do to each other.
     """
     if case.rails is None:
-        return
+        raise NotApplicable("no RDMA port was to be tried by itself")
     if isinstance(case.rails, Gap):
-        raise UnreadableFact(case.rails.reason)
+        raise NotRun(case.rails.reason)
     worked = [rail for rail in case.rails if rail.outcome is Outcome.OK]
     over_rdma = [rail for rail in worked if any(each.startswith(OVER_RDMA) for each in rail.transport)]
     failed = [rail for rail in case.rails if rail.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]

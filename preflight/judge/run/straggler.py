@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.workarounds import default_trial, works
+from preflight.judge.workarounds import default_trial, must_have_trials, works
 from preflight.model.collective import Collective
 from preflight.model.facts import known_or
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import CollectiveResult, RankTime, TrialResult
 
 FAIL_ABOVE = 2.0
@@ -17,7 +18,7 @@ LEAST_LATENESS_CPU_US = 200.0
 LEAST_LATENESS_GPU_US = 20.0
 
 
-@run_check("straggler", blame=Blame.GPU, reads=("trials",))
+@run_check("straggler", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def straggler(case: Case) -> Findings:
     """No rank is late at every decision size.
 
@@ -26,12 +27,14 @@ def straggler(case: Case) -> Findings:
 
     Can't see: a rank that is slow only now and then, or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """
-    trial = _trial_to_judge(case.trials)
+    trial = _trial_to_judge(must_have_trials(case))
     if trial is None:
-        return
+        raise NotApplicable("no settings work")
     results = decision_results(trial, case.wants_gpus)
-    if not results or any(len(result.ranks) < 2 for result in results):
-        return
+    if not results:
+        raise NotApplicable(f"nothing of {fine_size(SMALLEST_JUDGED_BYTES)} or more was measured")
+    if any(len(result.ranks) < 2 for result in results):
+        raise NotApplicable("one rank has no other to be compared with")
     found = [(result, max(result.ranks, key=lambda rank: rank.slowdown)) for result in results]
     least_us = LEAST_LATENESS_GPU_US if case.wants_gpus else LEAST_LATENESS_CPU_US
     result, mildest = min(found, key=lambda each: each[1].slowdown)

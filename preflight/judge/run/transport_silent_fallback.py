@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import ranks_text
-from preflight.judge.workarounds import default_trial, works
+from preflight.judge.workarounds import must_have_working_default
 from preflight.model.facts import known
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.transport import Carrier, CarrierKind, Transport
 from preflight.model.trial import TrialResult
@@ -14,7 +15,7 @@ SOCKETS = "NET/Socket"
 MOST_SHOWN = 8
 
 
-@run_check("transport-below-links", blame=Blame.CONFIGURATION, reads=("trials", "gpu_paths"))
+@run_check("transport-below-links", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials", "gpu_paths"))
 def transport_below_links(case: Case) -> Findings:
     """Ranks whose GPUs NVLink or a PCIe switch joins exchange their data over it.
 
@@ -23,9 +24,11 @@ def transport_below_links(case: Case) -> Findings:
 
     Can't see: pairs that a ring or tree of NCCL's does not connect, and NVLink beside PCIe, which NCCL both calls P2P.
     """
-    default = default_trial(case.trials)
-    if default is None or not works(default) or len(case.nodes) != 1 or not case.gpus:
-        return
+    default = must_have_working_default(case)
+    if len(case.nodes) != 1 or len(case.gpus) < 2:
+        raise NotApplicable("it is about two GPUs or more of one node")
+    if not default.transport:
+        raise UnreadableFact("NCCL's log names no transport")
     slow = _slow_ways(default)
     if not slow:
         return
@@ -75,7 +78,9 @@ FELL_BACK = Carrier(CarrierKind.NETWORK, "Socket")
 CHOSEN = ("NCCL_NET", "NCCL_IB_DISABLE")  # sockets were asked for
 
 
-@run_check("silent-fallback", blame=Blame.CONFIGURATION, reads=("trials", "hca_ports", "nccl_conf"))
+@run_check(
+    "silent-fallback", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials", "hca_ports", "nccl_conf")
+)
 def silent_fallback(case: Case) -> Findings:
     """Where RDMA ports are active, NCCL uses them.
 
@@ -84,11 +89,18 @@ def silent_fallback(case: Case) -> Findings:
 
     Can't see: EFA and other networks that NCCL reaches by a plugin only.
     """
-    default = default_trial(case.trials)
-    if default is None or not works(default) or FELL_BACK not in default.transport or _was_asked_for(default, case):
-        return
-    for node in case.nodes:
-        active = [port for port in known(node.hca_ports) if _carries_data(port)]
+    default = must_have_working_default(case)
+    active_of = {node.host: [port for port in known(node.hca_ports) if _carries_data(port)] for node in case.nodes}
+    if not any(active_of.values()):
+        raise NotApplicable("no RDMA port is active")
+    if _was_asked_for(default, case):
+        raise NotApplicable("sockets were asked for")
+    if not case.wants_gpus:
+        raise NotApplicable("NCCL is not used")
+    if not default.transport:
+        raise UnreadableFact("NCCL's log names no transport")
+    for node in case.nodes if FELL_BACK in default.transport else ():
+        active = active_of[node.host]
         if active:
             names = ", ".join(f"{port.hca}:{port.port} ({port.link_layer})" for port in active)
             yield silent_fallback.finding(

@@ -2,12 +2,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
 from preflight.judge.outside_cause import OutsideCause, outside_cause
 from preflight.judge.symptoms import blame_by_text
-from preflight.judge.workarounds import cures, default_trial, hidden_faults, is_seen_once, works
-from preflight.model.finding import Blame, Evidence, Finding, Severity
+from preflight.judge.workarounds import (
+    cures,
+    default_trial,
+    hidden_faults,
+    is_seen_once,
+    must_have_trials,
+    must_have_working_default,
+)
+from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 
 WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
@@ -16,7 +24,7 @@ ONLY_SUFFERED = {"timeout": "waited in vain", "connection": "lost a peer"}
 MOST_ENDINGS_SHOWN = 8
 
 
-@run_check("trial-failed", blame=Blame.HOST, reads=("trials",))
+@run_check("trial-failed", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def trial_failed(case: Case) -> Findings:
     """The collectives run with default settings.
 
@@ -25,9 +33,12 @@ def trial_failed(case: Case) -> Findings:
 
     Can't see: failures that need more ranks, nodes or hours than the trial had.
     """
+    must_have_trials(case)
     yield from _under_load(case)
     default = default_trial(case.trials)
-    if default is None or default.outcome not in WORDS:
+    if default is None or default.outcome is Outcome.SKIPPED:
+        raise NotRun("the default settings were not tried")
+    if default.outcome not in WORDS:
         return
     outside = outside_cause(case, default)
     if outside is not None:
@@ -131,7 +142,7 @@ def _fix(case: Case, default: TrialResult) -> str:
     return f"read the log of {who} in the run directory{gpu_logs}; `preflight check --keep` keeps every log"
 
 
-@run_check("as-is-failed", blame=Blame.CONFIGURATION, reads=("trials",))
+@run_check("as-is-failed", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials",))
 def as_is_failed(case: Case) -> Findings:
     """The inherited NCCL_*, GLOO_* and TORCH_* variables do no harm that the defaults don't.
 
@@ -139,11 +150,12 @@ def as_is_failed(case: Case) -> Findings:
 
     Can't see: which one of several inherited variables does it.
     """
-    default = default_trial(case.trials)
-    if default is None or not works(default):
-        return
-    for trial in case.trials:
-        if trial.candidate == AS_IS and trial.outcome in FAILED:
+    must_have_working_default(case)
+    as_is = [trial for trial in case.trials if trial.candidate == AS_IS]
+    if not as_is:
+        raise NotApplicable("no such variable is inherited")
+    for trial in as_is:
+        if trial.outcome in FAILED:
             yield as_is_failed.finding(
                 Severity.WARN,
                 f"trial {trial.candidate}",

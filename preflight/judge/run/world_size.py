@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import ranks_text
-from preflight.model.finding import Blame, Evidence, Severity
+from preflight.judge.workarounds import must_have_trials
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import Outcome, TrialResult
 
 FINISHED = frozenset({Outcome.OK, Outcome.WRONG_DATA, Outcome.NO_EFFECT})
 
 
-@run_check("world-size", blame=Blame.HARNESS, reads=("trials", "world_size"))
+@run_check("world-size", blame=Blame.HARNESS, unseen=Unseen.NOTHING, reads=("trials", "world_size"))
 def world_size(case: Case) -> Findings:
     """Every rank sees the world size that was asked for, and all ranks are there.
 
@@ -17,7 +18,7 @@ def world_size(case: Case) -> Findings:
 
     Can't see: what the job's own launcher will do.
     """
-    for trial in case.trials:
+    for trial in must_have_trials(case):
         problem = _problem(trial, case.world_size)
         if problem:
             yield world_size.finding(

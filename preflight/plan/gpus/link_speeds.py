@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import combinations
 
-from preflight.errors import UnreadableFact
+from preflight.errors import DispensableFact, NotApplicable, UnreadableFact
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Gpu, NodeFacts, known
 from preflight.model.gpu import NvLink
@@ -34,14 +34,15 @@ def expected_busbw(
 ) -> Expected:
     """Return what a collective over these GPUs of one node should reach, over the ways that were really taken.
 
-    `transport` is as a trial reports it, empty where unknown. UnreadableFact where a link isn't known, and where ranks
-    of one node met over the network: no link between the GPUs says how fast that is.
+    `transport` is as a trial reports it, empty where unknown. UnreadableFact where a link isn't known; NotApplicable
+    for a single GPU, and where ranks of one node met over the network, which no link between GPUs limits: NCCL takes a
+    NIC between its own GPUs by default where both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
     """
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
-        raise UnreadableFact("ranks of this node met over the network, not over the links between their GPUs")
+        raise NotApplicable("ranks of this node met over the network, not over the links between their GPUs")
     if len(gpus) < 2:
-        raise UnreadableFact("a single GPU has no link to another one in use")
+        raise NotApplicable("a single GPU has no link to another one in use")
     locality = locality_of(node)
     chosen = [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus]
     if _is_ring(locality, gpus):
@@ -72,7 +73,7 @@ def expected_of_trials(
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
     try:
         return tuple(expected_busbw(links, node, gpus, *point) for point in points)
-    except UnreadableFact as error:
+    except (NotApplicable, UnreadableFact) as error:
         return Gap(str(error))
 
 
@@ -82,7 +83,7 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
         for row in links.nvlink:
             if (row.generation, row.compute_capability) == (generation, capability):
                 return row.gb_s_per_link
-    raise UnreadableFact(f"the rate of NVLink {generation} is not in links.toml")
+    raise DispensableFact(f"the rate of NVLink {generation} is not in links.toml")
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
@@ -90,7 +91,7 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
-    raise UnreadableFact(f"the rate of PCIe {generation}.0 is not in links.toml")
+    raise DispensableFact(f"the rate of PCIe {generation}.0 is not in links.toml")
 
 
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:

@@ -16,10 +16,15 @@ def with_versions(driver: str | Gap, cuda: str | Gap) -> NodeFacts:
 
 @pytest.mark.parametrize(
     ("driver", "cuda"),
-    [("580.65.06", "13.0"), ("590.1", "13.2"), ("525.60.13", "12.8"), ("450.80.02", "11.8"), ("1", "10.2")],
+    [("580.65.06", "13.0"), ("590.1", "13.2"), ("525.60.13", "12.8"), ("450.80.02", "11.8")],
 )
 def test_a_driver_runs_every_minor_version_of_its_cuda(driver: str, cuda: str) -> None:
     assert on_gpus(driver_too_old, with_versions(driver, cuda)) == ()
+
+
+def test_a_cuda_that_is_in_no_table_is_not_guessed() -> None:
+    (skip,) = skips(driver_too_old, gpu_case(nodes=(with_versions("1", "10.2"),)))
+    assert "10.2" in skip.reason
 
 
 @pytest.mark.parametrize(

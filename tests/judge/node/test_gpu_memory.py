@@ -36,5 +36,5 @@ def test_memory_that_could_not_be_read_skips_the_check() -> None:
 
 def test_what_was_found_on_one_gpu_stands_where_another_could_not_be_read() -> None:
     gpus = (gpu(0, memory_free_bytes=0), gpu(1, memory_free_bytes=Gap("denied")))
-    findings, skipped = run_checks((gpu_memory,), gpu_case(nodes=(gpu_node(gpus=gpus),)))
+    findings, skipped, _ = run_checks((gpu_memory,), gpu_case(nodes=(gpu_node(gpus=gpus),)))
     assert (len(findings), len(skipped)) == (1, 1)

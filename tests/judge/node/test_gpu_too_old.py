@@ -25,11 +25,15 @@ def with_capability(capability: str | Gap, cuda: str | Gap) -> NodeFacts:
         ("12.0", "12.8"),
         ("7.0", "12.6"),
         ("9.0", "12.1"),
-        ("7.0", "11.1"),
     ],
 )
 def test_a_gpu_that_torch_holds_code_for_is_fine(capability: str, cuda: str) -> None:
     assert on_gpus(gpu_too_old, with_capability(capability, cuda)) == ()
+
+
+def test_a_cuda_that_is_in_no_table_is_not_guessed() -> None:
+    (skip,) = skips(gpu_too_old, gpu_case(nodes=(with_capability("7.0", "11.1"),)))
+    assert "11.1" in skip.reason
 
 
 @pytest.mark.parametrize(("capability", "cuda"), [("7.0", "13.0"), ("6.1", "12.8"), ("3.7", "12.1")])

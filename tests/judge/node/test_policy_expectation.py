@@ -6,11 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from preflight.judge.check import Case
+from preflight.judge.check import Case, run_checks
 from preflight.judge.node.policy_expectation import is_driver, policy_expectation
-from preflight.model.facts import NodeFacts
+from preflight.judge.verdict import decide
+from preflight.model.facts import Gap, NodeFacts
+from preflight.model.gpu import Mode
 from preflight.model.policy import Expectation, Policy
-from tests.facts import case, gpu_node
+from preflight.model.report import Verdict
+from tests.facts import advice, case, gpu_node
+from tests.facts import node as plain_node
+from tests.gpus import gpu
+from tests.judge.findings import applies_not
+from tests.topology import port
 
 TODAY = "2026-11-21"
 
@@ -26,7 +33,54 @@ def test_a_node_that_is_not_as_expected_fails_and_says_both() -> None:
     assert expecting(node, gpu_count=4) == []
     assert "4, but the policy expects 8" in expecting(node, gpu_count=8)[0]
     assert len(expecting(node, gpu_model="no such GPU")) == 4
-    assert list(policy_expectation.judge(node, case())) == [], "no policy, no opinion"
+    assert applies_not(policy_expectation, case()) == "no policy says what this node must have"
+
+
+def answer(node: NodeFacts, **expect: object) -> tuple[Verdict, int]:
+    """Return what `preflight check --policy` answers for a node whose trials all work."""
+    policy = Policy("site.toml", TODAY, expect=Expectation(**expect))  # type: ignore[arg-type]
+    asked = replace(case(nodes=(node,)), policy=policy)
+    findings, skipped, _ = run_checks((policy_expectation,), asked)
+    told = decide(asked, findings, skipped, asked.trials, advice(), (), strict=False, accept=False, cpu_path=True)
+    return told.verdict, told.exit_code
+
+
+NO_BUS = Gap("no /sys")
+
+
+@pytest.mark.parametrize(
+    ("facts", "expect", "verdict"),
+    [
+        ({}, {"gpu_count": 8}, (Verdict.NOT_READY, 1)),  # no NVML and an empty bus: contradicted
+        ({"nvidia_pci": NO_BUS}, {"gpu_count": 8}, (Verdict.UNKNOWN, 3)),
+        ({}, {"gpu_count": 0}, (Verdict.UNKNOWN, 3)),
+        ({}, {"gpu_model": "H100"}, (Verdict.NOT_READY, 1)),
+        ({}, {"driver": ">=580"}, (Verdict.UNKNOWN, 3)),
+        ({"nics": NO_BUS}, {"nic_count": 8}, (Verdict.UNKNOWN, 3)),
+        ({"hca_ports": NO_BUS}, {"active_ports": 8}, (Verdict.UNKNOWN, 3)),
+        ({}, {"active_ports": 8}, (Verdict.NOT_READY, 1)),
+        ({}, {"active_ports": 0}, (Verdict.READY, 0)),
+        ({"hca_ports": (port(),)}, {"port_rate": 400.0}, (Verdict.READY, 0)),
+        ({"hca_ports": (port(rate_gbit_s=200.0),)}, {"port_rate": 400.0}, (Verdict.NOT_READY, 1)),
+        ({"nvidia_pci": NO_BUS}, {"ecc": True}, (Verdict.UNKNOWN, 3)),
+        ({"gpus": (gpu(0),)}, {"ecc": True, "mig": False}, (Verdict.READY, 0)),
+        ({"gpus": (gpu(0, ecc_mode=Mode.DISABLED),)}, {"ecc": True}, (Verdict.NOT_READY, 1)),
+        ({"gpus": (gpu(0, mig_mode=Mode.ENABLED),)}, {"mig": False}, (Verdict.NOT_READY, 1)),
+        ({"gpus": (gpu(0, ecc_mode=Gap("the call hangs")),)}, {"ecc": True}, (Verdict.UNKNOWN, 3)),
+    ],
+)
+def test_an_expectation_decides_or_says_that_it_cant(
+    facts: dict[str, object], expect: dict[str, object], verdict: tuple[Verdict, int]
+) -> None:
+    assert answer(plain_node(**facts), **expect) == verdict
+
+
+def test_gpus_that_cant_be_read_keep_no_other_expectation_from_being_decided() -> None:
+    node = plain_node(nvidia_pci=NO_BUS)
+    policy = Policy("site.toml", TODAY, expect=Expectation(gpu_count=8, nic_count=8))
+    findings, (skip,), _ = run_checks((policy_expectation,), replace(case(nodes=(node,)), policy=policy))
+    assert [each.subject for each in findings] == ["node1 RDMA adapters"]
+    assert skip.reason.startswith("the policy's expectation can't be decided: gpu_count: ")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from preflight.model.trial import (
 )
 from preflight.system.links import load_links
 from tests.facts import GIB, advice, gpu_case, result, trial
+from tests.judge.findings import applies_not
 
 GOOD_GB_S = 200.0
 RING = ("0>1 via P2P/CUMEM",)
@@ -94,13 +95,13 @@ def test_other_hardware_is_no_judge_and_what_differs_is_named(name: str, value: 
 
 def test_with_accept_other_hardware_leaves_the_node_unknown() -> None:
     case = beside(measured(GOOD_GB_S), baseline=golden(GPUs="8 x other"))
-    findings, skipped = run_checks((baseline_missed,), case)
+    findings, skipped, _ = run_checks((baseline_missed,), case)
     told = decide(case, findings, skipped, case.trials, advice(), (), strict=False, accept=True, cpu_path=False)
     assert (told.node_verdict, told.exit_code) == (NodeVerdict.UNKNOWN, 3)
 
 
 def test_without_a_baseline_or_a_figure_that_counts_nothing_is_found() -> None:
-    assert list(baseline_missed.judge(gpu_case(measured(1.0)))) == []
+    assert applies_not(baseline_missed, gpu_case(measured(1.0))) == "no --baseline was given"
     with pytest.raises(UnreadableFact, match="measured nothing"):
         judged(without_speeds(measured(1.0), "somebody else"))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.run.busbw_low import FAR_TOO_LOW, LOW, busbw_low
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
@@ -67,7 +67,8 @@ def test_four_gpus_are_not_compared_with_the_figure_of_eight() -> None:
 
 @pytest.mark.parametrize("size", [8, MIB, 32 * MIB])
 def test_only_large_sizes_are_judged(size: int) -> None:
-    assert judged(measured(0.1, size=size)) == []
+    with pytest.raises(NotApplicable, match="64 MiB"):
+        judged(measured(0.1, size=size))
 
 
 def test_pcie_alone_is_judged_by_its_own_links() -> None:
@@ -100,7 +101,7 @@ def test_where_the_default_fails_what_works_with_the_fewest_settings_is_judged()
 
 @pytest.mark.parametrize("transport", [("0>1 via NET/Socket/0",), ("0>1 [send] via NET/IB/0",)])
 def test_the_network_between_ranks_of_a_node_and_a_busy_gpu_can_not_be_judged(transport: tuple[str, ...]) -> None:
-    with pytest.raises(UnreadableFact):
+    with pytest.raises(NotApplicable, match="over the network"):
         judged(measured(1.0, transport=transport))
     with pytest.raises(UnreadableFact, match="somebody"):
         judged(without_speeds(measured(1.0), "somebody else"))

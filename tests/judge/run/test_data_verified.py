@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from preflight.judge.check import run_checks
 from preflight.judge.run.data_verified import data_verified
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
@@ -44,7 +45,7 @@ def test_an_unverified_result_of_a_trial_that_calls_itself_ok_still_fails() -> N
 
 
 def test_a_trial_with_wrong_data_and_no_result_is_not_overlooked() -> None:
-    assert only(found(data_verified, case(corrupt()))).problem == "rank 1: wrong_data in stage first"
+    assert only(run_checks((data_verified,), case(corrupt())).findings).problem == "rank 1: wrong_data in stage first"
 
 
 def test_wrong_data_of_a_candidate_is_only_worth_a_note() -> None:

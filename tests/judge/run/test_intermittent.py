@@ -5,10 +5,10 @@ import pytest
 from preflight.judge.run.intermittent import intermittent
 from preflight.judge.run.trial_as_is_failed import trial_failed
 from preflight.model.control import NO_CONTROL, Control, Rerun
-from preflight.model.finding import Blame, Severity
+from preflight.model.finding import Blame, CheckOutcome, Severity, Unseen
 from preflight.model.trial import DEFAULT, Outcome
 from tests.facts import case, gpu_case, trial
-from tests.judge.findings import found, only
+from tests.judge.findings import applies_not, found, only, skips
 
 
 def control(*outcomes: Outcome, chosen: str = "") -> Control:
@@ -28,13 +28,20 @@ def test_wrong_data_that_come_and_go_accuse_the_gpu_at_once() -> None:
     assert "gave wrong data in 2 of 3 tries" in finding.problem
 
 
-@pytest.mark.parametrize("again", [Outcome.HANG, Outcome.SKIPPED])
-def test_what_fails_alike_or_was_not_tried_again_is_not_called_intermittent(again: Outcome) -> None:
-    assert found(intermittent, case(trial(outcome=Outcome.HANG), control=control(again))) == ()
+def test_what_fails_alike_each_time_is_not_called_intermittent() -> None:
+    assert found(intermittent, case(trial(outcome=Outcome.HANG), control=control(Outcome.HANG))) == ()
 
 
-def test_a_run_without_repetitions_has_nothing_to_say() -> None:
-    assert found(intermittent, case(trial(outcome=Outcome.HANG), control=NO_CONTROL)) == ()
+@pytest.mark.parametrize("no_second_try", [control(Outcome.SKIPPED), NO_CONTROL, None])
+def test_what_failed_and_was_not_tried_again_was_not_looked_at(no_second_try: Control | None) -> None:
+    (skipped,) = skips(intermittent, case(trial(outcome=Outcome.HANG), control=no_second_try))
+    assert (skipped.outcome, skipped.costs) == (CheckOutcome.NOT_RUN, Unseen.NOTHING)
+    assert "not tried again" in skipped.reason
+
+
+@pytest.mark.parametrize("control", [NO_CONTROL, None])
+def test_a_default_that_works_gives_nothing_to_look_at(control: Control | None) -> None:
+    assert "did not fail" in applies_not(intermittent, case(trial(), control=control))
 
 
 def test_a_hang_that_was_seen_once_is_unconfirmed_and_one_that_came_again_is_not() -> None:

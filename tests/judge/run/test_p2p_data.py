@@ -9,13 +9,13 @@ from preflight.judge.check import Case, run_checks
 from preflight.judge.run.p2p import UNPROTECTED, p2p_data
 from preflight.judge.verdict import decide
 from preflight.model.facts import Gap, GpuPath
-from preflight.model.finding import Blame, Severity
+from preflight.model.finding import Blame, CheckOutcome, Severity
 from preflight.model.gpu_test import Ending
 from preflight.model.report import NodeVerdict
 from preflight.model.trial import Outcome
 from tests.facts import advice, case, gpu_case, gpu_node, system, trial
 from tests.hardware import hardware, pair, run_with
-from tests.judge.findings import found, only, skips
+from tests.judge.findings import applies_not, ended, found, only, skips
 from tests.topology import device
 
 LOST: dict[str, Any] = {"end": Ending.WRONG, "problem": "never written by sm (a to b; 64 MiB)"}
@@ -72,7 +72,7 @@ P2P_OFF = trial("no-p2p", env=(("NCCL_P2P_DISABLE", "1"),))
 def test_where_a_trial_works_without_peer_access_the_job_is_only_warned_and_the_node_is_rejected() -> None:
     broken = over_pcie(trials=(trial(outcome=Outcome.WRONG_DATA), P2P_OFF))
     assert only(found(p2p_data, broken)).severity is Severity.WARN
-    findings, skipped = run_checks((p2p_data,), broken)
+    findings, skipped, _ = run_checks((p2p_data,), broken)
     decision = decide(
         broken, findings, skipped, broken.trials, advice(env=(("NCCL_P2P_DISABLE", "1"),)), (),
         strict=False, accept=True, cpu_path=False,
@@ -105,7 +105,7 @@ def test_a_pair_without_memory_or_time_for_the_test_is_no_fault_and_no_pass(end:
 
 def test_tests_that_did_not_run_are_a_skip_and_the_node_is_not_accepted() -> None:
     run = gpu_case(hardware=Gap("the GPUs were not tested: the deadline came"))
-    findings, skipped = run_checks((p2p_data,), run)
+    findings, skipped, _ = run_checks((p2p_data,), run)
     assert findings == ()
     decision = decide(
         run, findings, skipped, run.trials, advice(), (), strict=False, accept=True, cpu_path=False
@@ -115,9 +115,9 @@ def test_tests_that_did_not_run_are_a_skip_and_the_node_is_not_accepted() -> Non
 
 
 def test_on_the_cpu_path_and_for_probe_nothing_is_asked() -> None:
-    assert found(p2p_data, case(hardware=Gap("CPU path: no GPU was tested"))) == ()
-    assert found(p2p_data, gpu_case()) == ()
+    assert applies_not(p2p_data, case(hardware=Gap("CPU path: no GPU was tested")))
+    assert ended(p2p_data, gpu_case()) == (CheckOutcome.NOT_RUN, "the GPUs were not tested")
 
 
-def test_a_single_gpu_has_no_pair_and_passes() -> None:
-    assert found(p2p_data, run_with(1)) == ()
+def test_a_single_gpu_has_no_pair() -> None:
+    assert applies_not(p2p_data, run_with(1)) == "a single GPU has no peer"

@@ -6,10 +6,10 @@ from itertools import combinations
 import pytest
 
 from preflight.judge.run.p2p import p2p_slow
-from preflight.model.finding import Blame, Severity
+from preflight.model.finding import Blame, CheckOutcome, Severity
 from preflight.model.gpu_test import PairLimit, PairTruth
 from tests.hardware import hardware, pair, run_with, speeds
-from tests.judge.findings import found, only
+from tests.judge.findings import ended, found, only
 
 
 def with_pair(slow_gb_s: float, usual_gb_s: float = 390.0) -> tuple[PairTruth, ...]:
@@ -42,4 +42,5 @@ def test_a_pair_without_peer_access_is_not_held_to_its_links() -> None:
 
 
 def test_quick_measures_no_pair_and_judges_none() -> None:
-    assert found(p2p_slow, run_with(pairs=tuple(replace(each, speeds=()) for each in hardware().pairs))) == ()
+    run = run_with(pairs=tuple(replace(each, speeds=()) for each in hardware().pairs))
+    assert ended(p2p_slow, run) == (CheckOutcome.NOT_RUN, "no pair was timed (quick times none)")

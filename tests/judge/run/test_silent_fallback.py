@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.judge.check import run_checks
 from preflight.judge.run.transport_silent_fallback import silent_fallback
 from preflight.model.facts import NcclConfEntry
 from preflight.model.finding import Finding, Severity
@@ -17,7 +18,7 @@ SOCKETS = ("0>1 via P2P/CUMEM", "netif eth0", "network Socket")
 
 def judged(result: TrialResult, **facts: object) -> list[Finding]:
     node = gpu_node(2, **{"hca_ports": (port(),), **facts})
-    return list(silent_fallback.judge(gpu_case(result, nodes=(node,))))
+    return list(run_checks((silent_fallback,), gpu_case(result, nodes=(node,))).findings)
 
 
 @pytest.mark.parametrize("usable", [port(), roce_port()])

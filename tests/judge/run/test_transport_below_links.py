@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.judge.check import run_checks
 from preflight.judge.run.transport_silent_fallback import transport_below_links
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, Severity
@@ -14,7 +15,7 @@ from tests.topology import pcie_node
 
 def judged(node: NodeFacts, *ways: str, result: TrialResult | None = None) -> list[Finding]:
     tried = result or trial(transport=ways)
-    return list(transport_below_links.judge(gpu_case(tried, nodes=(node,), gpus=(0, 1))))
+    return list(run_checks((transport_below_links,), gpu_case(tried, nodes=(node,), gpus=(0, 1))).findings)
 
 
 @pytest.mark.parametrize("node", [gpu_node(2), pcie_node(("PIX",), 2)])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.errors import UnreadableFact
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, GpuPath, NodeFacts, known
 from preflight.model.gpu import LinkPeer, NvLink, PcieLink
@@ -113,11 +113,16 @@ def test_the_consumer_bridge_is_slower_than_the_same_generation_on_servers() -> 
 
 
 @pytest.mark.parametrize(
-    "node", [_node(2, "NV9", nvlinks=_nvlinks(9, "9.0")), _node(2, "NV4", nvlinks=Gap("NotSupported")), gpu_node(1)]
+    "node", [_node(2, "NV9", nvlinks=_nvlinks(9, "9.0")), _node(2, "NV4", nvlinks=Gap("NotSupported"))]
 )
 def test_what_is_not_known_is_said_and_not_guessed(node: NodeFacts) -> None:
     with pytest.raises(UnreadableFact):
         _expect(node)
+
+
+def test_a_single_gpu_has_nothing_to_be_held_against() -> None:
+    with pytest.raises(NotApplicable):
+        _expect(gpu_node(1))
 
 
 @given(st.integers(1, 17), st.integers(2, 8))
