@@ -133,7 +133,7 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
             failure = failure or error
             report = _amend(report, error, outputs)
             with contextlib.suppress(OutputError):
-                retire(outputs.env_path)
+                set_aside(outputs.env_path)  # it is this run's own, whose exit code is 3 now
     if failure is not None:
         raise failure
     if checked.interrupted is not None:
