@@ -45,18 +45,7 @@ fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what 
 simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulated driver
 	$(BIN)/python -m tests.simcuda.fetch
 
-test-KILLS ?= 200
-MINUTES ?= 1
-test-hostile: $(STAMP) ## Kill it at random instants, starve it, feed it garbage: KILLS=200 MINUTES=1 (root)
-	$(BIN)/python -m tests.hostile.kill_loop --kills $(KILLS)
-	$(BIN)/python -m tests.hostile.kill_loop --at-once 30
-	$(BIN)/pytest -n 2 tests/hostile
-	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
-
-fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what fails is kept in tests/hostile/corpus
-	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
-
-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
+test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
 	$(BIN)/pytest -n 2 -m simcuda tests/simcuda
 

@@ -27,3 +27,10 @@ def test_the_policy_that_the_docs_show_is_a_policy() -> None:
     assert dict(policy.levels)["memlock"] is Level.FATAL
     assert [waiver.until for waiver in policy.waivers] == ["2027-01-31"]
     assert policy.expect.gpu_count == 8 and len(policy.floors) == 2
+
+
+def test_the_makefile_defines_what_ci_calls_and_each_target_once() -> None:
+    targets = re.findall(r"^([a-z][a-z-]*):(?!=)", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    called = re.findall(r"^make ([a-z-]+)", (PROJECT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(targets) == len(set(targets))
+    assert called and set(called) <= set(targets)
