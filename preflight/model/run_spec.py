@@ -146,6 +146,7 @@ class RankSamples:
     gap_us: tuple[float, ...]  # between the barrier's end and the call
     wrong_elements: int  # in the worst call
     verified_calls: int = 0  # of the repetitions
+    is_spread: bool = False  # wrong only after several calls in place, which carry one rank's wrong data to all
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,8 @@ def pack_samples(samples: RankSamples) -> dict[str, Any]:
     """Return a JSON object of a rank's samples; a timing keeps seven digits."""
     times = array("f", (*samples.barrier_us, *samples.call_us, *samples.gap_us))
     packed = base64.b64encode(_little_endian(times).tobytes()).decode()
-    wrong, verified = samples.wrong_elements, samples.verified_calls
-    return {"rank": samples.rank, "wrong_elements": wrong, "verified_calls": verified, "times": packed}
+    proof = {"wrong_elements": samples.wrong_elements, "verified_calls": samples.verified_calls}
+    return {"rank": samples.rank, **proof, "is_spread": samples.is_spread, "times": packed}
 
 
 def unpack_samples(value: Any) -> RankSamples:
@@ -148,7 +148,8 @@ def unpack_samples(value: Any) -> RankSamples:
     if rest or not math.isfinite(sum(values)):
         raise MalformedInput(MISFIT)
     barrier_us, call_us, gap_us = values[:count], values[count : 2 * count], values[2 * count :]
-    return RankSamples(rank_of(value), barrier_us, call_us, gap_us, wrong_elements(value), verified_calls(value))
+    wrong, verified = wrong_elements(value), verified_calls(value)
+    return RankSamples(rank_of(value), barrier_us, call_us, gap_us, wrong, verified, is_spread(value))
 
 
 def timings(value: Any) -> array[float]:
@@ -174,6 +175,11 @@ def wrong_elements(value: Any) -> int:
 def verified_calls(value: Any) -> int:
     """Return how many repetitions of a packed object's step were verified."""
     return _whole(value, "verified_calls")
+
+
+def is_spread(value: Any) -> bool:
+    """Return whether a packed object's wrong elements may be another rank's fault."""
+    return isinstance(value, dict) and value.get("is_spread") is True
 
 
 def _whole(value: Any, name: str) -> int:

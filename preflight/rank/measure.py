@@ -31,6 +31,7 @@ class Repetitions:
     times: tuple[Times, ...]
     verified_calls: int  # of them
     wrong_elements: int  # in the worst of these
+    spread_elements: int  # after calls between these
 
 
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
@@ -51,7 +52,7 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
     taken = [time_once(call, ranks, verification.work_before(place)) for place in range(lead_in + repetitions)]
     ranks.barrier()  # a rank that is through must not take the processor from one that is still in its last call
     verification.finish()
-    return Repetitions(tuple(taken[lead_in:]), verification.verified_calls, verification.wrong_elements)
+    return Repetitions(tuple(taken[lead_in:]), *verification.found)
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
@@ -101,9 +102,10 @@ def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, a
     wrong = count_wrong(measure.collective, buffers, ranks, call)
     buffers.send.zero_()
     timed = time_repetitions(measure, buffers, call, ranks, agree)
-    wrong = max(wrong, timed.wrong_elements, count_wrong(measure.collective, buffers, ranks, call, salt=1))
+    own = max(wrong, timed.wrong_elements, count_wrong(measure.collective, buffers, ranks, call, salt=1))
+    wrong, is_spread = own or timed.spread_elements, own == 0 and timed.spread_elements > 0
     barrier_us, call_us, gap_us = zip(*timed.times, strict=True)
-    return RankSamples(ranks.rank, barrier_us, call_us, gap_us, wrong, timed.verified_calls)
+    return RankSamples(ranks.rank, barrier_us, call_us, gap_us, wrong, timed.verified_calls, is_spread)
 
 
 def prove_first(ranks: Ranks) -> int:

@@ -14,7 +14,7 @@ from preflight.model.codec import decode
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
 from preflight.model.run_spec import Assignment, DuelTurn, Measure, RankSamples
-from preflight.model.samples import aggregate, slowest_rank_us, unpack_samples, wrong_elements
+from preflight.model.samples import aggregate, is_spread, slowest_rank_us, unpack_samples, wrong_elements
 from preflight.model.transport import carriers_from
 from preflight.model.trial import (
     FAILED,
@@ -202,6 +202,8 @@ def _data_verdict(answers: Sequence[RankAnswer]) -> TrialVerdict:
         return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum at first", first)
     for step, by_rank in enumerate(zip(*(_measured(answer) for answer in answers), strict=False)):
         counts = [wrong_elements(event["samples"]) for event in by_rank]
+        own = [0 if is_spread(event["samples"]) else each for event, each in zip(by_rank, counts, strict=True)]
+        counts = own if any(own) else counts
         if any(counts):
             wrong = tuple(event["samples"]["rank"] for event, each in zip(by_rank, counts, strict=True) if each)
             count, measured = sum(counts), by_rank[0]["measured"]

@@ -43,11 +43,17 @@ class TimedVerification:
         self, collective: Collective, buffers: Buffers, ranks: Ranks, places: frozenset[int], seed: int
     ) -> None:
         self.wrong_elements = 0  # in the worst call
+        self.spread_elements = 0  # after calls in place: any rank may have brought them
         self.verified_calls = 0
         self._collective, self._buffers, self._ranks, self._places = collective, buffers, ranks, places
         self._random = random.Random(seed)
         self._salt = 0  # of the pattern that was sent last
         self._sent = ""  # what the call before this moved: "" before the first one, "pattern" or "zeros"
+
+    @property
+    def found(self) -> tuple[int, int, int]:
+        """Return the verified calls, the wrong elements in the worst of them, and those after the others."""
+        return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
         """Return what has to be done before the timed call at `place` and outside of its time, None for nothing."""
@@ -77,6 +83,9 @@ class TimedVerification:
             wrong = _wrong(self._collective, self._buffers, self._ranks, self._salt)
         else:
             wrong = int(torch.count_nonzero(self._buffers.receive).item())
+            if self._buffers.send.data_ptr() == self._buffers.receive.data_ptr():
+                self.spread_elements = max(self.spread_elements, wrong)
+                return
         self.wrong_elements = max(self.wrong_elements, wrong)
 
 

@@ -27,8 +27,10 @@ DONE = ("done", "done", "")
 KINDS = (WAITED, LOST, STUCK, KILLED, STOPPED, CRASHED, RAISED, DONE)
 
 
-def measured(rank: int, wrong: int = 0, size_bytes: int = 8, collective: str = "all_reduce") -> dict[str, Any]:
-    samples = RankSamples(rank, (1.0,) * 5, (2.0,) * 5, (0.1,) * 5, wrong)
+def measured(
+    rank: int, wrong: int = 0, size_bytes: int = 8, collective: str = "all_reduce", is_spread: bool = False
+) -> dict[str, Any]:
+    samples = RankSamples(rank, (1.0,) * 5, (2.0,) * 5, (0.1,) * 5, wrong, is_spread=is_spread)
     step = {"turn": 0, "collective": collective, "size_bytes": size_bytes, "took_s": 0.5}
     return {"measured": step, "samples": pack_samples(samples)}
 
@@ -153,6 +155,14 @@ def test_wrong_elements_are_named_with_rank_step_and_size() -> None:
     verdict = classify(answers(DONE, DONE, DONE, events=events), "")
     assert (verdict.outcome, verdict.culprits) == (Outcome.WRONG_DATA, (2,))
     assert verdict.problem == "rank 2 got 1 wrong element at timed 2/2: all_reduce of 1024 bytes"
+
+
+def test_wrong_data_that_calls_in_place_carried_to_all_accuse_the_rank_whose_own_call_was_wrong() -> None:
+    events = {r: [measured(r, wrong=1, is_spread=r != 2)] for r in range(3)}
+    verdict = classify(answers(DONE, DONE, DONE, events=events), "")
+    assert (verdict.culprits, verdict.problem.split(" at ")[0]) == ((2,), "rank 2 got 1 wrong element")
+    events = {r: [measured(r, wrong=1, is_spread=True)] for r in range(3)}
+    assert classify(answers(DONE, DONE, DONE, events=events), "").culprits == (0, 1, 2)
 
 
 def test_a_step_that_not_all_ranks_finished_gives_no_result() -> None:
