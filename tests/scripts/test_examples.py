@@ -142,7 +142,7 @@ def test_the_scripts_are_plain_shell(script: str, shell: str) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize(("code", "fails", "told"), [
     (0, False, ""), (1, True, "rejected: preflight node rejected: gpu1 GPU 1"),
-    (3, True, "unknown (exit code 3): preflight unknown"),
+    (3, True, "unknown (exit code 3): preflight node unknown"),
 ])  # fmt: skip
 def test_the_playbook_runs_and_tells_a_rejection_from_what_is_not_known(
     stand_in: StandIn, code: int, fails: bool, told: str
