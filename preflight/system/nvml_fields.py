@@ -139,16 +139,14 @@ GPU_FIELDS = (
         "throttle_reasons", "CurrentClocksEventReasons", older="CurrentClocksThrottleReasons",
         read=values.parse_throttle_reasons, load="throttle_reasons",
     ),
+    row("power_mw", "PowerUsage", facts={}, read=_per_thousand, load="power_w"),  # of the moment: no fact of the node
     # Whose the processes are is told by /proc.
     row(
         "processes", "ComputeRunningProcesses_v3", older="ComputeRunningProcesses_v2", into=values.process_records,
         facts={},
     ),
 )  # fmt: skip
-LOAD_FIELDS = (
-    *(field for field in GPU_FIELDS if field.load),
-    row("power_mw", "PowerUsage", facts={}, read=_per_thousand, load="power_w"),
-)
+LOAD_FIELDS = tuple(field for field in GPU_FIELDS if field.load)
 # Their calls are named `nvlink_KEY`, and take the link's number behind the handle.
 LINK_FIELDS = (
     row("state", "NvLinkState", fact="is_active", read=bool),
