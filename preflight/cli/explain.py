@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, valued
-from preflight.cli.output import check_outputs, print_result, style
+from preflight.cli.options import JsonPath, Quiet, Verbose, valued
+from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
 from preflight.explain.explain_files import explain_paths
+from preflight.model.explanation import Explanation
 from preflight.render.explain import render_explanation, render_explanation_env
+from preflight.render.explain_screen import render_explain_screen, render_explain_verdict
 from preflight.render.json_document import render_json
 from preflight.system.files import write_atomically
 
@@ -22,7 +24,13 @@ UnmeasuredEnv = Annotated[
 ]
 
 
-def explain(logs: Logs, json: JsonPath = None, env_out: UnmeasuredEnv = None) -> None:
+def explain(
+    logs: Logs,
+    json: JsonPath = None,
+    env_out: UnmeasuredEnv = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
     """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
 
     Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
@@ -31,5 +39,15 @@ def explain(logs: Logs, json: JsonPath = None, env_out: UnmeasuredEnv = None) ->
     explanation = explain_paths(logs)
     if env_out is not None:
         write_atomically(env_out, render_explanation_env(explanation))
-    print_result(json, lambda: render_json(explanation), lambda: render_explanation(explanation, style()))
+    print_result(json, lambda: render_json(explanation), lambda: _page(explanation, detail_of(verbose, quiet)))
     raise typer.Exit(explanation.exit_code)
+
+
+def _page(explanation: Explanation, detail: Detail) -> str:
+    match detail:
+        case Detail.VERDICT:
+            return render_explain_verdict(explanation, style())
+        case Detail.SCREEN:
+            return render_explain_screen(explanation, style())
+        case Detail.ALL:
+            return render_explanation(explanation, style())

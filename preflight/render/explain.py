@@ -35,10 +35,16 @@ FILES = 4  # that could not be read for one reason
 REASONS = 8
 
 
+def answer_of(explanation: Explanation) -> tuple[str, str]:
+    """Return the answer in words, and their colour."""
+    causes = explanation.causes
+    return (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
+
+
 def render_explanation(explanation: Explanation, style: Style) -> str:
     """Return the page that `preflight explain` prints."""
     causes, sources = explanation.causes, explanation.sources
-    title, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
+    title, tone = answer_of(explanation)
     moments = explanation.timeline[:TIMELINE_LINES] if explanation.timeline[1:] and causes else ()
     last = () if causes else explanation.timeline
     about = "About the timeout" if any("timeout" in text for text in explanation.notes) else "Note"
@@ -99,21 +105,22 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
     ]
 
 
-def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
+def where(quote: Quote, sources: Sequence[SourceRead]) -> str:
+    """Return the line's number, with its file where there are several."""
     return f"{quote.source}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
 
 
 def _quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
     text = " ".join(clean(quote.text).split())
     return [
-        Text(f"{_where(quote, sources)}: {quote.means}", 2, limit=lambda width: width - 2),
+        Text(f"{where(quote, sources)}: {quote.means}", 2, limit=lambda width: width - 2),
         Text(text, 4, label="| ", limit=lambda width: max(20, (width - 6) * 3)),
     ]
 
 
 def _moment(quote: Quote, sources: Sequence[SourceRead]) -> Text:
     who = ("rank " + quote.rank if quote.rank else "") + (f" on {quote.host}" if quote.host else "")
-    head = "  ".join(part for part in (quote.time, who.strip(), _where(quote, sources)) if part)
+    head = "  ".join(part for part in (quote.time, who.strip(), where(quote, sources)) if part)
     return Text(quote.means, 2, 6, head=f"{head}:")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from enum import Enum
 from typing import Any
 
 from preflight.model.report import Report
@@ -27,7 +28,7 @@ def every_report() -> dict[str, Report]:
 
 def hostile(record: Any, text: str = HOSTILE) -> Any:
     """Return the record with every text in it followed by another one."""
-    if isinstance(record, str):
+    if isinstance(record, str) and not isinstance(record, Enum):
         return record + text
     if isinstance(record, tuple):
         return tuple(hostile(each, text) for each in record)

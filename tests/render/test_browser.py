@@ -96,7 +96,7 @@ def test_it_fits_the_screen_says_nothing_and_asks_for_nothing(
 
 def test_headings_tables_and_plots_are_reached_by_role(open_page: Callable[..., Opened]) -> None:
     page = open_page("cured").page
-    assert page.get_by_role("heading", level=1).inner_text().lower().startswith("ready with env")
+    assert page.get_by_role("heading", level=1).inner_text().lower().startswith("ready with settings")
     for title in ("Findings and their fixes", "Settings for the job", "Speed over message size", "Facts"):
         assert page.get_by_role("heading", name=title, level=2).count() == 1
         assert page.get_by_role("region", name=title).count() == 1
