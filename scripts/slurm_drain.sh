@@ -14,7 +14,7 @@ try() {
   report=$PREFLIGHT_DIR/$1.json
   rm -f "$report"
   srun --nodes=1 --ntasks=1 --nodelist="$1" --exclusive --immediate="${PREFLIGHT_WAIT_S:-30}" --cpu-bind=none \
-    preflight check --accept --env-out "$PREFLIGHT_DIR/$1.env" --report "$report" >"$PREFLIGHT_DIR/$1.txt" 2>&1
+    preflight check -v --accept --env-out "$PREFLIGHT_DIR/$1.env" --report "$report" >"$PREFLIGHT_DIR/$1.txt" 2>&1
   code=$?
   reason=$(preflight render "$report" --format drain 2>/dev/null) || reason=
   case $code:$reason in

@@ -10,7 +10,7 @@ dir=${PREFLIGHT_DIR:-/var/lib/preflight}
 node=${SLURMD_NODENAME:-$(hostname -s)}
 
 mkdir -p "$dir" && cd "$dir" || exit 0
-preflight probe --deadline 20 >probe.new 2>&1
+preflight probe -v --deadline 20 >probe.new 2>&1
 code=$?
 mv probe.new probe.txt
 
