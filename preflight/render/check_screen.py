@@ -16,6 +16,8 @@ from preflight.render.text import Style, line
 from preflight.render.verdict import deciding, phase_text, unfinished, verdict_section
 
 WITHOUT = "Without it: "
+STOPPED = "run the same command again: this run was stopped"
+SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
     NodeVerdict.REJECT: "drain the node; `preflight render {report} --format drain` prints the reason",
@@ -36,7 +38,8 @@ def render_check_screen(report: Report, style: Style, written: Written) -> str:
     """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
     head: list[Block] = [*verdict_section(report, most_lines=3), *_paused(report), *_not_finished(report)]
     checks = ("Checks", f"{counts_text(report.checks, report.findings)} ({ALL})")
-    rows = [("Next", _next(report, written)), *_timeouts(report), checks, _files(written)]
+    next_step = STOPPED if report.exit_code > SIGNALLED else _next(report, written)
+    rows = [("Next", next_step), *_timeouts(report), checks, _files(written)]
     groups = [*_settings(report), *_problems(report), *map(short, _by_weight(report))]
     return fitted(head, groups, foot_of(rows), style)
 
@@ -88,8 +91,9 @@ def _settings(report: Report) -> list[list[Block]]:
 
 
 def _problems(report: Report) -> list[list[Block]]:
-    """Return what preflight itself could not do."""
-    return [[Text(each, 0, 6, label="ERROR ", label_tone="yellow", most_lines=3)] for each in report.problems]
+    """Return what preflight itself could not do, unless the headline says it."""
+    more = [each for each in report.problems if each not in report.headline]
+    return [[Text(each, 0, 6, label="ERROR ", label_tone="yellow", most_lines=3)] for each in more]
 
 
 def _next(report: Report, written: Written) -> str:

@@ -74,3 +74,11 @@ def test_the_verdict_alone_is_one_line(name: str) -> None:
     page = render_verdict(REPORTS[name], Style())
     assert page.count("\n") == 1
     assert page.startswith(("READY", "NOT READY", "UNKNOWN", "SIMULATED", "NODE "))
+
+
+def test_a_run_that_was_stopped_says_so_once_and_asks_for_no_repair() -> None:
+    why = "stopped by SIGINT at default at timed 20/24"
+    report = dataclasses.replace(REPORTS["unknown"], exit_code=130, headline=f"unknown: {why}", problems=(why,))
+    page = " ".join(screen_of(report).split())
+    assert page.count(why) == 1
+    assert "run the same command again: this run was stopped" in page and "repair" not in page
