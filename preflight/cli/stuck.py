@@ -101,10 +101,10 @@ def _look(pid: int | None, job: str | None, user: str | None, how: How, out: str
     return tuple(each for each in nodes if each.job == evidence.job) or (evidence,)
 
 
-def _nobody(pid: int | None, job: str | None, seen: int) -> str:
+def _nobody(pid: int | None, job: str | None, process_count: int) -> str:
     about = f" of --pid {pid}" if pid is not None else f" of --job {job}" if job is not None else ""
     more = "" if os.geteuid() == 0 else "; other users' ranks take root and --user, --job or --pid"
-    return f"no rank{about} was found among {seen} processes of this user{more}"
+    return f"no rank{about} was found among {process_count} processes of this user{more}"
 
 
 def _shown(job: FoundJob) -> str:

@@ -67,10 +67,10 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
 
 def _silent_dead(evidence: LogEvidence) -> Iterator[str]:
     """Yield the ranks that a launcher calls the first to fail, without an exception of theirs in the logs."""
-    told = {event.rank for event, _ in (*evidence.exceptions, *evidence.echoes) if event.rank}
+    heard_from = {event.rank for event, _ in (*evidence.exceptions, *evidence.echoes) if event.rank}
     for source in evidence.sources:
         found = [match[1] for line in source.tail if (match := TABLE_RANK.search(line))]
-        if found and found[-1] not in told:
+        if found and found[-1] not in heard_from:
             yield found[-1]
 
 

@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProcessStat:
     """A process as /proc shows it; number and start time together name one process for good."""
 
     number: int  # of its directory in /proc
@@ -54,8 +54,8 @@ def adopt_orphans() -> None:
 
 def state(pid: int) -> str:
     """Return the one-letter state of one of our processes (R S D T Z ...), or "" where there is no such process."""
-    seen = _seen(number_of(pid))
-    return seen.state if seen else ""
+    process = _read_stat(number_of(pid))
+    return process.state if process else ""
 
 
 def number_of(pid: int) -> int:
@@ -100,9 +100,9 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
     until = time.monotonic() + wait_s
     quiet = 0
     while quiet < QUIET_LOOKS:
-        alive = {pid: seen for pid, seen in _descendants(os.getpid()).items() if pid not in spared}
-        for pid, seen in alive.items():
-            _kill(pid, seen)
+        alive = {pid: process for pid, process in _descendants(os.getpid()).items() if pid not in spared}
+        for pid, process in alive.items():
+            _kill(pid, process)
         _reap(spared)
         if not alive and not has_children():
             return ()
@@ -131,39 +131,39 @@ def _numbers(entry: int | str) -> list[int]:
     return [int(number) for number in (listed or plain).split()[1:]]
 
 
-def _seen(number: int) -> Seen | None:
+def _read_stat(number: int) -> ProcessStat | None:
     try:
         with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return Seen(number, fields[STATE], int(fields[PARENT]), int(fields[START_TIME]))
+        return ProcessStat(number, fields[STATE], int(fields[PARENT]), int(fields[START_TIME]))
     except (OSError, ValueError, IndexError):
         return None
 
 
-def _descendants(pid: int) -> dict[int, Seen]:
+def _descendants(pid: int) -> dict[int, ProcessStat]:
     """Return every living process below `pid`, by the number that kill() takes: one pass over /proc."""
     level = _level()
     if level is None:
         return {}
-    children: dict[int, list[Seen]] = {}
+    children: dict[int, list[ProcessStat]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
-        if seen := _seen(int(entry)):
-            children.setdefault(seen.parent, []).append(seen)
+        if process := _read_stat(int(entry)):
+            children.setdefault(process.parent, []).append(process)
     below = list(children.get(pid if level == 0 else _numbers("self")[0], ()))
-    found: dict[int, Seen] = {}
+    found: dict[int, ProcessStat] = {}
     while below:
-        seen = below.pop()
-        if seen.number not in found:
-            found[seen.number] = seen
-            below += children.get(seen.number, ())
-    alive = {number: seen for number, seen in found.items() if seen.state not in GONE}
+        process = below.pop()
+        if process.number not in found:
+            found[process.number] = process
+            below += children.get(process.number, ())
+    alive = {number: process for number, process in found.items() if process.state not in GONE}
     if level == 0:
         return alive
     numbers = {number: _numbers(number) for number in alive}
-    return {numbers[number][level]: seen for number, seen in alive.items() if len(numbers[number]) > level}
+    return {numbers[number][level]: process for number, process in alive.items() if len(numbers[number]) > level}
 
 
-def _kill(pid: int, seen: Seen) -> None:
+def _kill(pid: int, process: ProcessStat) -> None:
     """SIGKILL the process that was seen, and nobody who has its number by now."""
     try:
         fd = os.pidfd_open(pid)
@@ -172,8 +172,8 @@ def _kill(pid: int, seen: Seen) -> None:
     except OSError:  # no descriptor left, or a kernel before 5.3
         fd = -1
     try:
-        now = _seen(seen.number)
-        if now is not None and now.start_time == seen.start_time:
+        now = _read_stat(process.number)
+        if now is not None and now.start_time == process.start_time:
             if fd >= 0:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             else:

@@ -94,11 +94,11 @@ class _Tree:
             self._children[each.parent_pid].append(each)
 
     def below(self, pid: int) -> Iterator[Listed]:
-        seen, waiting = {pid}, list(self._children.get(pid, ()))
+        visited, waiting = {pid}, list(self._children.get(pid, ()))
         while waiting:
             each = waiting.pop(0)
-            if each.pid not in seen:
-                seen.add(each.pid)
+            if each.pid not in visited:
+                visited.add(each.pid)
                 yield each
                 waiting += self._children.get(each.pid, ())
 

@@ -123,8 +123,8 @@ def _not_seen(nodes: Sequence[NodeEvidence]) -> Iterator[str]:
         start = f"{node.host}: " if len(nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)
     sizes = {r.world_size for n in nodes for r in n.ranks if isinstance(r.world_size, int)}
-    seen = sum(len(node.ranks) for node in nodes)
+    found_count = sum(len(node.ranks) for node in nodes)
     expected = max(sizes, default=0)
-    if expected > seen + len(missing_ranks(nodes)):
-        rest = expected - seen - len(missing_ranks(nodes))
+    if expected > found_count + len(missing_ranks(nodes)):
+        rest = expected - found_count - len(missing_ranks(nodes))
         yield f"{rest} of {expected} ranks run on nodes that were not looked at: run it there too, with --out"

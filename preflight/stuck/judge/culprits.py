@@ -144,11 +144,11 @@ def _recorded(nodes: Sequence[NodeEvidence], places: Sequence[RankPlace]) -> Ite
             what = f"by the flight recorder {rank_names(members)} {node.recorded.what}"
             yield _culprit(Reason.OTHER_COLLECTIVE, members, what, ("flight recorder dumps",), node.host)
         if not isinstance(node.ras, Gap):
-            told = (
+            explanations = (
                 (node.ras.missing_ranks, "does not answer"),
                 (node.ras.mismatched_ranks, "has launched fewer operations"),
             )
-            for ranks, what_it_does in told:
+            for ranks, what_it_does in explanations:
                 members = [p for p in places if p.rank in ranks]
                 if members and len(members) < len(places):
                     what = f"by NCCL's RAS {rank_names(members)} {what_it_does}"
@@ -177,11 +177,11 @@ def _path(nodes: Sequence[NodeEvidence]) -> tuple[Culprit, ...]:
 
 
 def _same(waiting: Sequence[RankPlace]) -> tuple[Culprit, ...]:
-    seen = [p for p in waiting if p.activity is not Activity.UNSEEN]
-    if not seen or len(seen) < len(waiting):
+    readable = [p for p in waiting if p.activity is not Activity.UNSEEN]
+    if not readable or len(readable) < len(waiting):
         return ()
-    first = seen[0]
-    what = f"all {len(seen)} ranks that were seen wait in {first.doing} ({first.at}), and nothing moves"
+    first = readable[0]
+    what = f"all {len(readable)} ranks that were seen wait in {first.doing} ({first.at}), and nothing moves"
     return (_culprit(Reason.NOTHING_MOVES, (), what, (), ""),)
 
 

@@ -40,8 +40,8 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
         return _place(node, rank, Activity.DEAD, PythonPlace(Activity.DEAD, "ended", "", None), "", True)
     wait = kernel_wait(main)
     stack = main_stack(process)
-    seen = place_of(stack.frames) if stack else None
-    activity, place = _both(seen, wait, rank, stack, main)
+    stack_place = place_of(stack.frames) if stack else None
+    activity, place = _both(stack_place, wait, rank, stack, main)
     detail = _detail(node, rank, activity, wait)
     waits = activity in (Activity.COLLECTIVE, Activity.STARTING) or (activity is Activity.UNSEEN and _in_group(process))
     stands = wait in (KernelWait.STOPPED, KernelWait.STORAGE) or rests(main, node.rest_s)
@@ -93,25 +93,27 @@ def _in_group(process: Process) -> bool:
 
 
 def _both(
-    seen: PythonPlace | None, wait: KernelWait, rank: RankProcess, stack: Stack | None, main: ThreadState
+    stack_place: PythonPlace | None, wait: KernelWait, rank: RankProcess, stack: Stack | None, main: ThreadState
 ) -> tuple[Activity, PythonPlace]:
     """Return what both witnesses together tell."""
     if wait is KernelWait.STOPPED:
-        return Activity.STOPPED, seen or PythonPlace(Activity.STOPPED, "stopped", "", None)
-    if seen is None or stack is None:
+        return Activity.STOPPED, stack_place or PythonPlace(Activity.STOPPED, "stopped", "", None)
+    if stack_place is None or stack is None:
         return _by_kernel_alone(wait, rank)
-    activity = seen.activity
+    activity = stack_place.activity
     if stack.has_gil and wait not in (KernelWait.RUNS, KernelWait.STORAGE, KernelWait.FILE_LOCK) and _is_own(activity):
         activity = Activity.GIL
     elif activity is Activity.BACKWARD and wait is KernelWait.LOCK:
-        return Activity.COLLECTIVE, PythonPlace(activity, "all_reduce in backward", seen.at, seen.within)
+        return Activity.COLLECTIVE, PythonPlace(activity, "all_reduce in backward", stack_place.at, stack_place.within)
     elif wait is KernelWait.FILE_LOCK:
         activity = Activity.FILE_LOCK
     elif activity is Activity.PYTHON:
         activity = Activity.LOCK if wait is KernelWait.LOCK else BY_KERNEL.get(wait, Activity.PYTHON)
         if wait is KernelWait.LOCK and (holder := _gil_holder(rank.process, main.tid)):
-            return Activity.GIL, PythonPlace(Activity.GIL, f"the GIL, which {holder} holds", seen.at, seen.within)
-    return activity, seen
+            return Activity.GIL, PythonPlace(
+                Activity.GIL, f"the GIL, which {holder} holds", stack_place.at, stack_place.within
+            )
+    return activity, stack_place
 
 
 def _is_own(activity: Activity) -> bool:
