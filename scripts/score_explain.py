@@ -8,7 +8,8 @@ neighbours that are not wrong, `must_not` what nobody may be told, `confirmed` (
 cause was proved. What no cause has answers with its verdict: `healthy`, `not_enough_evidence`, ...
 
     right      the first cause is the label
-    near       it is an accepted neighbour; of a run that may go on, `unfinished` too
+    near       it is an accepted neighbour; `unfinished` too where the label lets the run be healthy, or be unknown
+               though healthy: the labels have no word for a log without an end (how many is said below the table)
     nothing    none is named, and nobody is told that all is well
     wrong      another one is named, or the log can't be read
     forbidden  it is one of `must_not`, or `healthy` for a run that failed
@@ -74,7 +75,7 @@ class Case:
 
         Either of a healthy run, or of one that failed so silently that the label lets it pass for healthy.
         """
-        return (UNNAMED if self.label in SUCCEEDED else HEALTHY) in self.also
+        return HEALTHY in (self.label, *self.also) or (self.label in SUCCEEDED and UNNAMED in self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,8 @@ def describe(sets: dict[str, list[Scored]]) -> str:
     for confidence in CONFIDENCES:
         said = "no cause named" if confidence == NO_CAUSE else f"said with {confidence}"
         lines.append(_row(said, [each for each in everything if each.answer.confidence == confidence]))
+    open_ended = sum(each.answer.got == UNFINISHED and each.result is Result.NEAR for each in everything)
+    lines.append(f"of the near ones {open_ended} are `unfinished`: nothing failed, and no line says that the run ended")
     missed = [each for each in everything if each.result not in (Result.RIGHT, Result.NEAR)]
     lines += ["", "misses" if missed else "no miss", *map(_miss, missed)]
     beside = [each for each in everything if each.is_forbidden_beside]

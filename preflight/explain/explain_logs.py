@@ -12,12 +12,14 @@ from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes,
 from preflight.explain.event import Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.last_words import MEANS, last_words, to_fetch
-from preflight.explain.launchers import how_to_set
+from preflight.explain.launchers import with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
-from preflight.explain.run_ends import DONE, EXCEPTION, RESTART
+from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
+from preflight.explain.survival import is_after
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
+from preflight.explain.work_steps import shows_work
 from preflight.model.explanation import (
     EXIT_CODES,
     SCHEMA_VERSION,
@@ -95,16 +97,29 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         return ExplainVerdict.CAUSE_NAMED
     if any(not evidence.survival.is_after_success(event) for event in evidence.alarms()):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
-    if evidence.successes():
+    if evidence.successes() or _left_after_the_work(evidence):
         return ExplainVerdict.HEALTHY
     if any(FRAME.search(line) for source in evidence.sources for line in source.tail[-BROKEN_OFF:]):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # the log breaks off within a traceback
     works = (
-        any(source.phases or source.steps for source in evidence.sources)
+        any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
         or evidence.starts.steps
         or evidence.has(DONE, RESTART)
     )
     return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+
+
+def _goes_on(source: SourceState) -> bool:
+    """Tell whether the end of a log shows work, or NCCL starting up."""
+    return shows_work(source.tail) or any("NCCL INFO" in line for line in source.tail)
+
+
+def _left_after_the_work(evidence: LogEvidence) -> bool:
+    """Tell whether a log ends with processes that exit of themselves after it had said that the work was done."""
+    done, left = evidence.of(DONE), evidence.of(LEFT)
+    if not done or not left or done[-1].source != left[-1].source or not is_after(left[-1], done[-1]):
+        return False
+    return evidence.sources[left[-1].source].lines - left[-1].line < BROKEN_OFF
 
 
 def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEvidence) -> str:
@@ -163,7 +178,7 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
 def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
     cause, claim = ranked.cause, ranked.claim
     remedy = cause.remedy(evidence, claim)
-    steps = (*remedy.steps, *how_to_set(evidence.launchers, remedy.steps))
+    steps = with_launcher(remedy.steps, evidence.launchers, sets_variables=bool(remedy.env))
     because = "; ".join((claim.because, *(d for d in claim.detail if not d.isdigit() and d != "deadlock")))
     return NamedCause(
         cause=cause.id,

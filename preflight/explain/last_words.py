@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from preflight.explain import run_ends
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
+from preflight.explain.launchers import OTHER_LOGS, way
 from preflight.explain.log_evidence import LogEvidence, SourceState
 
 SHOWN = 5
@@ -24,9 +25,6 @@ MEANS = {
     run_ends.DEATH: "a process or the whole job failed",
     run_ends.SUCCESS: "the job reached its end",
 }
-RAY = "ls /tmp/ray/session_latest/logs/   # on the node of the dead worker: raylet.out, and worker-*PID*.err of its pid"
-POD = "kubectl logs POD --previous; kubectl describe pod POD; kubectl get events --sort-by=.lastTimestamp"
-STEP = "sacct -j JOBID --format=JobID,State,ExitCode,MaxRSS,NodeList   # which step and node failed first, and how"
 KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e amdgpu -e "killed process"   # on the host that failed first'
 NCCL = "NCCL_DEBUG=WARN   # on all ranks: NCCL then says which call failed, in the line before the exception"
 
@@ -54,13 +52,11 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
         plural = "s" if len(ranks) > 1 else ""
         yield (
             f"Fetch the log of rank{plural} {', '.join(ranks[:4])}, which the launcher names and whose own last "
-            f"words are "
-            "not here (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
+            "words are not here (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
         )
     if any("NCCL" in event.text for event, _ in evidence.echoes):
         yield f"Run it again with {NCCL}"
-    commands = {"ray": RAY, "kubernetes": POD, "slurm": STEP}
-    yield from (commands[name] for name in commands if name in evidence.launchers)
+    yield from way(OTHER_LOGS, evidence.launchers)
     if evidence.alarms():
         yield KERNEL
 

@@ -55,6 +55,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     ),
     "cuda_illegal_address": ("RuntimeError: CUDA error: the launch timed out and was terminated",),
     "xid_or_ecc": (
+        "NVRM: Xid (PCI:0000:5d:00): 145, pid=1, NVLink: RLW error",
         "pcieport 0000:3a:00.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0",
         "RuntimeError: cuda runtime error (39) : uncorrectable ECC error encountered at THCCachingHostAllocator.cpp:265",
     ),
@@ -143,7 +144,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "nvlink_or_fabric_manager": (
         "node-1:1:9 [0] init.cc:712 NCCL WARN MNNVL (cliqueSize 4) is available but not working on this system. Check the IMEX channel configuration (/dev/nvidia-caps-imex-channels).",
         "fabric manager NVIDIA GPU driver interface version 535.54.03 don't match with driver version 535.104.05. Please update with matching NVIDIA driver package.",
-        "NVRM: Xid (PCI:0000:5d:00): 145, pid=1, NVLink: RLW error",
     ),
     "version_mismatch": (
         "node-1:1:9 [0] misc/strongstream.cc:53 NCCL WARN NCCL cannot be captured in a graph if either it wasn't built with CUDA runtime >= 11.3 or if the installed CUDA driver < R465.",

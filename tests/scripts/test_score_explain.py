@@ -62,7 +62,8 @@ def test_a_cause_named_of_a_run_that_succeeded_is_an_alarm(run: str) -> None:
 def test_unfinished_is_near_of_a_healthy_run_that_may_go_on_and_nothing_of_one_that_failed() -> None:
     answer = Answer("unfinished", "none")
     assert judge(Case("set/1", ("1.log",), "healthy", ("not_enough_evidence",)), answer).result is Result.NEAR
-    assert judge(Case("set/1", ("1.log",), "healthy"), answer).result is Result.NOTHING
+    assert judge(Case("set/1", ("1.log",), "healthy"), answer).result is Result.NEAR
+    assert judge(Case("set/1", ("1.log",), "teardown_after_success"), answer).result is Result.NOTHING
     assert judge(Case("set/1", ("1.log",), "not_enough_evidence"), answer).result is Result.NOTHING
 
 

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Sign, by_signs, fill_in, fixed
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+BUSY = (
+    "A GPU that {who} asked for is busy or unavailable{host}: another process holds it (exclusive mode, a rank on the "
+    "wrong GPU, a leftover), or an earlier fault has left it unusable."
+)
+TWICE = by_signs("Two ranks use the same GPU{host}, which NCCL refuses.")
+
+
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim NCCL's own words; a GPU that is busy may also be one that a fault has left so."""
+    if any(event.sign == "duplicate.nccl" for event in events):
+        return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))
+    because = "CUDA says that it can't have the GPU, and not who holds it"
+    return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(BUSY, events))
+
 
 CAUSE = Cause(
     promise="Every process must have a graphics card of its own; two of them chose the same one.",
@@ -16,9 +33,11 @@ CAUSE = Cause(
              r"CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy or unavailable|"
              r"cudaErrorDevicesUnavailable"),
     ),
-    judge=by_signs("Two ranks use the same GPU{host}, which NCCL refuses."),
+    judge=judge,
     remedy=fixed(
         'Before anything else touches CUDA: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+        "See who holds it: nvidia-smi (processes, and compute mode: Exclusive_Process admits one); end leftovers of an "
+        "earlier run. Nobody there: dmesg | grep -i xid, then reset the GPU.",
         "Start no more processes than there are GPUs: nvidia-smi -L | wc -l against --nproc-per-node; "
         'look for a hard-coded "cuda:0".',
         "Under Ray, Slurm or Docker print CUDA_VISIBLE_DEVICES in every rank: it must differ, or hold "

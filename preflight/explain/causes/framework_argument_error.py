@@ -36,8 +36,7 @@ CAUSE = Cause(
     judge=judge,
     remedy=fixed(
         "Change the setting that the line names; sizes of tensor, pipeline, data, context and expert parallelism "
-        "multiply "
-        "to the number of ranks, and must divide the heads, layers, experts and the global batch.",
+        "multiply to the number of ranks, and must divide the heads, layers, experts and the global batch.",
         "Compare with a recipe of the same release of the framework: names and defaults change between releases.",
     ),
     needs="the same refusal in a run of one step",

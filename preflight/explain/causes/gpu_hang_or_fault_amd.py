@@ -36,10 +36,9 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     return Remedy(
         driver,
         "Take the node out of the job; driver, firmware and ROCm of one release; reboot. If it returns on that GPU "
-        "only: "
-        "replace it.",
-        "If it comes on any node at one place of the program: a kernel that never ends; AMD_SERIALIZE_KERNEL=3 "
-        "names it.",
+        "only: replace it.",
+        "If it comes on any node at one place of the program: a kernel that never ends; AMD_SERIALIZE_KERNEL=3 names "
+        "it.",
     )
 
 

@@ -36,10 +36,10 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
         "While it hangs: py-spy dump --native --pid PID (or gdb -batch -ex 'thread apply all bt' -p PID) shows which "
         "call is stuck.",
         '"Could not acquire GIL" points to Python code that holds its lock: a C extension, a data loader, a debugger.',
-        "During long compilation or CUDA graph capture that is legitimate: export "
-        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=1800",
         "nvidia-smi that hangs as well means that the driver or the GPU is stuck: dmesg | grep -i xid.",
-        env=(("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "1800"),),
+        "Don't raise the heartbeat's own timeout to be rid of it: the monitor ends a process whose watchdog is stuck, "
+        "and without it the job hangs instead. What keeps the watchdog from running for minutes (a compilation, a "
+        "graph capture, a synchronous save under Python's lock) belongs before the first collective or into pieces.",
     )
 
 

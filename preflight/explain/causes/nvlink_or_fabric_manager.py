@@ -23,8 +23,7 @@ CAUSE = Cause(
         Sign("nvlink.error", Authority.HARDWARE, "an NVLink or NVSwitch fault",
              r"uncorrectable NVLink error|NVLink error detected|nvidia-nvswitch\d{0,3}: SXid|"
              r"Invalid access of peer GPU memory over nvlink|CUDA_ERROR_CONTAINED|cudaErrorContained|"
-             r"NVRM: Xid \([^)\n]{1,60}\): (?:74|137|14[4-9]|150)\b|NVLink[^\n]{0,40}(?:fatal|inactive|down\b|"
-             r"is DOWN)"),
+             r"NVLink[^\n]{0,40}(?:fatal|inactive|down\b|is DOWN)"),
         Sign("nvlink.fm", Authority.HARDWARE, "the Fabric Manager is not doing its work",
              r"[Ff]abric ?[Mm]anager[^\n]{0,60}(?:not running|never|failed|fail to|dead|inactive|mismatch|"
              r"not initialized)|nvidia-fabricmanager[^\n]{0,80}(?:[Ff]ailed|dead|not running|mismatch)|"

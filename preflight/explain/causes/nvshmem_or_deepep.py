@@ -23,8 +23,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """A transport that does not start needs rights and modules; one that stops, versions that fit."""
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem; NVSHMEM "
-        "3.5.19 and "
-        "later broke DeepEP releases that are older."
+        "3.5.19 and later broke DeepEP releases that are older."
     )
     if claim.events[0].sign == "nvshmem.start":
         return Remedy(

@@ -27,8 +27,7 @@ CAUSE = Cause(
         "Resume from the last checkpoint on another machine; save often enough to lose little: the notice is 25 s "
         "to 2 min.",
         "Save on the notice: trap SIGTERM, or watch the cloud's metadata; let data-loader workers ignore SIGTERM, "
-        "so that "
-        "the stop is orderly.",
+        "so that the stop is orderly.",
         "Kubernetes: a Job or PyTorchJob with restartPolicy OnFailure, or an elastic policy; Ray: max_failures=-1 for "
         "the trainer. Or nodes that are not spot.",
     ),

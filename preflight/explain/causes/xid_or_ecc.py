@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
@@ -13,6 +15,18 @@ OCCUPIED = (
     "A GPU had no memory at the very first barrier, before any model was on it ({who}{host}): another process holds "
     "it, or it is faulty."
 )
+
+LINK = re.compile(r"\): (?:74|137|14[4-9]|150)\b")  # NVLink's own Xids
+
+
+def _link(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return what to look at where the driver blames a link between GPUs."""
+    if not any(LINK.search(event.text) for event in evidence.of("xid.xid")):
+        return ()
+    return (
+        "The Xid is one of NVLink: the line names the link. nvidia-smi nvlink -e and -s on that host count its errors "
+        "and show which links are down; one GPU's link that fails again means the GPU, its baseboard or a cable.",
+    )
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
@@ -55,6 +69,7 @@ CAUSE = Cause(
         "Look at its error counters: nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT",
         "Reset it (sudo nvidia-smi --gpu-reset -i N) or reboot the node; a row-remap failure or Xid 79 "
         "that returns means replacement.",
+        then=_link,
     ),
     infers=True,
     needs="an Xid or ECC counter of that GPU that rises",
