@@ -37,7 +37,7 @@ def commands(block: str) -> list[str]:
 def output_of(line: str, command: Command) -> str:
     found = COMMAND.fullmatch(line)
     assert found, f"not `$ preflight ... | head -N`: {line}"
-    ran = command.run(*found[1].split(), cwd=SEEDS)
+    ran = command.run(*found[1].split(), cwd=SEEDS, env={"PREFLIGHT_VERBOSE": ""})
     assert ran.code in (0, 1), ran.stderr
     return "".join(ran.stdout.splitlines(keepends=True)[: int(found[2])])
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, Quiet, Verbose, valued
+from preflight.cli.options import PRINTED, JsonPath, Quiet, Verbose, valued
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
@@ -20,7 +20,7 @@ Logs = Annotated[
     typer.Argument(metavar="LOG...", help="Logs or folders of one run: plain, gzip, bzip2, zstd, xz; - is stdin."),
 ]
 UnmeasuredEnv = Annotated[
-    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out")
+    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out", group=PRINTED)
 ]
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, valued
-from preflight.cli.output import check_outputs, print_result, style
+from preflight.cli.options import PRINTED, JsonPath, Quiet, Verbose, valued
+from preflight.cli.output import STDOUT, Detail, check_outputs, detail_of, print_result, style
 from preflight.errors import UsageError
 from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
 from preflight.model.fleet import Fleet
-from preflight.render.baseline import render_baseline
+from preflight.render.baseline import render_baseline, render_baseline_screen, render_baseline_verdict
 from preflight.render.fleet import (
     failing_hosts,
     odd_hosts,
@@ -23,6 +24,7 @@ from preflight.render.fleet import (
     state_reasons,
 )
 from preflight.render.fleet_html import render_fleet_html
+from preflight.render.fleet_screen import render_fleet_screen, render_fleet_verdict
 from preflight.render.json_document import render_json
 from preflight.system.files import write_atomically
 from preflight.system.report_files import read_reports, report_paths
@@ -30,14 +32,16 @@ from preflight.system.report_files import read_reports, report_paths
 PASSING, FAILING, ODD, UNKNOWN = "passing_nodes.txt", "failing_nodes.txt", "odd_nodes.txt", "unknown_nodes.txt"
 WOULD_DRAIN, PAGE = "would_drain_nodes.txt", "fleet.html"
 Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or directories of *.json.")]
-OutDir = Annotated[str | None, valued("DIR", f"Write {PAGE} and the lists of hosts there.", "--out")]
+OutDir = Annotated[str | None, valued("DIR", f"Write {PAGE} and the lists of hosts there.", "--out", group=PRINTED)]
 GoodReports = Annotated[
     list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports of known-good, equal nodes.")
 ]
-BoundsOutput = Annotated[str, valued("FILE", "Where the bounds go; - is stdout.", "--output", "-o")]
+BoundsOutput = Annotated[str, valued("FILE", "Where the bounds go; - is stdout.", "--output", "-o", group=PRINTED)]
 
 
-def fleet(reports: Reports, json: JsonPath = None, out: OutDir = None) -> None:
+def fleet(
+    reports: Reports, json: JsonPath = None, out: OutDir = None, verbose: Verbose = False, quiet: Quiet = False
+) -> None:
     """Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs.
 
     Exit codes: 0 all alike, 1 outliers or failing nodes, 2 usage, 3 a node is unknown or no report could be read.
@@ -46,12 +50,30 @@ def fleet(reports: Reports, json: JsonPath = None, out: OutDir = None) -> None:
         _make_dir(out)
     check_outputs(json)
     compared = overview(read_reports(report_paths(reports)))
-    if out is not None:
-        for name, text in _host_lists(compared).items():
-            write_atomically(os.path.join(out, name), text)
-        write_atomically(os.path.join(out, PAGE), render_fleet_html(compared))
-    print_result(json, lambda: render_json(compared), lambda: render_fleet(compared, style()))
+    written = [] if out is None else _write(compared, out)
+    written += [json] if json not in (None, STDOUT) else []
+    detail = detail_of(verbose, quiet)
+    print_result(json, lambda: render_json(compared), lambda: _page(compared, detail, out or "", written))
     raise typer.Exit(compared.exit_code)
+
+
+def _page(compared: Fleet, detail: Detail, out: str, written: list[str]) -> str:
+    match detail:
+        case Detail.VERDICT:
+            return render_fleet_verdict(compared, style())
+        case Detail.SCREEN:
+            return render_fleet_screen(compared, style(), out, written)
+        case Detail.ALL:
+            return render_fleet(compared, style())
+
+
+def _write(compared: Fleet, out: str) -> list[str]:
+    """Write the page and the lists of hosts; return the files as a reader looks for them."""
+    for name, text in _host_lists(compared).items():
+        write_atomically(os.path.join(out, name), text)
+    page = os.path.join(out, PAGE)
+    write_atomically(page, render_fleet_html(compared))
+    return [page, os.path.join(out, "*_nodes.txt")]
 
 
 def _make_dir(path: str) -> None:
@@ -72,11 +94,16 @@ def _host_lists(compared: Fleet) -> dict[str, str]:
     return lists
 
 
-def baseline(reports: GoodReports, output: BoundsOutput) -> None:
+def baseline(reports: GoodReports, output: BoundsOutput, verbose: Verbose = False, quiet: Quiet = False) -> None:
     """Learn from reports of known-good nodes what such a node reaches; several reports of a host are repetitions.
 
     Exit codes: 0 learnt, 2 usage (mixed hardware, too few good nodes), 3 it could not be written.
     """
     check_outputs(output)
     learnt = learn_from(read_reports(report_paths(reports)))
-    print_result(output, lambda: render_json(learnt.baseline), lambda: render_baseline(learnt, style(), output))
+    pages: dict[Detail, Callable[[], str]] = {
+        Detail.VERDICT: lambda: render_baseline_verdict(learnt),
+        Detail.SCREEN: lambda: render_baseline_screen(learnt, style(), output),
+        Detail.ALL: lambda: render_baseline(learnt, style(), output),
+    }
+    print_result(output, lambda: render_json(learnt.baseline), pages[detail_of(verbose, quiet)])

@@ -15,25 +15,33 @@ from preflight.system.machine import Machine
 from preflight.timeout.job_text import parse_duration_s
 
 LONGEST_DEADLINE_S = 7 * 86400.0
+# The groups of options in --help; what has none stands last.
+TRIED, JUDGED, PRINTED = "What is looked at and tried", "How it is judged", "What is printed and written"
+NODES, ELSEWHERE = "Several nodes", "Another machine than this one"
 
 
-def valued(metavar: str, what: str, *names: str) -> Any:
+def valued(metavar: str, what: str, *names: str, group: str | None = None) -> Any:
     """Return an option with a value; its help says what that is."""
-    return typer.Option(*names, metavar=metavar, help=what)
+    return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group)
 
 
-def timed(what: str, name: str) -> Any:
+def timed(what: str, name: str, group: str | None = None) -> Any:
     """Return an option that takes a duration as people write it, in seconds: 90, 90s, 5m, 1h30m."""
 
     def parse(text: str) -> float:
         return parse_duration_s(text, name)
 
-    return typer.Option(name, metavar="T", help=what, parser=parse)
+    return typer.Option(name, metavar="T", help=what, parser=parse, rich_help_panel=group)
 
 
-def choice(what: str, *names: str) -> Any:
+def choice(what: str, *names: str, group: str | None = None) -> Any:
     """Return an option that takes one of a few words, in any case."""
-    return typer.Option(*names, help=what, case_sensitive=False)
+    return typer.Option(*names, help=what, case_sensitive=False, rich_help_panel=group)
+
+
+def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group)
 
 
 def _minutes(text: str) -> float:
@@ -44,60 +52,85 @@ def _minutes(text: str) -> float:
         return parse_duration_s(text, "--minutes") / 60
 
 
-Gpus = Annotated[str | None, valued("LIST", "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.")]
-Nproc = Annotated[int | None, valued("N", "Ranks, for backends that need no GPU (default 2).")]
-Backend = Annotated[str | None, valued("NAME", "nccl, gloo, or NAME@MODULE that registers it.")]
-ProfileOption = Annotated[Profile, choice("How thorough: seconds, minutes, or an hour under load.", "--profile")]
-Deadline = Annotated[float | None, timed("End by then with what is known: 90, 5m (3m, 15m, 1h).", "--deadline")]
+Gpus = Annotated[str | None, valued("LIST", "GPUs as nvidia-smi numbers them: 6,7,8,9, 0-3, UUIDs.", group=TRIED)]
+Nproc = Annotated[int | None, valued("N", "Ranks, for backends that need no GPU (default 2).", group=TRIED)]
+Backend = Annotated[str | None, valued("NAME", "nccl, gloo, or NAME@MODULE that registers it.", group=TRIED)]
+ProfileOption = Annotated[
+    Profile, choice("How thorough: seconds, minutes, or an hour under load.", "--profile", group=TRIED)
+]
+Deadline = Annotated[
+    float | None, timed("End by then with what is known: 90, 5m (3m, 15m, 1h).", "--deadline", group=TRIED)
+]
 ProbeDeadline = Annotated[
-    float | None, timed("End by then with what is known: 30, 1m; exit 3 if cut short.", "--deadline")
-]
-JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is stdout.", "--json")]
-EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.")]
-ReportOut = Annotated[str, valued("PATH", "Where the full report goes.")]
-Also = Annotated[
-    list[str],
-    valued(
-        "FORMAT=FILE",
-        "Write the report in another form too: junit, html, markdown, prometheus, nagios, drain, k8s, console.",
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failures.")]
-Accept = Annotated[bool, typer.Option("--accept", help="Answer for the node, not for the job: 0 accept, 1 reject.")]
-Shadow = Annotated[
-    bool, typer.Option("--shadow", envvar="PREFLIGHT_SHADOW", help="Answer as always in the report, and exit with 0.")
+    float | None, timed("End by then with what is known: 30, 1m; exit 3 if cut short.", "--deadline", group=TRIED)
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option(metavar="N", help="How long --profile burn repeats its tests under load: 10, 1h.", parser=_minutes),
+    typer.Option(
+        metavar="N",
+        help="How long --profile burn repeats its tests under load: 10, 1h.",
+        parser=_minutes,
+        rich_help_panel=TRIED,
+    ),
 ]
-StageLimit = Annotated[float | None, timed("Override every stage's limit before it counts as hung.", "--stage-limit")]
-PolicyFile = Annotated[str | None, valued("FILE", "TOML: what is fatal, warned, waived or expected here.", "--policy")]
-BaselineFile = Annotated[str | None, valued("FILE", "Judge speeds by what `preflight baseline` learnt.", "--baseline")]
-Nnodes = Annotated[int | None, valued("N", "Nodes; by itself: what Slurm or Kubernetes says, or 1.", "--nnodes")]
-NodeRank = Annotated[int | None, valued("R", "Which of them this is, from 0.", "--node-rank")]
-Endpoint = Annotated[str | None, valued("HOST:PORT", "Where node 0 is reached.", "--rdzv-endpoint")]
-RunId = Annotated[str | None, valued("ID", "What keeps two runs at one place apart.", "--rdzv-id")]
-Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o")]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the run's directory with all logs.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", envvar="PREFLIGHT_VERBOSE", help="Print everything, not just one screen.")
+StageLimit = Annotated[
+    float | None, timed("Override every stage's limit before it counts as hung.", "--stage-limit", group=TRIED)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict's line only.")]
-TopoOption = Annotated[str | None, valued("FILE", "Read a pasted `nvidia-smi topo -m` instead; - is stdin.", "--topo")]
 SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
         "Try it: how fast it is. Several nodes: each writes here and reads another's file (node 0's word).",
         "--checkpoint-dir",
+        group=TRIED,
     ),
 ]
-MachineOption = Annotated[str | None, valued("FILE", "Read what `preflight capture` wrote; - is stdin.", "--machine")]
-PlayedMachine = Annotated[
-    str | None, valued("FILE", "Have a stand-in --backend play the machine of a capture.", "--machine")
+Strict = Annotated[bool, switch("Warnings count as failures.", "--strict", group=JUDGED)]
+Accept = Annotated[bool, switch("Answer for the node, not for the job: 0 accept, 1 reject.", "--accept", group=JUDGED)]
+Shadow = Annotated[
+    bool,
+    switch("Answer as always in the report, and exit with 0.", "--shadow", group=JUDGED, envvar="PREFLIGHT_SHADOW"),
 ]
-SysrootOption = Annotated[str | None, valued("DIR", "Read a recorded /sys and /proc tree instead.")]
+PolicyFile = Annotated[
+    str | None, valued("FILE", "TOML: what is fatal, warned, waived or expected here.", "--policy", group=JUDGED)
+]
+BaselineFile = Annotated[
+    str | None, valued("FILE", "Judge speeds by what `preflight baseline` learnt.", "--baseline", group=JUDGED)
+]
+Verbose = Annotated[
+    bool,
+    switch("Print everything, not just one screen.", "--verbose", "-v", group=PRINTED, envvar="PREFLIGHT_VERBOSE"),
+]
+Quiet = Annotated[bool, switch("Print the verdict's line only.", "--quiet", "-q", group=PRINTED)]
+JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is stdout.", "--json", group=PRINTED)]
+EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.", group=PRINTED)]
+ReportOut = Annotated[str, valued("PATH", "Where the full report goes.", group=PRINTED)]
+Also = Annotated[
+    list[str],
+    valued(
+        "FORMAT=FILE",
+        "Write the report in another form too: junit, html, markdown, prometheus, nagios, drain, k8s, console.",
+        group=PRINTED,
+    ),
+]
+Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o", group=PRINTED)]
+Keep = Annotated[bool, switch("Keep the run's directory with all logs.", "--keep", group=PRINTED)]
+Nnodes = Annotated[
+    int | None, valued("N", "Nodes; by itself: what Slurm or Kubernetes says, or 1.", "--nnodes", group=NODES)
+]
+NodeRank = Annotated[int | None, valued("R", "Which of them this is, from 0.", "--node-rank", group=NODES)]
+Endpoint = Annotated[str | None, valued("HOST:PORT", "Where node 0 is reached.", "--rdzv-endpoint", group=NODES)]
+RunId = Annotated[str | None, valued("ID", "What keeps two runs at one place apart.", "--rdzv-id", group=NODES)]
+TopoOption = Annotated[
+    str | None, valued("FILE", "Read a pasted `nvidia-smi topo -m` instead; - is stdin.", "--topo", group=ELSEWHERE)
+]
+MachineOption = Annotated[
+    str | None, valued("FILE", "Read what `preflight capture` wrote; - is stdin.", "--machine", group=ELSEWHERE)
+]
+PlayedMachine = Annotated[
+    str | None, valued("FILE", "Have a stand-in --backend play the machine of a capture.", "--machine", group=ELSEWHERE)
+]
+SysrootOption = Annotated[str | None, valued("DIR", "Read a recorded /sys and /proc tree instead.", group=ELSEWHERE)]
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:

@@ -86,6 +86,23 @@ app = typer.Typer(
 )
 
 
+class GroupedCommand(TyperCommand):
+    """A command whose --help shows its options in groups, those that have none last."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a list for each group, in the order in which the groups first occur."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            is_option = param.param_type_name == "option"
+            group = (getattr(param, "rich_help_panel", None) or "Options") if is_option else "Arguments"
+            if record is not None:
+                groups.setdefault(group, []).append(record)
+        for group in sorted(groups, key=lambda name: name == "Options"):
+            with formatter.section(group):
+                formatter.write_dl(groups[group])
+
+
 class LazyCommand(TyperCommand):
     """A command of which only the row of the table is known until its turn comes: `--help` must not pay for all."""
 
@@ -99,7 +116,7 @@ class LazyCommand(TyperCommand):
         except Exception as error:
             raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        real.command(name)(getattr(module, name))
+        real.command(name, cls=GroupedCommand)(getattr(module, name))
         command = typer.main.get_command(real)
         for param in command.params:
             if isinstance(param, TyperOption):

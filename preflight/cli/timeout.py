@@ -9,8 +9,8 @@ import typer
 
 from preflight import survey
 from preflight.cli import timeout_options
-from preflight.cli.options import Gpus, JsonPath, Verbose
-from preflight.cli.output import check_outputs, print_result, style
+from preflight.cli.options import Gpus, JsonPath, Quiet, Verbose
+from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict
 from preflight.model.gap import Gap
@@ -24,7 +24,7 @@ from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import clean
 from preflight.render.timeout import render_timeout
-from preflight.render.timeout_brief import render_timeout_brief
+from preflight.render.timeout_brief import render_timeout_brief, render_timeout_verdict
 from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
@@ -46,7 +46,7 @@ class _Asked:
 
     params: str  # as typed
     framework: Framework | None
-    verbose: bool
+    detail: Detail
     taken: str  # what the number of ranks was taken for, where it was not given
     json: str | None
 
@@ -72,6 +72,7 @@ def timeout(
     framework: timeout_options.FrameworkOption = None,
     json: JsonPath = None,
     verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
 
@@ -98,7 +99,7 @@ def timeout(
         job, taken = replace(job, world_size=ranks), f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why}: --world-size"
     storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size)
     fit = None if node is None or params is None else _fit(job, params, batch, node, chosen)
-    asked = _Asked(params or "", framework, verbose, taken, json)
+    asked = _Asked(params or "", framework, detail_of(verbose, quiet), taken, json)
     _answer(job, current_s, earlier, storage, fit, bool(chosen), asked)
 
 
@@ -113,11 +114,13 @@ def _answer(
     safe = safe_timeout(job, measured, current_s, versions)
 
     def shown() -> str:
-        if asked.verbose:
+        if asked.detail is Detail.VERDICT:
+            return render_timeout_verdict(safe, style())
+        if asked.detail is Detail.ALL:
             return render_timeout(safe, job, asked.params, NOT_TO_RAISE, style(), fit, unmeasured(measured))
         remarks = (storage_range(job, measured, versions), asked.taken)
         name = asked.framework and asked.framework.value
-        return render_timeout_brief(safe, job, asked.params, style(), remarks, name, fit)
+        return render_timeout_brief(safe, job, asked.params, style(), remarks, name, fit, asked.json or "")
 
     print_result(asked.json, lambda: render_timeout_json(safe, job, measured, storage, fit), shown)
     could_not_look = storage is not None and isinstance(measured.write_one_bytes_per_s, Gap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from preflight.cli.options import choice, valued
+from preflight.cli.options import PRINTED, choice, valued
 from preflight.errors import UsageError
 from preflight.model.fit import Batch
 from preflight.model.input_limits import MODEL_CONFIG
@@ -15,23 +15,33 @@ from preflight.timeout.job_text import parse_count, parse_duration_s, parse_mode
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
-Params = Annotated[str | None, valued("N", "Parameters: 7B, 1.5B, 7e9; of experts 47B/13B (all/active).")]
-DtypeOption = Annotated[Dtype, choice("Of the weights that the forward pass uses.", "--dtype")]
-OptimizerOption = Annotated[Optimizer, choice("What is kept beside weights and gradients.", "--optimizer")]
-StrategyOption = Annotated[Strategy, choice("How the model is divided among the ranks.", "--strategy")]
-SaveOption = Annotated[Save, choice("Rank 0 writes all, each rank its part, or beside the training.", "--save")]
-WorldSize = Annotated[str | None, valued("N", "Ranks of the job (default: the report's, the GPUs chosen, or 1).")]
-Directory = Annotated[str | None, valued("DIR", "Where checkpoints go: its speed is tried with a bounded file.")]
-Preprocess = Annotated[str | None, valued("T", "One rank prepares data for so long: 30m, 1h30m.")]
-Evaluate = Annotated[str | None, valued("T", "One rank evaluates for so long.", "--eval")]
-Compile = Annotated[str | None, valued("T", "The first step compiles for so long.", "--compile")]
-Lora = Annotated[str | None, valued("SHARE", "The share that is trained: 0.5% (as PEFT prints it).")]
-Current = Annotated[str | None, valued("T", "The timeout that the job has, or died at: 1800.")]
-FrameworkOption = Annotated[Framework | None, choice("Whose line to print (default: torch; -v: all).", "--framework")]
-ReportIn = Annotated[str | None, valued("FILE", "A report of `preflight check`; - is stdin.")]
-SeqLen = Annotated[str | None, valued("N", "Tokens of a sequence, for an estimate of activations.")]
-MicroBatch = Annotated[str | None, valued("N", "Sequences that a GPU works on at once (default 1).")]
-ConfigIn = Annotated[str | None, valued("FILE", "The model's config.json, with --seq-len.")]
+JOB, PAUSES, KNOWN = "The job", "Pauses in which one rank is awaited", "What is known already"
+
+Params = Annotated[str | None, valued("N", "Parameters: 7B, 1.5B, 7e9; of experts 47B/13B (all/active).", group=JOB)]
+DtypeOption = Annotated[Dtype, choice("Of the weights that the forward pass uses.", "--dtype", group=JOB)]
+OptimizerOption = Annotated[Optimizer, choice("What is kept beside weights and gradients.", "--optimizer", group=JOB)]
+StrategyOption = Annotated[Strategy, choice("How the model is divided among the ranks.", "--strategy", group=JOB)]
+SaveOption = Annotated[
+    Save, choice("Rank 0 writes all, each rank its part, or beside the training.", "--save", group=JOB)
+]
+WorldSize = Annotated[
+    str | None, valued("N", "Ranks of the job (default: the report's, the GPUs chosen, or 1).", group=JOB)
+]
+Directory = Annotated[
+    str | None, valued("DIR", "Where checkpoints go: its speed is tried with a bounded file.", group=PAUSES)
+]
+Preprocess = Annotated[str | None, valued("T", "One rank prepares data for so long: 30m, 1h30m.", group=PAUSES)]
+Evaluate = Annotated[str | None, valued("T", "One rank evaluates for so long.", "--eval", group=PAUSES)]
+Compile = Annotated[str | None, valued("T", "The first step compiles for so long.", "--compile", group=PAUSES)]
+Lora = Annotated[str | None, valued("SHARE", "The share that is trained: 0.5% (as PEFT prints it).", group=JOB)]
+Current = Annotated[str | None, valued("T", "The timeout that the job has, or died at: 1800.", group=KNOWN)]
+FrameworkOption = Annotated[
+    Framework | None, choice("Whose line to print (default: torch; -v: all).", "--framework", group=PRINTED)
+]
+ReportIn = Annotated[str | None, valued("FILE", "A report of `preflight check`; - is stdin.", group=KNOWN)]
+SeqLen = Annotated[str | None, valued("N", "Tokens of a sequence, for an estimate of activations.", group=JOB)]
+MicroBatch = Annotated[str | None, valued("N", "Sequences that a GPU works on at once (default 1).", group=JOB)]
+ConfigIn = Annotated[str | None, valued("FILE", "The model's config.json, with --seq-len.", group=JOB)]
 
 
 def seconds(option: str, text: str | None) -> float:

@@ -1,4 +1,4 @@
-"""What a baseline holds, as the page of `preflight baseline`."""
+"""What a baseline holds: the first screen and the whole page of `preflight baseline`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,25 @@ from preflight.model.fleet import Bound, Learnt
 from preflight.model.gap import Gap
 from preflight.model.units import size_text, three_digits
 from preflight.render.console_writer import page
-from preflight.render.document import BLANK, Block, Column, Text, figures, note, section, table
+from preflight.render.document import (
+    BLANK,
+    Block,
+    Column,
+    Text,
+    answer_line,
+    figures,
+    grouped,
+    note,
+    section,
+    table,
+)
 from preflight.render.fleet import left_out
+from preflight.render.screen import ALL, fitted, foot_of
+from preflight.render.settings import quoted_path
 from preflight.render.text import Style, fact_text
 
 HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "floor", "5 % loss"))
+SHORT_HEADERS = ("collective", "sizes", *figures("nodes differ", "floor", "finds 5 % with"))
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
     f"floor: below it a node is rejected, after {MOST_REPEATS} repetitions. 5 % loss: learnt from so many good nodes, "
@@ -22,23 +36,63 @@ NEVER = "never: nodes or repetitions differ by more than a 5 % loss shows in, ho
 
 def render_baseline(learnt: Learnt, style: Style, path: str) -> str:
     """Return per group and size the median, both spreads, the floor, and from how many nodes 5 % would be found."""
-    baseline = learnt.baseline
-    spreads = [each.between_repetitions for each in baseline.references]
-    reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
-    is_never = any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
-    counts = f"{len(baseline.hosts)} good nodes, {learnt.reports} reports"
     blocks: list[Block] = [
-        Text(counts, hang=2, label="BASELINE  ", label_tone="green"),
-        note("; ".join(f"{name}: {value}" for name, value in baseline.hardware)),
+        *_answer(learnt),
         *section("Bounds", table(HEADERS, map(_row, learnt.bounds))),
         note(EXPLAINED),
-        *([note(NEVER)] if is_never else []),
-        *([note(f"?: {reason}; give several reports of each node.")] if reason is not None else []),
+        *map(note, _weaknesses(learnt)),
         *left_out("Left out", learnt.left_out, more=""),
         BLANK,
-        Text(f"Next: preflight check --accept --baseline {path}"),
+        Text(f"Next: {_next(path)}"),
     ]
     return page(blocks, style)
+
+
+def render_baseline_screen(learnt: Learnt, style: Style, path: str) -> str:
+    """Return what fits on one screen: how good the baseline is, and the bounds of whole groups of sizes."""
+    together = [each for each in learnt.bounds if not each.reference.size_bytes]
+    left = grouped((each.reason, each.path) for each in learnt.left_out)
+    groups: list[list[Block]] = [[Text(each, 2, 4, most_lines=3)] for each in _weaknesses(learnt)]
+    groups += [[Text(f"{len(paths)} left out: {reason}", 2, 4, most_lines=2)] for reason, paths in left.items()]
+    groups += [
+        [
+            table(
+                ("collective", "sizes", *figures("nodes differ", "floor", "finds 5 % with")),
+                map(_short_row, together),
+            )
+        ]
+    ]
+    sizes = len(learnt.bounds) - len(together)
+    bounds = f"{sizes} sizes and {len(together)} groups of them, each with the floor that rejects a node ({ALL})"
+    rows = [("Next", _next(path)), ("Bounds", bounds), ("Written", quoted_path(path))]
+    return fitted(_answer(learnt), groups, foot_of(rows), style)
+
+
+def render_baseline_verdict(learnt: Learnt) -> str:
+    """Return the answer on one line, for `-q`."""
+    return f"BASELINE  {_counts(learnt)}\n"
+
+
+def _answer(learnt: Learnt) -> list[Block]:
+    hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
+    return [answer_line("BASELINE", "green", _counts(learnt)), Text(hardware, 2, most_lines=2)]
+
+
+def _counts(learnt: Learnt) -> str:
+    return f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports"
+
+
+def _weaknesses(learnt: Learnt) -> list[str]:
+    """Return why the bounds are worth less than they could be."""
+    spreads = [each.between_repetitions for each in learnt.baseline.references]
+    reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
+    is_never = any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
+    once = [] if reason is None else [f"?: {reason}; give several reports of each node."]
+    return [*([NEVER] if is_never else []), *once]
+
+
+def _next(path: str) -> str:
+    return f"preflight check --accept --baseline {quoted_path(path)}"
 
 
 def _row(bound: Bound) -> list[str]:
@@ -53,3 +107,8 @@ def _row(bound: Bound) -> list[str]:
         least,
         fact_text(bound.finds_5_percent_from, "{} nodes".format, gap="never"),
     ]
+
+
+def _short_row(bound: Bound) -> list[str]:
+    collective, group, _, nodes, _, floor, loss = _row(bound)
+    return [collective, group, nodes, floor, loss]

@@ -9,12 +9,13 @@ from types import MappingProxyType
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
 from preflight.model.placement import compress
 from preflight.render.console_writer import page
-from preflight.render.document import Block, Column, Heading, Table, Text, item, note, right, table
+from preflight.render.document import Block, Column, Heading, Table, Text, answer_line, item, note, right, table
 from preflight.render.text import Style, clean, line, shorten
 
 MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
 WOULD_DRAIN = "Would have been drained (--shadow)"
 ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("unknown", "yellow")}
+FAIL = ("nodes fail", "red")
 NOTHING_READ = ("nothing read", "yellow")
 DRIFT_HEADERS = (
     right("nodes"), Column("value", limit=lambda width: width // 2), Column("which", limit=lambda width: width // 3),
@@ -24,12 +25,7 @@ DRIFT_HEADERS = (
 def render_fleet(fleet: Fleet, style: Style) -> str:
     """Return the page that `preflight fleet` prints."""
     answer, tone = answer_of(fleet)
-    counts = (
-        f"{fleet.nodes} nodes in {fleet.reports} reports: {len(fleet.passing)} pass, {len(fleet.failing)} fail, "
-        f"{len(odd_hosts(fleet))} stand out of their group, {len(fleet.unknown)} unknown; "
-        f"{len(fleet.unread)} files were no report"
-    )
-    blocks: list[Block] = [Text(answer.upper(), tone=tone), Text(counts)]
+    blocks: list[Block] = [answer_line(answer.upper(), tone, reason_of(fleet)), Text(f"{counts_of(fleet)}.", hang=2)]
     blocks += [Text(each, hang=2) for each in caveats(fleet)]
     blocks += [*_states("Failing", fleet.failing), *_states(WOULD_DRAIN, fleet.would_drain)]
     blocks += _states("Unknown", fleet.unknown)
@@ -41,7 +37,40 @@ def render_fleet(fleet: Fleet, style: Style) -> str:
 
 def answer_of(fleet: Fleet) -> tuple[str, str]:
     """Return the page's first words and their tone."""
-    return ANSWERS[fleet.exit_code] if fleet.nodes else NOTHING_READ
+    if not fleet.nodes:
+        return NOTHING_READ
+    return FAIL if fleet.failing or fleet.would_drain else ANSWERS[fleet.exit_code]
+
+
+def reason_of(fleet: Fleet) -> str:
+    """Return in one sentence what the answer rests on."""
+    if not fleet.nodes:
+        return f"none of {counted(len(fleet.unread), 'file')} is a report that `preflight check` wrote"
+    odd, bad = len(odd_hosts(fleet)), len(fleet.failing) + len(fleet.would_drain)
+    found = [f"{bad} of {counted(fleet.nodes, 'node')} failed the check"] if bad else []
+    found += (
+        [f"{odd} of {fleet.nodes} {'differs' if odd == 1 else 'differ'} from nodes of the same hardware"] if odd else []
+    )
+    if not found and fleet.unknown:
+        found = [f"of {counted(fleet.nodes, 'node')} {len(fleet.unknown)} could not be judged"]
+    if not found and any(group.problem for group in fleet.groups):
+        found = [f"{counted(fleet.nodes, 'node')}, all ready; too few of a kind to compare"]
+    return "; ".join(found) or f"{counted(fleet.nodes, 'node')}, all ready, and nobody stands out"
+
+
+def counts_of(fleet: Fleet) -> str:
+    """Return how many nodes ended in which way, and which files count."""
+    counts = [
+        f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", f"{len(odd_hosts(fleet))} odd",
+        f"{len(fleet.unknown)} unknown",
+    ]  # fmt: skip
+    files = f"; {counted(len(fleet.unread), 'file')} no report" if fleet.unread else ""
+    return f"{', '.join(counts)}, from {counted(fleet.reports, 'report')}{files}"
+
+
+def counted(count: int, name: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def caveats(fleet: Fleet) -> list[str]:
@@ -73,7 +102,7 @@ def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingP
 def odd_reasons(fleet: Fleet) -> dict[str, str]:
     """Return in words by what each odd host stands out."""
     by_host = (odd_by_host(group) for group in fleet.groups)
-    return {host: _odd(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
+    return {host: odd_text(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
 
 
 def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
@@ -129,7 +158,7 @@ def _group(group: Group) -> list[Block]:
         Heading(kind, limit=lambda width: max(20, width - 20), label=start),
         Text(compress(group.hosts), 2, most_lines=MOST_HOST_LINES),
         *([note(group.problem)] if group.problem else []),
-        *_first([_odd(odd) for odd in odd_by_host(group).values()]),
+        *_first([odd_text(odd) for odd in odd_by_host(group).values()]),
     ]
     if not group.odd and not group.problem:
         blocks.append(note(f"nobody stands out in {len(group.metrics)} figures"))
@@ -138,7 +167,7 @@ def _group(group: Group) -> list[Block]:
     return blocks
 
 
-def _odd(odd: Sequence[Odd]) -> str:
+def odd_text(odd: Sequence[Odd]) -> str:
     """Say by what a node stands out most, and by how much else."""
     worst = odd[0]
     others = f"; and in {len(odd) - 1} more figures" if len(odd) > 2 else ""

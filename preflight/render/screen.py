@@ -25,7 +25,8 @@ def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Seque
             middle += lines_of([Text(f"{len(groups) - i} more: {ALL}", 2, tone="dim")], style)
             break
         middle += lines
-    return finish([*above, *([""] if middle else []), *middle, *below], style)
+    gap = [""] if middle and middle[0] else []
+    return finish([*above, *gap, *middle, *below], style)
 
 
 def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:

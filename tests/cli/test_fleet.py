@@ -25,7 +25,7 @@ def test_a_directory_is_read_and_the_lists_are_written(command: Command, tmp_pat
     ran = command.run("fleet", str(reports), "--out", str(tmp_path))
     assert (ran.code, ran.stderr) == (0, "")
     shown = " ".join(ran.stdout.split())
-    assert "8 pass, 0 fail" in shown and "no JSON: Expecting property name" in shown
+    assert "8 passed, 0 failed" in shown and "no JSON: Expecting property name" in shown
     assert (tmp_path / "passing_nodes.txt").read_text().startswith("# n[0-7]\nn0\n")
     assert (tmp_path / "failing_nodes.txt").read_text() == "# nobody\n"
 
@@ -73,3 +73,15 @@ def test_three_interrupted_reports_are_unknown(command: Command, tmp_path: Path)
     ran = command.run("fleet", str(tmp_path))
     assert ran.code == 3
     assert ran.stdout.startswith("UNKNOWN") and "ALL ALIKE" not in ran.stdout
+
+
+def test_the_page_is_one_screen_all_of_it_with_v_and_one_line_with_q(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    write(tmp_path / "reports", 8)
+    screen, all_of_it, line = (
+        command.run("fleet", str(tmp_path / "reports"), *options, env={"PREFLIGHT_VERBOSE": ""}).stdout
+        for options in ((), ("-v",), ("-q",))
+    )
+    assert len(screen.splitlines()) <= 24 and "\nNext     nothing to do" in screen
+    assert "nobody stands out in 4 figures" in all_of_it
+    assert line == "ALL ALIKE  8 nodes, all ready, and nobody stands out\n"

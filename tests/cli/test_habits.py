@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.cli.options import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED
 from preflight.cli.program import COMMANDS
 from tests.command import Command
 
@@ -82,3 +83,17 @@ def test_a_check_that_is_not_there_brings_those_spelled_alike(command: Command) 
     ran = command.run("checks", "nvlink-dow")
     assert ran.code == 2
     assert "did you mean nvlink-down" in ran.stderr
+
+
+def test_help_has_its_options_in_groups_the_rest_last(command: Command) -> None:
+    shown = command.run("check", "--help").stdout
+    places = [shown.index(f"\n{title}:\n") for title in (TRIED, PRINTED, JUDGED, ELSEWHERE, NODES, "Options")]
+    assert places == sorted(places)
+    assert shown.index("--gpus") < shown.index("--env-out") < shown.index("--strict") < shown.index("--nnodes")
+    assert shown[places[-1] :].split() == ["Options:", "-h,", "--help", "Show", "this", "message", "and", "exit."]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_list_of_options_is_longer_than_a_glance(command: Command, name: str) -> None:
+    options = command.run(name, "--help").stdout.partition("\nOptions:\n")[2]
+    assert len([line for line in options.splitlines() if line.startswith("  -")]) <= 10

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from enum import Enum
 from typing import Any
 
 from preflight.model.report import Report
+from tests.conftest import PROJECT
 from tests.render import eight_gpus, judged
 from tests.render.golden_reports import REPORTS as GOLDEN
 
@@ -14,6 +16,7 @@ HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     "\"'`|{{7*7}}\x1b[2J\r\n\x00\u202e\ud800]]>${IFS}$(id)"
 )
+SCREENS = PROJECT / "tests" / "golden" / "first-screens"
 KEPT = frozenset({"created_at", "preflight_version"})
 
 
@@ -37,3 +40,11 @@ def hostile(record: Any, text: str = HOSTILE) -> Any:
                    if f.name not in KEPT}  # fmt: skip
         return dataclasses.replace(record, **changed)
     return record
+
+
+def keep_screen(name: str, page: str) -> None:
+    """Hold a first screen against the one that was kept; `make golden` keeps it anew."""
+    path = SCREENS / f"{name}.txt"
+    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
+        path.write_text(page, encoding="utf-8")
+    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,8 @@ from preflight.render.check_screen import Written, render_check_screen, render_v
 from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from tests.render.golden_reports import healthy
-from tests.render.outputs import every_report, hostile
+from tests.render.outputs import every_report, hostile, keep_screen
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "first-screens"
 WRITTEN = Written("preflight.env", "preflight-report.json")
 REFUSED = Written("", "preflight-report.json")
 REPORTS = every_report()
@@ -28,11 +25,7 @@ def screen_of(report: Report, width: int = 80) -> str:
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_the_screen_is_the_expected_one(name: str) -> None:
-    page, path = screen_of(REPORTS[name]), GOLDEN / f"{name.replace(' ', '_')}.txt"
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
+    keep_screen(name.replace(" ", "_"), screen_of(REPORTS[name]))
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))

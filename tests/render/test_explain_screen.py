@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from preflight.render.explain_screen import render_explain_screen, render_explai
 from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from tests.conftest import PROJECT
-from tests.render.outputs import hostile
+from tests.render.outputs import hostile, keep_screen
 
-GOLDEN = PROJECT / "tests" / "golden" / "first-screens"
 SEEDS = sorted((PROJECT / "tests" / "explain" / "seeds").glob("*.log"))
 LINES = {
     "healthy": ["step 1 loss 2.0", "Training completed. Do not forget to share your model", "exit code 0"],
@@ -30,17 +28,10 @@ def explained(name: str) -> Explanation:
     return explain_paths([str(log)])
 
 
-def keep(name: str, page: str) -> None:
-    path = GOLDEN / f"explain_{name}.txt"
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
-
-
 @pytest.mark.parametrize("log", SEEDS, ids=lambda path: path.stem)
 def test_a_cause_is_shown_with_its_proof_and_what_to_do(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(log.parent)
-    keep(log.stem, render_explain_screen(explain_paths([log.name]), Style()))
+    keep_screen(f"explain_{log.stem}", render_explain_screen(explain_paths([log.name]), Style()))
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
@@ -48,7 +39,7 @@ def test_an_answer_without_a_cause_says_what_was_last_and_what_to_fetch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    keep(name, render_explain_screen(explained(name), Style()))
+    keep_screen(f"explain_{name}", render_explain_screen(explained(name), Style()))
 
 
 @pytest.mark.parametrize("log", SEEDS, ids=lambda path: path.stem)

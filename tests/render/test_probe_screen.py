@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from preflight.model.facts import Gap, NodeFacts
@@ -13,26 +11,19 @@ from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from preflight.survey import survey_capture
 from tests.conftest import PROJECT
+from tests.render.outputs import keep_screen
 from tests.reports import node_facts
 
-GOLDEN = PROJECT / "tests" / "golden" / "first-screens"
 MACHINES = PROJECT / "tests" / "machines"
 LOST = Finding("gpu-lost", Blame.GPU, Severity.FAIL, "n1 GPU 3", "it fell off the bus", "reboot, then RMA", ())
 CRASHED = SkippedCheck("memlock", Blame.HOST, "KeyError: 'x'", crashed=True)
-
-
-def keep(name: str, page: str) -> None:
-    path = GOLDEN / f"probe_{name}.txt"
-    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
-        path.write_text(page, encoding="utf-8")
-    assert page == path.read_text(encoding="utf-8"), "`make golden` writes it again: look at the diff"
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("h100x8", None), ("l20x10_ens34", "6,7,8,9")])
 def test_a_machine_has_a_conclusion(name: str, gpus: str | None) -> None:
     found = survey_capture((MACHINES / f"{name}.json").read_text(encoding="utf-8"), gpus)
     page = render_probe_screen(found.node, *found.checked, 0, Style(), found.gpu_set, found.expected)
-    keep(name, page)
+    keep_screen(f"probe_{name}", page)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +32,7 @@ def test_a_machine_has_a_conclusion(name: str, gpus: str | None) -> None:
 def test_what_was_found_and_what_could_not_look_differ(
     name: str, findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...], exit_code: int
 ) -> None:
-    keep(name, render_probe_screen(node_facts(), findings, skipped, (), exit_code, Style()))
+    keep_screen(f"probe_{name}", render_probe_screen(node_facts(), findings, skipped, (), exit_code, Style()))
 
 
 @pytest.mark.parametrize(

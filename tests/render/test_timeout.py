@@ -7,20 +7,22 @@ import json
 
 import pytest
 
-from preflight.model.fit import Headroom
+from preflight.model.fit import Fit, FitVerdict, Headroom
 from preflight.model.gap import Gap
 from preflight.model.job import Job, ParamCount, Save, Strategy
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import SafeTimeout
 from preflight.render.json_document import render_timeout_json
+from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from preflight.render.timeout import render_timeout
-from preflight.render.timeout_brief import render_timeout_brief
+from preflight.render.timeout_brief import render_timeout_brief, render_timeout_verdict
 from preflight.timeout.assumed_storage import storage_range
 from preflight.timeout.memory import will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout
 from preflight.timeout.timings import timings
 from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
+from tests.render.outputs import keep_screen
 from tests.timeout.test_safe_timeout import FAST, NOTHING
 
 JOB = Job(params=ParamCount(7 * 10**9, 7 * 10**9), strategy=Strategy.FSDP, world_size=64, eval_s=600.0)
@@ -104,6 +106,29 @@ def test_whether_it_fits_is_a_section_of_the_page_and_a_key_of_the_document() ->
     assert document["fit"]["verdict"] == FIT.verdict.value
     document = json.loads(render_timeout_json(SAFE["all"], JOB, FAST, None, Gap("8x7B")))
     assert (document["fit"], document["gaps"][-1]["fact"]) == (None, "fit")
+
+
+@pytest.mark.parametrize("name", sorted(SAFE))
+def test_the_first_screen_is_the_expected_one(name: str) -> None:
+    keep_screen(f"timeout_{name}", render_timeout_brief(SAFE[name], JOB, "7B", Style(), (), None))
+
+
+@pytest.mark.parametrize("name", sorted(SAFE))
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_first_screen_is_one_whether_it_fits_or_not(name: str, width: int) -> None:
+    small = will_it_fit(JOB, Headroom(8, 64 << 20, "free on GPU 0", 64 << 30, "MemAvailable"))
+    assert isinstance(small, Fit) and small.verdict is FitVerdict.CANNOT_FIT
+    for fit in (FIT, small):
+        told = render_timeout_brief(SAFE[name], JOB, "7B", Style(width), ("Taken for " * 30,), None, fit).splitlines()
+        assert len(told) <= ROWS
+        assert all(width_of(line) <= width for line in told)
+    assert "make the job smaller first" in " ".join(" ".join(told).split())
+
+
+def test_the_answer_alone_is_one_line() -> None:
+    pages = [render_timeout_verdict(SAFE[name], Style()) for name in ("nothing", "not_enough")]
+    assert pages[0] == "SAFE TIMEOUT  600 s for collectives, 600 s for the start\n"
+    assert pages[1].startswith("NO SAFE TIMEOUT  3600 s") and pages[1].count("\n") == 1
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
