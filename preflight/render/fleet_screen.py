@@ -32,7 +32,7 @@ def render_fleet_screen(fleet: Fleet, style: Style, out: str = "", written: Sequ
     word, tone = answer_of(fleet)
     head: list[Block] = [answer_line(word.upper(), tone, reason_of(fleet))]
     head += [Text(each, 2, 4, most_lines=2) for each in caveats(fleet)]
-    groups = [
+    groups: list[list[Block]] = [
         *_alike("FAIL", "red", ((why_of(each), each.host) for each in (*fleet.failing, *fleet.would_drain))),
         *_alike("ODD", "yellow", _odd(fleet.groups)),
         *_alike("UNKNOWN", "yellow", ((why_of(each), each.host) for each in fleet.unknown)),
