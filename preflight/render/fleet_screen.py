@@ -73,12 +73,12 @@ def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
             yield odd_text(odd).removeprefix(f"{host}: "), host
 
 
-def _drift(drift: Drift) -> Text:
+def _drift(drift: Drift) -> Block:
     values = [f"{value} on {len(hosts)} ({compress(hosts)})" for value, hosts in drift.values[:MOST_VALUES]]
     return Text(f"{drift.name}: {'; '.join(values)}", 0, 6, label="DIFFERS  ", label_tone="dim", most_lines=2)
 
 
-def _group(group: Group) -> Text:
+def _group(group: Group) -> Block:
     kind = ", ".join(f"{name} {value}" for name, value in group.kind)
     said = group.problem or f"{counted(len(group.metrics), 'figure')} compared"
     text = f"{counted(len(group.hosts), 'node')} with {kind}: {said}"
