@@ -49,7 +49,7 @@ ECHO_TYPES = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|"
     r"RayActorError|ActorDiedError|RayTaskError\w*|WorkerCrashedError|LocalRayletDiedError|"
     r"EngineDeadError|AsyncEngineDeadError|CancelledError|Empty|nccl\w{0,40}Error|MultipleFailures|"
-    r"RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*|"
+    r"\w{0,20}SIG(?:TERM|INT|HUP|USR\d)\w{0,20}|\w{0,20}Preempt\w{0,20}|RemoteError|HorovodInternalError|NCCLError|NcclError|DeadlineExceeded\w*|"
     r"ActorUnavailableError|ActorHandleNotFoundError|NodeDiedError|OwnerDiedError|ObjectLostError)$"
 )
 ECHO_TEXT = re.compile(
@@ -68,7 +68,7 @@ ECHO_TEXT = re.compile(
 LIBRARY_TYPES = re.compile(
     r"Dist\w{0,20}Error$|Rendezvous|Connection\w{0,20}Error$|BrokenPipe|EOFError|SystemExit|KeyboardInterrupt|Signal|"
     r"ChildFailed|CalledProcess|ProcessRaised|ProcessExited|ray\.|Ray|Actor|Worker|Engine|Cancelled|Empty$|[Nn][Cc][Cc][Ll]|"
-    r"Multiple|Remote|Horovod|Accelerator|XlaRuntime|JaxRuntime"
+    r"Multiple|Remote|Horovod|Accelerator|XlaRuntime|JaxRuntime|SIG[THIU]|Preempt"
 )
 LIBRARY_TEXT = re.compile(
     r"[NRH]CCL|nccl|hccl|Watchdog|Engine core|SIGTERM|[Gg]loo|Socket Timeout|store|CUDA|HIP |collective|DDP |"

@@ -34,6 +34,9 @@ WITHOUT_TRACEBACK_KEPT = 200
 TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
 TRACEBACK_BYTES = 6000
+# Python goes on after these: what follows is no end of anything.
+IGNORED = re.compile(rb"Exception ignored in|Error in atexit\._run_exitfuncs|--- Logging error ---")
+IGNORED_BYTES = 300
 FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
 WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
 OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-timeout-minutes[= ](\d{1,8})")
@@ -239,6 +242,9 @@ class Scanner:
         evidence.keep(event)
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
+        begins = before.rfind(b"Traceback (most recent call last)")
+        if begins >= 0 and IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins):
+            return
         if raised.is_echo:
             if len(self.evidence.echoes) < RAISED_KEPT:
                 self.evidence.echoes.append((event, raised))

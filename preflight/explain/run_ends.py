@@ -14,7 +14,8 @@ ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
 
 # Names that do not end as exceptions do.
 OTHER_EXCEPTIONS = (
-    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound"
+    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound|"
+    r"OutOfResources"
 )
 _JOB = r"(?:[Tt]raining|[Jj]ob|[Rr]un|[Ee]xperiment|[Pp]rogram|[Ff]ine-?tuning|[Ww]orkflow|[Bb]enchmark)"
 

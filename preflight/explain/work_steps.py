@@ -9,7 +9,8 @@ from preflight.explain.linear_patterns import compile_any
 
 # What a line of a training loop tells beside the number of its step; "step 3 of the installation" is no work.
 TOLD = (
-    r"[^\n]{0,120}(?:[Ll]oss|\blr[ =:]|tok|flops|/s\b|/sec\b|s/it|seconds|sec/step|mfu|reward|grad|score|acc=|time[:=])"
+    r"[^\n]{0,120}(?:[Ll]oss|\blr[ =:]|consumed (?:samples|tokens)|learning.rate|tok|flops|"
+    r"/s\b|/sec\b|s/it|seconds|sec/step|mfu|reward|grad|score|acc=|time[:=])"
 )
 # Bars are drawn again and again: what is matched differs from one step to the next.
 STEP = compile_any((

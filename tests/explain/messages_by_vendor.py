@@ -18,6 +18,8 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         ":0:rocdevice.cpp            :2984: 11223344 us: Callback: Queue 0x7f1c00000000 aborting with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION",
     ),
     "jax_coordination_timeout": (
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cuda:local_topology/cuda/5 and duration: 2m",
+        "F0302 11:00:20.114201 4711 rendezvous.cc:115] Termination timeout for `acquire clique for rank 3; run_id=18` of 40 seconds exceeded. Exiting to ensure a consistent program state.",
         "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: PjRT_Client_Connect. This usually happens because a task triggered the barrier unexpectedly early, or some tasks are slow.",
         "2026-03-11 02:12:51.875280: E external/xla/xla/tsl/distributed_runtime/coordination/coordination_service.cc:1170] /job:jax_worker/replica:0/task:5 has been set to ERROR in coordination service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:5 heartbeat timeout.",
         "2026-03-11 02:12:51.875280: F external/xla/xla/pjrt/distributed/client.h:75] Terminating process because the coordinator detected missing heartbeats.",
@@ -29,6 +31,7 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         + "register_rail_mr_buffer:617 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 7. RC: -22, Error: Invalid argument",
     ),
     "nvshmem_or_deepep": (
+        "all_to_all: NVSHMEM timeout waiting for peer 3",
         "RuntimeError: DeepEP error: timeout (dispatch CPU)",
         "DeepEP dispatch NVL receiver timeout, channel: 2, RDMA: 1, nvl: 3, src RDMA: 0, src nvl: 6, start: 0, end: 0",
         "/opt/nvshmem/src/host/transport/transport.cpp:nvshmemi_transport_init:275: init failed for transport: IBGDA",
@@ -42,12 +45,14 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 2Gi.",
     ),
     "spot_preemption": (
+        "Normal  Preempted  2m  kueue-admission  Preempted to accommodate a workload in the ClusterQueue due to prioritization",
         'gke-spot-7c: {"event": "TERMINATE_ON_HOST_MAINTENANCE", "preempted": "TRUE"}',
         "2026-07-28 23:41:02 job-controller WARN job 01K1F was preempted: a job of higher priority needs 4 nodes",
         "Spot instance interruption notice received: the instance is terminated in 120 s",
         "Normal  TaintManagerEviction  2m  taint-eviction-controller  Marking for deletion Pod train/fit-worker-2",
     ),
     "driver_gpu_lost": (
+        "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
         "Unable to determine the device handle for GPU0000:81:00.0: Unknown Error",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
         "pynvml.NVMLError_GpuIsLost: GPU is lost",
@@ -57,14 +62,20 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size 32 != 4 * 1 * 4",
     ),
     "cuda_oom_masked": (
+        "RuntimeError: Triton Error [CUDA]: out of memory",
+        "RuntimeError: UR backend failed. UR backend returns:40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
         "RuntimeError: NPU out of memory. Tried to allocate 1.22 GiB (NPU 5; 60.97 GiB total capacity)",
         "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.22 GiB.",
     ),
     "gpu_not_visible_in_container": (
+        "Unable to open /dev/kfd read-write: Permission denied",
         "RuntimeError: No HIP GPUs are available",
         "RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices.",
     ),
     "p2p_broken": (
+        "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'",
         ":1:hip_memory.cpp      :3354: 78668880046 us:  IPC memory creation failed for memory: 0x5efe00000",
     ),
     "store_wait_timeout": (
@@ -78,4 +89,20 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         "mscclpp.CuError: (800, 'Call to cuMemCreate(&memHandle, nbytes, &prop, 0 /*flags*/) failed. (Cu failure: operation not permitted)')",
     ),
     "collective_mismatch": ("Found mismatch: MatchState.SIZE_OR_SYNTAX_MISMATCH on ranks {2, 3}",),
+    "version_mismatch": (
+        '"hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"',
+        "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal seek for GPU arch : gfx1103",
+        "RuntimeError: HIP error: invalid device function",
+        "deepspeed.ops.op_builder.builder.CUDAMismatchException: >- DeepSpeed Op Builder: Installed CUDA version 12.4 does not match the version torch was compiled with 12.1",
+    ),
+    "ib_broken": (
+        "EI0013: [PID: 4711] The ROCE CQE has error, local: 192.0.2.1 remote: 192.0.2.2, error cqe status: 12",
+        "ib_md.c:311  UCX  ERROR ibv_reg_mr(address=0x7f00, length=4096, access=0xf) failed: Cannot allocate memory",
+    ),
+    "wrong_socket_interface": (
+        "WARNING: Open MPI failed to TCP connect to a peer MPI process. This should not happen.",
+    ),
+    "not_nccl": (
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 110592, Hardware limit: 101376.",
+    ),
 }

@@ -147,3 +147,14 @@ def test_processes_that_exit_of_themselves_after_the_work_was_done_are_an_end() 
     assert cause_of_lines(lines[:1]) == "unfinished"
     assert cause_of_lines([*lines, *["step 1"] * 9]) == "unfinished"
     assert cause_of_lines([*lines, "Aborted (core dumped)"]) != "healthy"
+
+
+@pytest.mark.parametrize("ignored", ["Exception ignored in: <function _X.__del__ at 0x7f>", "--- Logging error ---"])
+def test_an_exception_that_python_ignores_ends_nothing(ignored: str) -> None:
+    raised = [
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/x.py", line 8, in __del__',
+        "OSError: [Errno 9] Bad fd",
+    ]
+    assert cause_of_lines(["Training completed in 0:12:41", ignored, *raised]) == "healthy"
+    assert cause_of_lines(["Training completed in 0:12:41", *raised]) == "not_nccl"

@@ -21,6 +21,9 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     if not events:
         return None
     verdict = fill_in(VERDICT, events[:1] if events[0].rank else events)
+    if events[0].sign == "gpu_oom.handle":
+        because = "a library could not set itself up on the GPU; mostly no memory is left, seldom its version is wrong"
+        return Claim(events[0].authority, events, Confidence.LOW, because, verdict)
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
     return Claim(events[0].authority, events, Confidence.HIGH, "the log says so in so many words", verdict)
@@ -37,9 +40,12 @@ CAUSE = Cause(
              r"CUDA (?:driver|runtime) error: out of memory|cuda runtime error \(2\) : out of memory|"
              r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|"
              r"Not enough memory for the KV cache|KV cache[^\n]{0,80}larger than the (?:available|maximum)|"
-             r"Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
+             r"Triton Error \[(?:CUDA|HIP)\]: out of memory|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
+             r"memory capacity is unbalanced|Resource exhausted: OOM|cudaMalloc[^\n]{0,30} out of memory|"
              r"Not enough memory\. Please try to increase --mem|on startup is less than desired GPU memory utilization|"
              r"OOM when allocating tensor|No available memory for the cache blocks"),
+        Sign("gpu_oom.handle", Authority.EXCEPTION, "a library found no GPU memory to set itself up",
+             r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_NOT_INITIALIZED|DNN library initialization failed"),
         Sign("gpu_oom.nccl", Authority.OWN_ERROR, "NCCL found no GPU memory for its buffers",
              r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:calloc|malloc)|CUDA failure 2\b"),
     ),

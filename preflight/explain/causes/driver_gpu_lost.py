@@ -15,7 +15,8 @@ CAUSE = Cause(
         Sign("lost.driver", Authority.HARDWARE, "the driver does not run, or can't set the GPU up",
              r"couldn't communicate with the NVIDIA driver|RmInitAdapter failed|rm_init_adapter failed|"
              r"NVRM: GPU at PCI:[^\n]{0,80}reset required|nvidia-modprobe: [^\n]{0,60}(?:failed|ERROR)|"
-             r"NVML: Driver Not Loaded|CUDA_ERROR_DEVICE_UNAVAILABLE|GPU (?:requires reset|needs to be reset)"),
+             r"NVML: Driver Not Loaded|UR_RESULT_ERROR_DEVICE_LOST|"
+             r"CUDA_ERROR_DEVICE_UNAVAILABLE|GPU (?:requires reset|needs to be reset)"),
     ),
     judge=by_signs("The driver lost a GPU or can not reach it{host} ({who}): hardware, its slot, or a driver that "
                    "is stuck."),

@@ -18,7 +18,7 @@ CAUSE = Cause(
              r"No (?:CUDA|HIP|XPU) GPUs are available|No visible GPU devices|no ROCm-capable device|hipErrorNoDevice|"
              r"No NPU|NPU device[^\n]{0,30}not (?:found|available)|[Nn]o (?:accelerator|GPU)s? (?:were |"
              r"was )?(?:found|detected) on|"
-             r"no CUDA-capable device is detected|cudaErrorNoDevice|"
+             r"Unable to open /dev/kfd|no CUDA-capable device is detected|cudaErrorNoDevice|"
              r"could not select device driver|CUDA-capable device\(s\) not found|Found no NVIDIA driver on your system|"
              r"only supported with GPUs, no GPUs found|CUDA unknown error - this may be due to"),
         Sign("visible.ordinal", Authority.SETUP, "the process asks for a GPU number that it does not have",

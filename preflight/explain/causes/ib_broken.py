@@ -59,13 +59,14 @@ CAUSE = Cause(
     promise="The fast network between the machines (InfiniBand or RoCE) lost data, or is not set up.",
     signs=(
         Sign("ib.completion", Authority.TRANSPORT, "data for a peer was not acknowledged over InfiniBand/RoCE",
+             r"EI0013|RO?CE CQE has error|"
              r"Got completion (?:from peer|with)[^\n]{0,120}(?:error (?:1[0-4]|[1-46-9])\b|"
              r"status[= ][\w ]{0,30}\(?(?:1[0-4]|[1-46-9])\b|vendor[ _]err[= ](?:129|81|136|135|137)\b)"),
         Sign("ib.flushed", Authority.ECHO, "a queue was emptied after another error",
              r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)"),
         Sign("ib.verbs", Authority.SETUP, "a call into the InfiniBand library failed",
              r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
-             r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\(\))? failed|[Ff]ailed to modify QP"),
+             r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\([^)\n]{0,120}\))? failed|[Ff]ailed to modify QP"),
         Sign("ib.open", Authority.ECHO, "an InfiniBand device could not be opened; NCCL goes on without it",
              r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device"),
         Sign("ib.async", Authority.TRANSPORT, "the InfiniBand port reports an error",

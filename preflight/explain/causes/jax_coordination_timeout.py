@@ -54,6 +54,8 @@ CAUSE = Cause(
     signs=(
         Sign("jax.barrier", Authority.TIMEOUT, "not all JAX processes reached a barrier in time",
              r"DEADLINE_EXCEEDED: (?:Barrier timed out|Deadline Exceeded)|Barrier timed out\. |"
+             r"GetKeyValue\(\) timed out|[Ff]ailed to connect to (?:the )?coordination service|"
+             r"Termination timeout for [^\n]{1,300} exceeded\. Exiting|"
              r"RegisterTask[^\n]{0,80}(?:DEADLINE|[Tt]imed out)|PjRT_Client_Connect[^\n]{0,80}(?:timed|DEADLINE)"),
         Sign("jax.heartbeat", Authority.TIMEOUT, "the coordinator heard nothing of a JAX task any more",
              r"task:\d{1,7} heartbeat timeout|detected missing heartbeats|Unhealthy task: /job|"

@@ -48,7 +48,7 @@ CAUSE = Cause(
         Sign("nvshmem.timeout", Authority.OWN_ERROR, "the exchange between experts waited in vain",
              r"DeepEP (?:dispatch|combine|error|timeout)[^\n]{0,60}time?out|DeepEP error: |"
              r"(?:dispatch|combine) (?:forwarder|NVL|RDMA|CPU)[^\n]{0,40}timeout|"
-             r"deep_?ep[^\n]{0,60}(?:timed? ?out|CUDA error|failed)|nvshmem[^\n]{0,60}(?:timed? ?out)|"
+             r"deep_?ep[^\n]{0,60}(?:timed? ?out|CUDA error|failed)|(?:nvshmem|NVSHMEM)[^\n]{0,60}(?:timed? ?out)|"
              r"ibgda[^\n]{0,60}(?:cqe|CQE|poll)[^\n]{0,40}(?:error|fail|timeout)"),
         Sign("nvshmem.start", Authority.OWN_ERROR, "NVSHMEM could not start",
              r"init failed for transport: |nvshmem (?:initialization|detect topo|setup|init) failed|"

@@ -86,6 +86,7 @@ CAUSE = Cause(
              r"doesn't support faster communication broadband via P2P|IPC memory creation failed|"
              r"hipIpc\w{3,20}(?: ->|[^\n]{0,40}fail|: [1-9])|"
              r"Failed to create memory for IPC|cudaIpc(?:Open|Get)MemHandle[^\n]{0,60}(?:fail|error|invalid)|"
+             r"custom_all_?reduce\.(?:cuh|hip|cu):\d{1,5}[^\n]{0,20}'(?:invalid (?:argument|device|resource)|peer)|"
              r"transport/shm\.cc:\d{1,5}[^\n]{0,20} NCCL WARN Cuda failure (?:217|\d{1,3} 'peer)|"
              r"(?:HIP|CUDA) error: peer access|hipErrorPeerAccess\w{0,20}|"
              r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|"

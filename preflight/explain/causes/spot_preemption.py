@@ -17,7 +17,7 @@ CAUSE = Cause(
              r"event)|"
              r"\"EventType\": ?\"Preempt\"|PreemptionByScheduler|DeletionByTaintManager|TaintManagerEviction|"
              r"GracefulNodeShutdown|NodeShutdown|Pod was terminated in response to imminent node shutdown|"
-             r"[Pp]reempted (?:by|in order)|PreemptedByScheduler|[Nn]ode is shutting down|"
+             r"[Pp]reempted (?:by|in order|to accommodate)|PreemptedByScheduler|[Nn]ode is shutting down|"
              r"[Ee]victed? (?:by|due to) (?:preempt|a higher|higher|spot)|low-?priority[^\n]{0,20}evict|"
              r"ScaleDown[^\n]{0,20}deleting pod|instance (?:termination|interruption) (?:notice|warning)"),
     ),

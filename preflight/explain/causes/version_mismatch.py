@@ -13,9 +13,12 @@ CAUSE = Cause(
              r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
              r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
              r"NCCL cannot be captured in a graph if|were compiled with different CUDA|"
+             r"CUDAMismatchException|does not match the version torch was compiled with|"
              r"mismatches the version that was used to compile"),
         Sign("version.arch", Authority.SETUP, "the program was not built for this GPU or this driver",
              r"named symbol not found|CUDA error: invalid device function|no kernel image is available|"
+             r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices|"
+             r"HIP error: (?:invalid device function|no kernel image)|TensileLibrary[^\n]{0,60} GPU arch|"
              r"CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|"
              r"PTX was compiled with an unsupported toolchain|ptxas fatal"),
         Sign("version.symbol", Authority.SETUP, "a library of another version is found first",

@@ -98,6 +98,7 @@ CAUSE = Cause(
              r"unreachable|assign|Invalid argument)|"
              r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|assign|"
              r"failed with error)|[Cc]all to connect (?:timeout|failed|to \S{1,80} failed)|connectFullMesh failed|"
+             r"failed to TCP connect to a peer|"
              r"Net : Connect to \S{1,80} failed"),
         Sign("interface.gloo", Authority.TRANSPORT, "a connection to another rank's address could not be made",
              r"SO_ERROR: (?:No route|Connection refused|Connection timed out)|"
