@@ -10,7 +10,8 @@ from preflight.judge.check import Case
 from preflight.judge.node_limits import is_contained
 from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
 from preflight.model.finding import Severity
-from preflight.model.gpu import LinkPeer
+from preflight.model.gpu import leads_to_switch
+from preflight.plan.gpus.locality import IDLE_BYTES
 
 # The GPU or the driver has no such thing; there is nothing to be known.
 NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
@@ -19,6 +20,7 @@ GIVEN_NONE = "the container was given no GPU"
 NUMBERED = re.compile(r"(?:/dev/)?nvidia\d+")
 NVIDIA = "nvidia"
 IDLE_PERCENT = 5  # one sample of an idle GPU may show a few percent
+CONTEXT_BYTES = 256 << 20  # a CUDA context holds more; without a reserve told apart "used" includes the driver's own
 SLOWED_BY = {
     "hw_slowdown": "the hardware slows it down",
     "hw_thermal_slowdown": "it is too hot",
@@ -122,8 +124,14 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Tell whether somebody used the GPU when it was probed."""
-    return bool(known_or(gpu.processes, ())) or known_or(gpu.utilization_percent, 0) > IDLE_PERCENT
+    """Tell whether somebody used the GPU when it was probed: a process is proof, or use together with memory.
+
+    Use alone is none: NVML may report it right after the driver was loaded, and long after a process was killed in a
+    kernel.
+    """
+    own_bytes = CONTEXT_BYTES if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
+    holds_memory = known_or(gpu.memory_used_bytes, 0) >= own_bytes
+    return bool(known_or(gpu.processes, ())) or (holds_memory and known_or(gpu.utilization_percent, 0) > IDLE_PERCENT)
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
@@ -134,7 +142,7 @@ def why_disturbed(gpus: Sequence[Gpu]) -> str:
 
 def has_switch(gpu: Gpu) -> bool:
     """Tell whether an NVSwitch is at the other end of any of the GPU's links."""
-    return any(link.peer is LinkPeer.SWITCH for link in known_or(gpu.nvlinks, ()))
+    return any(map(leads_to_switch, known_or(gpu.nvlinks, ())))
 
 
 def severity_for_gpus(case: Case) -> Severity:

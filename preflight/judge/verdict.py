@@ -19,10 +19,12 @@ NODE_WORDS = {
     NodeVerdict.ACCEPT: "node accepted", NodeVerdict.REJECT: "node rejected", NodeVerdict.UNKNOWN: "node unknown",
 }  # fmt: skip
 NOT_ASKED_FOR = Gap("not asked for: --accept was not given")
-LEAVES_OPEN = frozenset({"gpu-busy"})  # what was measured beside another job says nothing of the node
+LEAVES_OPEN = frozenset({"gpu-busy", "gpu-memory"})  # beside another job, or what may be one, nothing is the node's
 DECIDES_WITHOUT_GPU = frozenset({"policy-expectation"})  # the site says what the node must have
 # With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
 WORKED_ROUND = frozenset({"trial-failed", "data-verified", "p2p-data"})
+NOT_SHOWN_BY_A_JOB = frozenset({"hca-port-inactive"})  # one node's job does not need it, its next one may
+COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def _for_the_node(
         return NodeVerdict.UNKNOWN, "only the CPU path was run, which says nothing of a GPU node"
     judged = [
         *failing,
-        *(f for f in findings if f.check in WORKED_ROUND and f.severity is Severity.WARN and f not in failing),
+        *(f for f in findings if f.check in COUNT_AS_WARNINGS and f.severity is Severity.WARN and f not in failing),
     ]
     against = [finding for finding in judged if finding.blame in REJECTS_A_NODE and not finding.is_unconfirmed]
     if against:

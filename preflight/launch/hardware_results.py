@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from preflight.errors import UnreadableFact
 from preflight.launch.launch_result import LaunchResult
-from preflight.model.counters import KERNEL_LOG, Counter, CounterChange, CounterKind, changes
-from preflight.model.facts import Gap, NodeFacts
+from preflight.model.counters import KERNEL_LOG, ON_BUS, XID, XIDS, Counter, CounterChange, CounterKind, changes
+from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.gpu_test import Hardware, without_hardware_speeds
 from preflight.plan.backend_choice import BackendChoice
 from preflight.plan.gpus.gpu_tests import one_per_pair
@@ -68,10 +68,18 @@ def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, .
     """Return one change per GPU and Xid, and one that says that somebody listened."""
     total = sum(heard.values())
     each = (
-        CounterChange(f"GPU {gpu}", f"xid_{xid}", CounterKind.FATAL, 0, count, count, EVENTS, gpu)
+        CounterChange(f"GPU {gpu}", f"{XID}{xid}", CounterKind.FATAL, 0, count, count, EVENTS, gpu)
         for (gpu, xid), count in sorted(heard.items())
     )
-    return (CounterChange(EVENTS, "xids", CounterKind.FATAL, 0, total, total, EVENTS, -1), *each)
+    return (CounterChange(EVENTS, XIDS, CounterKind.FATAL, 0, total, total, EVENTS, -1), *each)
+
+
+def _is_ours(change: CounterChange, chosen: Collection[int], others: Collection[str]) -> bool:
+    """Tell whether a counter is of a chosen GPU or of none; on a shared node the others are somebody else's."""
+    if change.gpu >= 0:
+        return change.gpu in chosen
+    address = change.subject.removeprefix(ON_BUS).lower()
+    return not any(bdf.lower().startswith(address) for bdf in others)
 
 
 def hardware_results(
@@ -104,7 +112,8 @@ def _results(
         return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks told nothing of them'}")
     chosen = {gpu.nvml_index for gpu in path.gpus}
     burnt_s = sum(test.duration_s for test in launched.gpus if test.repetition) / max(1, len(chosen))
-    counters = None if grown is None else tuple(each for each in grown if each.gpu in chosen or each.gpu < 0)
+    others = [gpu.bdf for gpu in known_or(node.gpus, ()) if gpu.nvml_index not in chosen and isinstance(gpu.bdf, str)]
+    counters = None if grown is None else tuple(each for each in grown if _is_ours(each, chosen, others))
     hardware = Hardware(
         pairs=one_per_pair(launched.pairs, node),
         gpus=tuple(sorted(launched.gpus, key=lambda test: (test.repetition, test.gpu))),

@@ -12,11 +12,14 @@ class CounterKind(Enum):
     """What it means when a counter grows."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
+    SURVIVED = "survived"  # an error that was got over and should not come: a link trained anew, a refused request
     REPAIRED = "repaired"  # an error that was corrected or repeated: a few are normal, many are a bad cable or seat
     TRAFFIC = "traffic"  # bytes
 
 
 KERNEL_LOG = "kernel log"
+XIDS, XID = "xids", "xid_"  # how many were heard at all; how the name of one Xid's counter begins
+ON_BUS = "PCI "  # how the subject of a GPU begins of which the kernel log gives the address only
 NOT_KEPT = "the kernel keeps no"  # how the reason of a gap begins where there is nothing to be read, and no fault in it
 
 

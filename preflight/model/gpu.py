@@ -154,6 +154,14 @@ class NvLink:
     crc_errors: int | Gap
 
 
+def leads_to_switch(link: NvLink) -> bool:
+    """Tell whether a link ends at an NVSwitch; a peer that a virtual machine does not show is one, as NCCL takes it.
+
+    (ncclTopoGetXmlFromGpu, xml.cc 2.27.7: "Remote NVLink device is not visible inside this VM. Assume NVSwitch.")
+    """
+    return link.is_active is not False and link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """The GPU's registration with the NVSwitch fabric."""

@@ -12,8 +12,10 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, Counter, CounterKind
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, ON_BUS, XIDS, Counter, CounterKind
+from preflight.model.counters import XID as XID_COUNTER
 from preflight.model.facts import Gap, Gpu
+from preflight.model.gpu import RecoveryAction
 from preflight.probe.nvidia_driver import XID, probe_xid_lines
 from preflight.probe.nvml import probe_nvml
 from preflight.probe.pci_bus import DEVICES, probe_pci
@@ -25,7 +27,8 @@ from preflight.system.machine import Json, Machine
 LIMIT_S = 5.0
 NETIFS = "sys/class/net"
 HCAS = "sys/class/infiniband"
-FATAL, REPAIRED, TRAFFIC = CounterKind.FATAL, CounterKind.REPAIRED, CounterKind.TRAFFIC
+FATAL, SURVIVED = CounterKind.FATAL, CounterKind.SURVIVED
+REPAIRED, TRAFFIC = CounterKind.REPAIRED, CounterKind.TRAFFIC
 
 # Of an RDMA port (Documentation/ABI/stable/sysfs-class-infiniband); the data counters count words of 4 bytes.
 PORT_COUNTERS = {
@@ -41,7 +44,7 @@ WORDS = ("port_xmit_data", "port_rcv_data")
 # Written by the kernel's AER driver (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
 AER_FILES = {
     "aer_dev_correctable": ("TOTAL_ERR_COR", REPAIRED),
-    "aer_dev_nonfatal": ("TOTAL_ERR_NONFATAL", FATAL),
+    "aer_dev_nonfatal": ("TOTAL_ERR_NONFATAL", SURVIVED),  # an Unsupported Request is one
     "aer_dev_fatal": ("TOTAL_ERR_FATAL", FATAL),
 }
 AER_LINE = re.compile(r"(\w{1,40})\s+(\d{1,20})", re.ASCII)
@@ -87,10 +90,15 @@ def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
         ("ecc_uncorrected", FATAL, gpu.ecc, "volatile_uncorrected", "TotalEccErrors"),
         ("rows_remapped_correctable", REPAIRED, gpu.row_remap, "correctable", "RemappedRows"),
         ("rows_remapped_uncorrectable", FATAL, gpu.row_remap, "uncorrectable", "RemappedRows"),
+        ("row_remap_pending", SURVIVED, gpu.row_remap, "is_pending", "RemappedRows"),
+        ("row_remap_failed", FATAL, gpu.row_remap, "has_failed", "RemappedRows"),
         ("pcie_replays", REPAIRED, gpu.pcie, "replays", "PcieReplayCounter"),
     ):
         value = record if isinstance(record, Gap) else getattr(record, field)
-        yield counter(name, kind, value, f"nvmlDeviceGet{source}")
+        yield counter(name, kind, value if isinstance(value, Gap) else int(value), f"nvmlDeviceGet{source}")
+    action = gpu.recovery_action
+    asked = action if isinstance(action, Gap) else int(action is not RecoveryAction.NONE)
+    yield counter("recovery_asked_for", FATAL, asked, "NVML field 230")
     if isinstance(gpu.nvlinks, Gap):
         yield counter("nvlink_errors", REPAIRED, gpu.nvlinks, "nvmlDeviceGetNvLinkErrorCounter")
         return
@@ -98,7 +106,7 @@ def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
         values = [getattr(link, name) for link in gpu.nvlinks]
         gap = next((value for value in values if isinstance(value, Gap)), None)
         if values:
-            kind = FATAL if name == "recovery_errors" else REPAIRED
+            kind = SURVIVED if name == "recovery_errors" else REPAIRED  # the link was trained anew
             total = gap if gap is not None else sum(values)
             yield counter(f"nvlink_{name}", kind, total, "nvmlDeviceGetNvLinkErrorCounter")
 
@@ -108,7 +116,9 @@ def _ports(machine: Machine) -> Iterator[Counter]:
         subject = f"{port.hca}:{port.port}"
         source = f"/{HCAS}/{port.hca}/ports/{port.port}/counters"
         if isinstance(port.counters, Gap):
-            yield Counter(subject, "errors", REPAIRED, port.counters, source)
+            has_none = not machine.exists(source[1:])  # EFA's ports count elsewhere
+            why = Gap(f"{NOT_KEPT} counters of this port: {port.counters.reason}") if has_none else port.counters
+            yield Counter(subject, "errors", REPAIRED, why, source)
             continue
         for each in port.counters:
             if each.name in PORT_COUNTERS:
@@ -155,5 +165,7 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
     """Return one counter per GPU address and Xid that the kernel log holds, and one for all of them."""
     lines = probe_xid_lines(machine)
     found = Tally((match[1].lower(), match[2]) for line in lines if (match := XID.search(line)))
-    each = (Counter(f"PCI {bus}", f"xid_{number}", FATAL, n, KERNEL_LOG) for (bus, number), n in found.items())
-    return (Counter(KERNEL_LOG, "xids", FATAL, len(lines), KERNEL_LOG), *each)
+    each = (
+        Counter(f"{ON_BUS}{bus}", f"{XID_COUNTER}{number}", FATAL, n, KERNEL_LOG) for (bus, number), n in found.items()
+    )
+    return (Counter(KERNEL_LOG, XIDS, FATAL, len(lines), KERNEL_LOG), *each)

@@ -14,11 +14,11 @@ from preflight.model.gpu import (
     Clocks,
     EccCounts,
     GpuProcess,
-    LinkPeer,
     NvLink,
     PcieLink,
     RetiredPages,
     UnreadableGpu,
+    leads_to_switch,
 )
 from preflight.probe.pci_bus import DEVICES
 from preflight.probe.reading import answered, first_of, gap_or, parse_numa_node, parse_whole
@@ -171,7 +171,7 @@ def _links_between(a: Gpu, b: Gpu) -> int:
         if isinstance(gpu.nvlinks, Gap):
             raise UnreadableFact(f"the NVLinks of GPU {gpu.nvml_index} could not be read: {gpu.nvlinks.reason}")
     direct = sum(link.peer_bdf == b.bdf for link in _active(a))
-    return direct or min(sum(link.peer is LinkPeer.SWITCH for link in _active(gpu)) for gpu in (a, b))
+    return direct or min(sum(map(leads_to_switch, _active(gpu))) for gpu in (a, b))
 
 
 def _active(gpu: Gpu) -> list[NvLink]:

@@ -107,7 +107,7 @@ BROKEN: dict[str, tuple[str, SimMachine]] = {
     "an A40 among L20s": ("gpu-mix", with_gpu(L20X10, 3, name="NVIDIA A40", capability=(8, 6))),
     "memory taken by nobody that can be seen": ("gpu-memory", with_gpu(L20X10, 2, used_mib=44000)),
     "a process of somebody else": ("gpu-busy", with_gpu(H100X8, 5, processes=((4242, 600),), used_mib=604)),
-    "a GPU at work": ("gpu-busy", with_gpu(H100X8, 0, utilization=97)),
+    "a GPU at work": ("gpu-busy", with_gpu(H100X8, 0, utilization=97, used_mib=612)),
     "an uncorrected memory error": ("gpu-memory-errors", with_gpu(H100X8, 1, ecc_counts=(0, 1, 0, 1))),
     "a row remap that waits": ("gpu-memory-errors", with_gpu(H100X8, 1, remap=(0, 1, 1, 0))),
     "a row remap that failed": ("gpu-memory-errors", with_gpu(A100X4, 1, remap=(0, 8, 0, 1))),

@@ -13,7 +13,7 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
     """Nobody else uses the chosen GPUs.
 
     Another job on a GPU makes every speed that is measured on it a number about both. Yields a WARN for each chosen GPU
-    on which a process was, or that computed, before preflight used any.
+    on which a process was, or that computed and held memory, before preflight used any.
 
     Can't see: processes that a container hides, and work that starts after the probe.
     """

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
+from preflight.judge.node_limits import is_contained
 from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import or_none
@@ -18,7 +19,7 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
     """Most of the chosen GPUs' memory is free.
 
     A GPU whose memory is taken fails in the first steps of a job, not in the first second. Yields a FAIL where not even
-    NCCL fits, a WARN where less than half of the memory is free.
+    NCCL fits, a WARN where less than half of the memory is free: of class application where a process holds it.
 
     Can't see: how much the job will need.
     """
@@ -34,6 +35,7 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
             "`nvidia-smi` lists who holds it; where nobody does, `fuser -v /dev/nvidia*` finds processes without a "
             "context, and a reset (`nvidia-smi --gpu-reset -i N`) frees what a dead one left",
             Evidence("free memory", fine_size(free), "nvmlDeviceGetMemoryInfo"),
+            blame=Blame.HOST if gpu.processes == () and not is_contained(node) else Blame.APPLICATION,
         )
     must_be_known(((gpu, gpu.memory_free_bytes) for gpu in gpus), "free memory")
 

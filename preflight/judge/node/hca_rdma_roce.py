@@ -45,7 +45,8 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
     """Active ports of one adapter model run at the same rate.
 
     Ports of one adapter model that differ point at a bad cable, a forgotten port or an adapter that was missed. Yields
-    a WARN per slower active port among ports of one model and link layer, an INFO per port that is DOWN.
+    a WARN per slower active port among ports of one model and link layer, an INFO per port that is DOWN and whose
+    siblings in the same place of their adapters are not all active.
 
     Can't see: ports that are all slow alike; adapters whose PCI ids can't be read.
     """
@@ -56,6 +57,7 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                 groups[nic.device, port.link_layer].append(port)
     if all(len(ports) < 2 for ports in groups.values()):
         raise NotApplicable("no two RDMA ports are of one model")
+    missing = _missing(node)
     for (device, _), ports in sorted(groups.items()):
         active = [port for port in ports if port.state is PortState.ACTIVE]
         rates = [(port, port.rate_gbit_s) for port in active if isinstance(port.rate_gbit_s, float)]
@@ -70,7 +72,7 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                     "negotiated",
                     Evidence("rate", f"{rate:g} Gbit/s", f"/sys/class/infiniband/{port.hca}/ports/{port.port}/rate"),
                 )
-        down = [port for port in ports if port.state is PortState.DOWN]
+        down = [port for port in ports if port.state is PortState.DOWN and port not in missing]
         if active and down:
             yield hca_siblings.finding(
                 Severity.INFO,
@@ -79,6 +81,54 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                 "nothing where no cable is meant to be plugged in; else look at cable and switch port",
                 *(Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}") for port in down),
             )
+
+
+ALIKE = 3  # ports in the same place that are up: rails; fewer may be there for something else
+
+
+@node_check("hca-port-inactive", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("nics", "hca_ports"))
+def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
+    """No RDMA port is down whose siblings on the other adapters are all active.
+
+    A rail that is down costs a job on several nodes its share of the network, and one node's NCCL never shows it.
+    Yields a WARN per port without a link, not switched off by anybody, where the same port of all other adapters of its
+    model (three or more) is active; with --accept it rejects the node. A policy that says how many ports are active
+    decides instead.
+
+    Can't see: fewer than four adapters of a model, and ports that are up and reach nobody.
+    """
+    if case.policy is not None and case.policy.expect.active_ports is not None:
+        raise NotApplicable("the policy says how many ports must be active")
+    if not verbs_nics(node):
+        raise NotApplicable("there is no InfiniBand or RoCE adapter")
+    for port in _missing(node):
+        yield hca_port_inactive.finding(
+            Severity.WARN,
+            f"{node.host} {port.hca}:{port.port}",
+            "it has no link, while the same port of every other adapter of its model is active: a rail is missing",
+            "look at its cable, transceiver and switch port (`mlxlink -d DEVICE`); where none is meant to be there say "
+            "how many are: [expect] active_ports in the policy",
+            Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
+        )
+    for nic in verbs_nics(node):
+        for port in ports_of(node, nic):
+            known(port.state)
+
+
+def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
+    """Return the ports that are down where all siblings in their place are active; a place is a port and function."""
+    places: dict[tuple[str, str, int, str], list[HcaPort]] = defaultdict(list)
+    for nic in verbs_nics(node):
+        for port in ports_of(node, nic):
+            if isinstance(nic.device, str) and isinstance(nic.bdf, str) and isinstance(port.link_layer, str):
+                places[nic.device, port.link_layer, port.port, nic.bdf.rpartition(".")[2]].append(port)
+    found: list[HcaPort] = []
+    for ports in places.values():
+        active = [port for port in ports if port.state is PortState.ACTIVE]
+        down = [port for port in ports if port.state is PortState.DOWN and port.phys_state is not PhysState.DISABLED]
+        if len(active) >= ALIKE and len(down) == 1 and len(active) + 1 == len(ports):
+            found += down
+    return tuple(found)
 
 
 @node_check("rdma-devices", blame=Blame.CONTAINER, unseen=Unseen.NOTHING, reads=("rdma", "system"))

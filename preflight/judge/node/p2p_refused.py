@@ -7,7 +7,8 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, is_chosen, pairs_called
 from preflight.model.facts import Gap, NodeFacts, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.gpu import GpuP2p, P2pStatus
+from preflight.model.gpu import GpuP2p, Mode, P2pStatus
+from preflight.model.parsing import version_tuple
 
 # What these GPUs can't do is not broken; a GeForce without peer access is healthy.
 BY_NATURE = (P2pStatus.OK, P2pStatus.GPU_NOT_SUPPORTED, P2pStatus.NOT_SUPPORTED)
@@ -18,6 +19,7 @@ FIXES = {
     "peer access (ACS and topology of the host)",
     P2pStatus.TOPOLOGY_NOT_SUPPORTED: "nothing to repair: choose GPUs below one socket or switch with --gpus",
 }
+RIGHT_SINCE = (535, 183, 6)  # before, the driver refused on NVSwitch machines what it then allowed
 OVER_NVLINK = (
     "look at the Fabric Manager's state; before driver 535.183.06 the statement was wrong on NVSwitch machines: "
     "`nvidia-smi topo -p2p r`"
@@ -29,7 +31,7 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     """The driver allows peer access wherever the GPUs can do it.
 
     Peer access that the driver refuses sends every byte through the host's memory. Yields one finding per reason, with
-    the chosen pairs that it concerns.
+    the chosen pairs that it concerns: a FAIL where NVLinks join them, which then carry nothing; MIG has none by design.
 
     Can't see: whether data arrives: the driver says OK where an IOMMU drops it; the trials tell.
     """
@@ -37,17 +39,21 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
         raise NotApplicable("no two GPUs are to be used")
     linked = {(path.a, path.b) for path in known(node.gpu_paths) if str(path.level).startswith("NV")}
     pairs = [p2p for p2p in known(node.gpu_p2p) if is_chosen(p2p.a, case) and is_chosen(p2p.b, case)]
+    cut = {gpu.nvml_index for gpu in known(node.gpus) if gpu.mig_mode is Mode.ENABLED}
     refused: dict[tuple[P2pStatus, bool], list[GpuP2p]] = defaultdict(list)
     for pair in pairs:
         over_nvlink = (pair.a, pair.b) in linked
+        if {pair.a, pair.b} & cut:
+            continue
         for status in {pair.read, pair.write} - {P2pStatus.OK}:
             if isinstance(status, P2pStatus) and (over_nvlink or status not in BY_NATURE):
                 refused[status, over_nvlink].append(pair)
     for (status, over_nvlink), concerned in refused.items():
         words = status.value.replace("_", " ")
         repairable = over_nvlink or status is P2pStatus.DISABLED_BY_REGKEY
+        severity = Severity.WARN if repairable else Severity.INFO
         yield p2p_refused.finding(
-            Severity.WARN if repairable else Severity.INFO,
+            Severity.FAIL if over_nvlink and status is not P2pStatus.UNKNOWN and _is_right(node) else severity,
             pairs_called(node, [(pair.a, pair.b) for pair in concerned]),
             f"the driver refuses peer access{' although NVLinks join them' if over_nvlink else ''}: {words}",
             OVER_NVLINK if over_nvlink else FIXES.get(status, "`nvidia-smi topo -p2p r`; update the driver"),
@@ -58,3 +64,9 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
             raise UnreadableFact(f"peer access could not be read: {pair.read.reason}")
     if all(isinstance(pair.read, Gap) for pair in pairs):
         raise NotApplicable("the driver does not tell who may access whom")
+
+
+def _is_right(node: NodeFacts) -> bool:
+    """Tell whether this driver's statement on GPUs that NVLink joins can be believed."""
+    version = None if isinstance(node.driver, Gap) else node.driver.version
+    return isinstance(version, str) and version_tuple(version) >= RIGHT_SINCE

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from preflight.errors import UnreadableFact
+from preflight.errors import DispensableFact, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
 from preflight.judge.gpus_of_node import NOT_OFFERED
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, CounterChange, CounterKind
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.trial import Outcome
+from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 
 # Corrected and repeated transfers: a healthy link has none for hours, so a rate this high is a bad cable, seat or row.
 MOST_REPAIRED_PER_MINUTE = 10.0
@@ -16,43 +18,102 @@ FIXES = {
     Blame.HOST: "reseat the card and its riser or cable; `lspci -vvv` (DevSta, LnkSta) and the BMC's log name the slot",
     Blame.FABRIC: "clean or replace the cable or transceiver of this port; `ibstat`, `mlxlink -d DEVICE -c -e`",
 }
+BY_MEANING = {
+    XidMeaning.HARDWARE: Severity.FAIL,
+    XidMeaning.REMAPPING: Severity.INFO,  # the counters of row remapping tell
+    XidMeaning.APPLICATION: Severity.INFO,
+    XidMeaning.REPORT: Severity.WARN,
+}
+# What rights and driver may keep back; the driver's recovery action and counters, which need neither, are read all the
+# same. A driver that hangs at the request is none of these.
+CLOSED = ("not permitted", "ermission", "not recorded", *NOT_OFFERED)
 
 
 @run_check("new-hardware-errors", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def new_hardware_errors(case: Case) -> Findings:
-    """No uncorrectable error, Xid or lost link came up during the run, and repaired ones stayed rare.
+    """No uncorrectable error, hardware Xid or lost link came up during the run, and repaired ones stayed rare.
 
-    What a short test brings out, a long job dies of. Yields a FAIL for each new error that nothing repairs, a WARN for
-    repaired ones above the rate.
+    What a short test brings out, a long job dies of. Yields a FAIL for each new error that nothing repairs, for each
+    Xid of the GPU itself and where the driver came to ask for a reset; a WARN for what was survived, and for repaired
+    errors above the rate; a note for Xids of programs, such as 45, which the driver writes where one is killed.
+
+    Not hearing Xids for lack of rights keeps no node from being accepted.
 
     Can't see: errors before and after the run, and counters that the driver, the kernel or a permission keeps back.
     """
     hardware = gpu_results_of(case)
     if isinstance(hardware.counters, Gap):
         raise UnreadableFact(hardware.counters.reason)
-    minutes = max(1.0, hardware.counted_s / 60)
-    named_xids = any(each.name.startswith("xid_") and known_or(each.grown, 0) for each in hardware.counters)
+    tells_remapping = any(each.name == "row_remap_failed" and isinstance(each.after, int) for each in hardware.counters)
     for change in hardware.counters:
         grown = known_or(change.grown, 0)
-        if change.kind is CounterKind.FATAL and grown and not (change.name == "xids" and named_xids):
-            severity, how_many = Severity.FAIL, f"{grown} new during the run"
-        elif change.kind is CounterKind.REPAIRED and grown > MOST_REPAIRED_PER_MINUTE * minutes:
-            severity = Severity.WARN
-            how_many = f"{grown} new in {hardware.counted_s:.0f} s, above {MOST_REPAIRED_PER_MINUTE:.0f} a minute"
-        else:
+        judged = _judged(case, change, grown, hardware.counted_s, tells_remapping)
+        if judged is None:
             continue
+        severity, how_many = judged
         before, after = known_or(change.before, "?"), known_or(change.after, "?")
         yield new_hardware_errors.finding(
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
-            FIXES[blame_of(change)],
+            FIXES[blame_of(change)] if severity is not Severity.INFO else "nothing, by itself",
             Evidence(change.name, f"{before} before, {after} after", change.source),
+            *_catalogued(change),
             blame=blame_of(change),
         )
-    for change in hardware.counters:
+    _must_be_read(hardware.counters)
+
+
+def _must_be_read(counters: tuple[CounterChange, ...]) -> None:
+    closed = []
+    for change in counters:
         if isinstance(change.grown, Gap) and not change.grown.reason.startswith((*NOT_OFFERED, NOT_KEPT)):
-            raise UnreadableFact(f"{change.subject} {change.name}: {change.grown.reason}")
+            words = f"{change.subject} {change.name}: {change.grown.reason}"
+            parts = change.grown.reason.split("; ")
+            if change.source != KERNEL_LOG or not all(any(sign in part for sign in CLOSED) for part in parts):
+                raise UnreadableFact(words)
+            closed.append(words)
+    if closed:
+        raise DispensableFact(closed[0])
+
+
+def _judged(
+    case: Case, change: CounterChange, grown: int, counted_s: float, tells_remapping: bool
+) -> tuple[Severity, str] | None:
+    """Return how much the growth of a counter matters and what is said of it; None where it is no finding."""
+    if not grown or change.kind is CounterKind.TRAFFIC or change.name == XIDS:
+        return None
+    new = f"{grown} new during the run"
+    row = _xid_of(change)
+    if row is not None:
+        if change.name == f"{XID}{KILLED}" and _killed_by_us(case):
+            return None
+        severity = BY_MEANING[row.meaning]
+        if row.meaning is XidMeaning.REMAPPING and not tells_remapping:
+            severity = Severity.WARN
+        return severity, f"{new} ({row.words})"
+    if change.kind is CounterKind.REPAIRED:
+        minutes = max(1.0, counted_s / 60)
+        if grown <= MOST_REPAIRED_PER_MINUTE * minutes:
+            return None
+        return Severity.WARN, f"{grown} new in {counted_s:.0f} s, above {MOST_REPAIRED_PER_MINUTE:.0f} a minute"
+    return (Severity.FAIL if change.kind is CounterKind.FATAL else Severity.WARN), new
+
+
+def _xid_of(change: CounterChange) -> XidRow | None:
+    return row_of(int(change.name.removeprefix(XID))) if change.name.startswith(XID) else None
+
+
+def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
+    row = _xid_of(change)
+    return () if row is None else (Evidence("means", row.words + (f" ({row.where})" if row.where else ""), row.source),)
+
+
+def _killed_by_us(case: Case) -> bool:
+    """Tell whether preflight ended ranks itself, for which the driver writes an Xid."""
+    failed = [each for each in case.trials if each.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
+    reruns = () if case.control is None else case.control.reruns
+    return bool(failed) or any(each.outcome is not Outcome.OK for each in reruns)
 
 
 def blame_of(change: CounterChange) -> Blame:

@@ -41,8 +41,16 @@ def test_nobody_is_told_to_end_what_belongs_to_others() -> None:
     assert "kill" not in only(on_gpus(gpu_busy, gpu_node(1, gpus=(gpu(0, processes=(FOREIGN,)),)))).fix
 
 
-def test_work_without_a_visible_process_is_found_by_utilisation() -> None:
-    assert "97 % busy" in only(on_gpus(gpu_busy, gpu_node(1, gpus=(gpu(0, utilization_percent=97),)))).problem
+def test_work_without_a_visible_process_is_found_by_utilisation_and_memory_together() -> None:
+    working = gpu(0, utilization_percent=97, memory_used_bytes=612 * MIB)
+    assert "97 % busy" in only(on_gpus(gpu_busy, gpu_node(1, gpus=(working,)))).problem
+
+
+@pytest.mark.parametrize("reserved", [600 * MIB, NO_PAGES])
+def test_use_without_memory_or_a_process_is_no_proof(reserved: int | Gap) -> None:
+    driver_only = 4 * MIB if isinstance(reserved, int) else 600 * MIB  # an old driver counts its own as used
+    idle = gpu(0, utilization_percent=100, memory_used_bytes=driver_only, memory_reserved_bytes=reserved)
+    assert on_gpus(gpu_busy, gpu_node(1, gpus=(idle,))) == ()
 
 
 def test_a_busy_gpu_that_is_not_used_does_not_matter() -> None:

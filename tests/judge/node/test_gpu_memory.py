@@ -3,8 +3,9 @@ from __future__ import annotations
 from preflight.judge.check import run_checks
 from preflight.judge.node.gpu_memory import gpu_memory
 from preflight.model.facts import Gap
-from preflight.model.finding import Severity
-from tests.facts import GIB, gpu_case, gpu_node
+from preflight.model.finding import Blame, Severity
+from preflight.model.gpu import GpuProcess
+from tests.facts import GIB, contained, gpu_case, gpu_node
 from tests.gpus import gpu
 from tests.judge.findings import found, on_gpus, only, skips
 
@@ -22,6 +23,13 @@ def test_half_of_the_memory_gone_is_a_warning() -> None:
 
 def test_a_full_gpu_fails() -> None:
     assert only(on_gpus(gpu_memory, gpu_node(1, gpus=(gpu(0, memory_free_bytes=GIB // 2),)))).severity is Severity.FAIL
+
+
+def test_memory_that_a_process_holds_or_a_container_may_hide_is_not_the_hosts_fault() -> None:
+    held = gpu(0, memory_free_bytes=0, processes=(GpuProcess(7, 80 * GIB, "python", 1000, is_ours=False),))
+    full = gpu_node(1, gpus=(gpu(0, memory_free_bytes=0),))
+    blames = [only(on_gpus(gpu_memory, each)).blame for each in (full, gpu_node(1, gpus=(held,)), contained(full))]
+    assert blames == [Blame.HOST, Blame.APPLICATION, Blame.APPLICATION]
 
 
 def test_a_full_gpu_that_is_not_used_does_not_matter() -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from preflight.judge.node.p2p_refused import p2p_refused
-from preflight.model.facts import Gap, GpuPath, NodeFacts
+from preflight.model.facts import DriverFacts, Gap, GpuPath, NodeFacts
 from preflight.model.finding import Severity
-from preflight.model.gpu import P2pStatus
+from preflight.model.gpu import Mode, P2pStatus
 from tests.facts import gpu_case, gpu_node
-from tests.gpus import NO_PAGES, gpu_p2p
+from tests.gpus import NO_PAGES, gpu, gpu_p2p
 from tests.judge.findings import found, on_gpus, only, skips
 
 
@@ -31,11 +33,23 @@ def test_what_the_board_can_not_do_is_only_told(status: P2pStatus) -> None:
     assert only(on_gpus(p2p_refused, pair(status))).severity is Severity.INFO
 
 
-@pytest.mark.parametrize("status", [P2pStatus.NOT_SUPPORTED, P2pStatus.UNKNOWN])
-def test_any_refusal_over_nvlink_is_a_warning(status: P2pStatus) -> None:
-    finding = only(on_gpus(p2p_refused, pair(status, "NV18")))
-    assert finding.severity is Severity.WARN
+def over_nvlink(status: P2pStatus, driver: str) -> Severity:
+    node = replace(pair(status, "NV18"), driver=DriverFacts(driver, "12.2"))
+    finding = only(on_gpus(p2p_refused, node))
     assert "although NVLinks join them" in finding.problem
+    return finding.severity
+
+
+def test_a_refusal_over_nvlink_fails_where_the_drivers_word_is_right() -> None:
+    assert over_nvlink(P2pStatus.NOT_SUPPORTED, "535.183.06") is Severity.FAIL
+    assert over_nvlink(P2pStatus.NOT_SUPPORTED, "535.183.05") is Severity.WARN
+    assert over_nvlink(P2pStatus.UNKNOWN, "580.95.05") is Severity.WARN
+
+
+def test_instances_have_no_peer_access_by_design() -> None:
+    node = pair(P2pStatus.NOT_SUPPORTED, "NV18")
+    cut = replace(node, gpus=(gpu(0), gpu(1, mig_mode=Mode.ENABLED)))
+    assert on_gpus(p2p_refused, cut) == ()
 
 
 def test_many_pairs_with_one_reason_are_one_finding() -> None:

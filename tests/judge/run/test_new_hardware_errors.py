@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from preflight.judge.run.new_hardware_errors import new_hardware_errors
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, CounterKind
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, CounterChange, CounterKind
 from preflight.model.facts import Gap
-from preflight.model.finding import Blame, Severity
+from preflight.model.finding import Blame, Severity, Unseen
+from preflight.model.trial import Outcome
+from preflight.model.xids import ROWS
+from tests.facts import trial
 from tests.hardware import counter, run_with
 from tests.judge.findings import found, only, skips
 
@@ -22,12 +27,68 @@ def test_one_new_uncorrectable_error_fails_the_gpu() -> None:
     assert finding.evidence[0].value == "5 before, 6 after"
 
 
-def test_a_new_xid_fails_the_gpu_and_is_told_once() -> None:
+def xid(number: int) -> CounterChange:
+    return counter(f"xid_{number}", 1, kind=FATAL, subject="PCI 0000:1b:00", source=KERNEL_LOG, gpu=-1)
+
+
+def test_an_xid_of_the_hardware_fails_the_gpu_and_is_told_once() -> None:
     total = counter("xids", 1, kind=FATAL, subject=KERNEL_LOG, source=KERNEL_LOG, gpu=-1)
-    named = counter("xid_79", 1, kind=FATAL, subject="PCI 0000:1b:00", source=KERNEL_LOG, gpu=-1)
-    finding = only(found(new_hardware_errors, run_with(counters=(total, named))))
+    finding = only(found(new_hardware_errors, run_with(counters=(total, xid(79)))))
     assert (finding.blame, finding.severity, finding.subject) == (Blame.GPU, Severity.FAIL, "PCI 0000:1b:00")
-    assert only(found(new_hardware_errors, run_with(counters=(total,)))).subject == KERNEL_LOG
+    assert "fallen off the bus" in finding.problem
+    assert "catalog" in finding.evidence[1].source
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 45, 92, 94])
+def test_an_xid_of_a_program_is_a_note(number: int) -> None:
+    assert only(found(new_hardware_errors, run_with(counters=(xid(number),)))).severity is Severity.INFO
+
+
+def test_an_xid_that_no_row_has_is_a_warning() -> None:
+    assert only(found(new_hardware_errors, run_with(counters=(xid(999),)))).severity is Severity.WARN
+
+
+def test_the_xid_of_ranks_that_preflight_killed_is_nothing_while_others_stand() -> None:
+    hung = replace(run_with(counters=(xid(45),)), trials=(trial(outcome=Outcome.HANG),))
+    assert found(new_hardware_errors, hung) == ()
+    fell = replace(run_with(counters=(xid(45), xid(79))), trials=(trial(outcome=Outcome.HANG),))
+    assert only(found(new_hardware_errors, fell)).severity is Severity.FAIL
+
+
+@pytest.mark.parametrize(
+    ("failed", "severities"), [(0, [Severity.INFO]), (1, [Severity.FAIL, Severity.INFO]), (None, [Severity.WARN])]
+)
+def test_xid_64_is_judged_by_the_state_of_row_remapping(failed: int | None, severities: list[Severity]) -> None:
+    state = counter("row_remap_failed", kind=FATAL)
+    told = () if failed is None else (replace(state, before=0, after=failed, grown=failed),)
+    assert [each.severity for each in found(new_hardware_errors, run_with(counters=(*told, xid(64))))] == severities
+
+
+def test_no_xid_is_in_two_rows() -> None:
+    numbers = [number for row in ROWS for number in row.numbers]
+    assert len(numbers) == len(set(numbers))
+    assert all(row.source for row in ROWS)
+
+
+def test_what_was_survived_is_a_warning_at_once() -> None:
+    survived = counter("nvlink_recovery_errors", 1, kind=CounterKind.SURVIVED)
+    assert only(found(new_hardware_errors, run_with(counters=(survived,)))).severity is Severity.WARN
+
+
+DENIED = "/dev/kmsg: Operation not permitted"
+NO_EVENTS = "NVML events: NVMLError_NotSupported: the driver does not offer it for this GPU"
+
+
+@pytest.mark.parametrize(
+    ("reason", "costs"),
+    [
+        (f"{DENIED}; {NO_EVENTS}", Unseen.NOTHING),
+        (f"{DENIED}; NVML events: NVML did not take the request for events in time", Unseen.ACCEPTANCE),
+    ],
+)
+def test_xids_that_rights_keep_back_cost_nothing_and_a_driver_that_hangs_does(reason: str, costs: Unseen) -> None:
+    log = counter("all", Gap(reason), kind=FATAL, subject=KERNEL_LOG, source=KERNEL_LOG, gpu=-1)
+    assert skips(new_hardware_errors, run_with(counters=(log,)))[0].costs is costs
 
 
 @pytest.mark.parametrize(("grown", "count"), [(10, 0), (11, 1)])
