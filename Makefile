@@ -47,7 +47,7 @@ simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulat
 
 test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
-	$(BIN)/pytest -m simcuda tests/simcuda
+	$(BIN)/pytest -n 2 --dist worksteal -m simcuda tests/simcuda
 
 simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 450 cells (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places

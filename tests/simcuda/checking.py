@@ -14,7 +14,7 @@ from tests.simcuda.sandbox import Checked, Sandbox
 SPEEDS = str(Path(__file__).with_name("speeds.toml"))
 # GPUs that two cores play are slow: nothing that works may be called hung, and all tests of pairs come to their end.
 PATIENT = ("--stage-limit", "60", "--deadline", "600", "--policy", SPEEDS)
-QUICKLY = ("--stage-limit", "30", "--deadline", "600", "--policy", SPEEDS)  # for what shall hang
+QUICKLY = ("--stage-limit", "20", "--deadline", "600", "--policy", SPEEDS)  # for what shall hang
 
 FAILED = ("hang", "crash", "init_error", "wrong_data")
 

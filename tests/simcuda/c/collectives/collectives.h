@@ -3,6 +3,7 @@
 #include "../simcuda.h"
 #include "nccl_2_27_5.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 enum { ALL_GATHER, BROADCAST, ALL_REDUCE, REDUCE, REDUCE_SCATTER, SEND_RECEIVE, UNKNOWN_COLLECTIVE };
@@ -18,7 +19,7 @@ typedef struct Launch {
     double waiting_since_s;
     int told;
     struct Task *first;
-    ucontext_t scheduler;
+    jmp_buf scheduler;
 } Launch;
 
 typedef struct Task {
@@ -30,7 +31,9 @@ typedef struct Task {
     const char *waits_for;
     int waits_for_rank;
     uint64_t waits_until;
-    ucontext_t context;
+    ucontext_t context; /* how it begins */
+    jmp_buf where;      /* where it goes on */
+    int begun;
     char *stack;
     struct Task *parent, *next;
 } Task;
