@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
+from importlib import import_module
+from types import ModuleType
 
-from preflight.errors import UsageError
+from preflight.errors import NotReady, PreflightError, UsageError
 
-__all__ = ["__version__", "pg_timeout"]
+TYPE_CHECKING = False  # as type checkers know it; loading `typing` would double the time of `import preflight`
+if TYPE_CHECKING:
+    from typing import Any
+
+    from preflight.api import Probed, check, explain, probe, safe_timeout
+    from preflight.model.report import Report
+
+__all__ = [
+    "NotReady", "PreflightError", "Probed", "Report", "UsageError", "__version__",
+    "check", "explain", "pg_timeout", "probe", "safe_timeout",
+]  # fmt: skip
 
 __version__ = "0.1.0"
 
 PG_TIMEOUT = "PREFLIGHT_PG_TIMEOUT_S"
 LONGEST_PG_TIMEOUT_S = 7 * 86400
+LATE = ("Probed", "Report", "check", "explain", "probe", "safe_timeout")  # what of the API loads more than a name
 
 
 def pg_timeout() -> timedelta | None:
@@ -27,3 +41,40 @@ def pg_timeout() -> timedelta | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 7 and 0 < int(text) <= LONGEST_PG_TIMEOUT_S):
         raise UsageError(f"{PG_TIMEOUT}={text[:40]!r}: not whole seconds from 1 to {LONGEST_PG_TIMEOUT_S}")
     return timedelta(seconds=int(text))
+
+
+def __getattr__(name: str) -> Any:
+    """Load the rest of the API when it is first asked for."""
+    if name not in LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from preflight import api  # noqa: PLC0415  `import preflight` stays quick
+
+    return getattr(api, name)
+
+
+class _ByName(ModuleType):
+    """A module that others pickle by its name, as they do with plain ones: Ray sends what an actor refers to."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (self.__name__,)
+
+
+class _CalledModule(_ByName):
+    """The folders `explain` and `probe` have the names of two functions of the API: called, they are those."""
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        from preflight import api  # noqa: PLC0415  as above
+
+        return getattr(api, self.__name__.rpartition(".")[2])(*given, **named)
+
+
+class _Package(_ByName):
+    """This package: importing one of those folders binds it here, in the place of the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in LATE and isinstance(value, ModuleType):
+            value.__class__ = _CalledModule
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

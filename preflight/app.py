@@ -1,4 +1,4 @@
-"""The one place that wires the phases: probe, plan, launch, judge, recommend, decide. Also the public Python API."""
+"""The one place that wires the phases: probe, plan, launch, judge, recommend, decide."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@
      |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
      +- NotApplicable              a check has nothing to look at here
      +- NotRun                     what a check judges was not run
+     +- NotReady                   exit_code 1 or 3: Report.raise_unless_ready() of a report that is not ready
      +- DeadlinePassed             --deadline came before anything was known
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
@@ -79,6 +80,14 @@ class NotApplicable(PreflightError):
 
 class NotRun(PreflightError):
     """The trial or test that a check judges did not take place; the message says why."""
+
+
+class NotReady(PreflightError):
+    """A report does not say that the job may start; the message is its headline, `exit_code` the report's."""
+
+    def __init__(self, headline: str, exit_code: int) -> None:
+        super().__init__(headline)
+        self.exit_code = exit_code
 
 
 class DeadlinePassed(PreflightError):

@@ -35,6 +35,7 @@ IMPORT_TORCH = {"preflight.rank.agent", "preflight.rank.packed_aggregate"}
 # What keeps `preflight probe` quick: a live probe pays neither for captures and topologies nor for what a report holds.
 # And what must be caught where it can't be imported.
 START_UP = {
+    ("preflight/__init__.py", "preflight"),
     ("preflight/__main__.py", "preflight.cli"),
     ("preflight/__main__.py", "preflight.system.last_resort"),
     ("preflight/cli/probe_capture.py", "preflight.render.json_document"),

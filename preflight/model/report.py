@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from preflight.errors import NotReady
 from preflight.model.baseline import Judged
 from preflight.model.control import NO_CONTROL, Control
 from preflight.model.counters import CounterChange
@@ -18,6 +20,7 @@ from preflight.model.placement import Origin
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import Comparison, LeftOut, RailTest, TrialResult
 
+NODE_COUNTS = ("SLURM_NNODES", "PET_NNODES", "NNODES")  # the first that is set says how many nodes a job has
 PAUSED = "paused"  # in durations_s: how long the whole run stood still; there only if it did
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")
@@ -54,6 +57,14 @@ class Advice:
     timeout_env: tuple[tuple[str, str], ...] = ()  # says the timeouts to who asks; changes nothing that NCCL does
     timeout_reason: str = ""  # why they are what they are
     nodes: tuple[NodeEnv, ...] = ()  # several nodes that do not set the same: `env` is then this node's own
+
+    def applied_to(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment that sourcing the `.env` on this node would make of another; changes nothing."""
+        several = next(filter(None, map(environ.get, NODE_COUNTS)), "1") != "1"
+        left = {name for name in self.one_node_only if several}
+        kept = {name: value for name, value in environ.items() if name in left or name not in self.unset}
+        own = {name: value for name, value in self.env if name not in left}
+        return kept | dict(self.gpu_env) | own | dict(self.timeout_env)
 
 
 class Verdict(Enum):
@@ -150,3 +161,8 @@ class Report:
     shadow: bool = False  # --shadow: preflight exited with 0, and `exit_code` is what it would have been
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault
     control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings
+
+    def raise_unless_ready(self, *, allow_unknown: bool = False) -> None:
+        """Raise NotReady, with the headline, unless the job may start; `allow_unknown`: or nobody could tell."""
+        if self.exit_code != 0 and not (allow_unknown and self.verdict is Verdict.UNKNOWN):
+            raise NotReady(self.headline, self.exit_code)
