@@ -39,6 +39,8 @@ COMMANDS = {
                 "Name what really ended a failed or hung run, from its logs: the first failure, not its consequences."),
     "stuck": ("stuck",
               "Say of a job that hangs now which rank is where and why, without harming it."),
+    "run": ("run",
+            "Check, then start the job with the settings that it needs; say why if it hangs or fails."),
     "timeout": ("timeout",
                 "Say how long a collective of this job may wait, each term of the sum, and the line that each "
                 "framework takes."),
@@ -118,6 +120,7 @@ class LazyCommand(TyperCommand):
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         real.command(name, cls=GroupedCommand)(getattr(module, name))
         command = typer.main.get_command(real)
+        command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
         for param in command.params:
             if isinstance(param, TyperOption):
                 param.show_envvar = False  # there is one rule for all, in docs/habits.md

@@ -16,9 +16,19 @@ from preflight.errors import DeadlinePassed, Interrupted
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+_ignored: set[signal.Signals] = set()
+
+
+def ignored_at_start() -> frozenset[signal.Signals]:
+    """Return which of these signals whoever started us wants ignored: a shell's `&`, nohup."""
+    return frozenset(_ignored)
+
+
 def raise_on_signals() -> None:
     """Have the main thread raise Interrupted at the first signal; SIGHUP stays ignored under nohup."""
     for number in STOPPING:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            _ignored.add(number)
         if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
             signal.signal(number, _raise)
 

@@ -1,0 +1,171 @@
+"""`preflight run`: check, start the job with the settings, explain it if it fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from preflight import survey
+from preflight.cli import options
+from preflight.cli.options import timed, valued
+from preflight.cli.output import PROGRAM, check_outputs
+from preflight.errors import PreflightError, UsageError
+from preflight.jobrun.order import Order, become_supervisor
+from preflight.jobrun.reuse import Now, why_not
+from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.model.input_limits import REPORT
+from preflight.model.profile import Profile
+from preflight.model.saved_report import load_report
+from preflight.probe.process import reported_environment
+from preflight.probe.run import probe_node
+from preflight.render.env_file import render_env
+from preflight.system.files import write_atomically
+from preflight.system.inputs import read_input
+from preflight.system.kernel_queries import live_machine
+from preflight.system.signals import ignored_at_start
+from preflight.system.streams import to_stderr
+
+JOB = "The job"
+
+
+class OnUnknown(Enum):
+    """What is done where the check could not tell."""
+
+    START = "start"
+    STOP = "stop"
+
+
+Command = Annotated[
+    list[str], typer.Argument(metavar="COMMAND...", help="The job, as it is started without preflight.")
+]
+Reuse = Annotated[
+    float | None,
+    timed("Start on a report of this node, no older than that, if nothing has changed.", "--reuse", group=JOB),
+]
+NotReady = Annotated[int, valued("N", "Exit code where the job was not started since nothing is ready.", group=JOB)]
+Unknown = Annotated[OnUnknown, options.choice("Where the check could not tell.", "--on-unknown", group=JOB)]
+StuckAfter = Annotated[
+    float | None,
+    timed(
+        "So long may nothing move before `stuck` looks (half of PREFLIGHT_PG_TIMEOUT_S).", "--stuck-after", group=JOB
+    ),
+]
+KillStuck = Annotated[
+    bool, options.switch("End a job that is stuck: SIGTERM, after 30 s SIGKILL.", "--kill-stuck", group=JOB)
+]
+KeepOutput = Annotated[str | None, valued("DIR", "Keep the job's output there, also if it succeeds.", group=JOB)]
+SplitRanks = Annotated[
+    bool,
+    options.switch(
+        "torchrun: keep each rank's output by itself (--tee 3: lines get a prefix).", "--split-ranks", group=JOB
+    ),
+]
+
+
+def run(
+    command: Command,
+    gpus: options.Gpus = None,
+    nproc: options.Nproc = None,
+    backend: options.Backend = None,
+    profile: options.ProfileOption = Profile.QUICK,
+    deadline: options.Deadline = None,
+    strict: options.Strict = False,
+    env_out: options.EnvOut = "preflight.env",
+    report: options.ReportOut = "preflight-report.json",
+    nnodes: options.Nnodes = None,
+    node_rank: options.NodeRank = None,
+    rdzv_endpoint: options.Endpoint = None,
+    rdzv_id: options.RunId = None,
+    reuse: Reuse = None,
+    exit_not_ready: NotReady = 78,
+    on_unknown: Unknown = OnUnknown.START,
+    stuck_after: StuckAfter = None,
+    kill_stuck: KillStuck = False,
+    keep_output: KeepOutput = None,
+    split_ranks: SplitRanks = False,
+) -> None:
+    """Check, then start the job with the settings that it needs; say why if it hangs or fails.
+
+    Exit codes: the job's own once it has started; 78 not ready, 2 usage, 3 unknown with --on-unknown stop.
+    """
+    if not 1 <= exit_not_ready <= 255:
+        raise UsageError(f"--exit-not-ready {exit_not_ready}: give 1 to 255")
+    check_outputs(env_out, report)
+    if keep_output is not None:
+        _make_folder(keep_output)
+    if shutil.which(command[0]) is None:
+        is_there = os.path.exists(command[0]) and os.sep in command[0]
+        to_stderr(f"{PROGRAM}: {command[0]}: {'not executable' if is_there else 'not found'}; nothing was checked\n")
+        raise typer.Exit(126 if is_there else 127)
+    given = {
+        "gpus": gpus, "nproc": nproc, "backend": backend, "profile": profile.value, "deadline": deadline,
+        "env-out": env_out, "report": report, "nnodes": nnodes, "node-rank": node_rank,
+        "rdzv-endpoint": rdzv_endpoint, "rdzv-id": rdzv_id,
+    }  # fmt: skip
+    check = ["check", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
+    asked = Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id)
+    is_reused = reuse is not None and _reuse(report, env_out, reuse, gpus, asked, (profile, backend, nproc, strict))
+    order = Order(
+        command=command,
+        check=[] if is_reused else [*check, *(["--strict"] if strict else [])],
+        env_path=env_out,
+        not_ready_code=exit_not_ready,
+        starts_if_unknown=on_unknown is OnUnknown.START,
+        stuck_after_s=stuck_after or 0.0,
+        kills_stuck=kill_stuck,
+        keep_dir=keep_output or "",
+        splits_ranks=split_ranks,
+    )
+    become_supervisor(order, ignored_at_start())
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep-output {path}: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"--keep-output {path}: can't be written")
+
+
+def _reuse(
+    path: str, env_path: str, most_s: float, gpus: str | None, asked: Asked,
+    wanted: tuple[Profile, str | None, int | None, bool],
+) -> bool:  # fmt: skip
+    """Tell whether an earlier report speaks for this job; its settings are then in the `.env`."""
+    if not os.path.exists(path):
+        return False
+    if find_placement(asked, os.environ).nodes > 1:
+        to_stderr(f"{PROGRAM}: --reuse is for one node; several are checked together\n")
+        return False
+    try:
+        report = load_report(read_input(path, REPORT), path)
+        now = _now(gpus, *wanted)
+    except PreflightError as error:
+        reason = f"can't be used: {error}"
+    else:
+        reason = why_not(report, now, most_s)
+    if reason:
+        to_stderr(f"{PROGRAM}: --reuse: {path} {reason}; a new check is made\n")
+        return False
+    write_atomically(env_path, render_env(report))
+    to_stderr(f"{PROGRAM}: {report.headline} ({path}, {report.created_at})\n")
+    return True
+
+
+def _now(gpus: str | None, profile: Profile, backend: str | None, nproc: int | None, is_strict: bool) -> Now:
+    live = live_machine()
+    node, _ = probe_node(live, live)
+    booted_at = datetime.now(timezone.utc) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
+    by_index = {gpu.nvml_index: str(gpu.uuid) for gpu in survey.numbered_gpus(node)}
+    visible, chosen = (tuple(by_index[each] for each in survey.chosen_gpus(node, which)) for which in (None, gpus))
+    environment = reported_environment(os.environ)
+    return Now(
+        node, environment, visible, chosen, datetime.now(timezone.utc), booted_at, profile, backend, nproc, is_strict
+    )

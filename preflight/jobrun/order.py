@@ -1,0 +1,58 @@
+"""What `preflight run` is to do, handed from the process that read the options to the small one that does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+# Without site and the user's paths: it starts at once, stays small, and the job's environment is left alone.
+START = (
+    "import sys; root = sys.argv.pop(1); sys.path.append(root); "
+    "from preflight.jobrun.supervise import main; main(sys.argv[1])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The job, what comes before it, and what is done where it hangs or fails."""
+
+    command: list[str]
+    check: list[str]  # arguments of `preflight`; none where a report is used again
+    env_path: str  # the settings that the check leaves, or left
+    not_ready_code: int
+    starts_if_unknown: bool
+    stuck_after_s: float  # 0: half of the timeout that the job's environment says
+    kills_stuck: bool
+    keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
+    splits_ranks: bool  # have torchrun write each rank's output into a file of its own
+
+
+def supervisor_argv(order: Order) -> list[str]:
+    """Return the command line that carries the order out."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [sys.executable, "-I", "-S", "-c", START, root, json.dumps(asdict(order))]
+
+
+def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
+    """Replace this process, so that who started it sees one; `ignored` are the signals that it ignored at its start."""
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    argv = supervisor_argv(order)
+    os.execve(argv[0], argv, inherited_environ())
+
+
+def inherited_environ() -> dict[str, str]:
+    """Return the environment as we were given it: in the C locale Python sets LC_CTYPE for all that it starts."""
+    with open("/proc/self/environ", "rb") as file:
+        was_set = b"\0LC_CTYPE=" in b"\0" + file.read()
+    return {name: value for name, value in os.environ.items() if was_set or name != "LC_CTYPE"}
+
+
+def read_order(text: str) -> Order:
+    """Return what `become_supervisor` was given."""
+    return Order(**json.loads(text))

@@ -1,0 +1,84 @@
+"""Whether an earlier report still speaks for a job that starts now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from preflight.model.facts import EnvVar, Gap, NodeFacts
+from preflight.model.finding import Severity
+from preflight.model.gap import known_or
+from preflight.model.profile import Profile
+from preflight.model.report import Report
+
+THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a check that was made now would find and be asked for, as far as that is quickly known."""
+
+    node: NodeFacts
+    environment: tuple[EnvVar, ...]
+    visible: tuple[str, ...]  # uuids of the GPUs that may be used
+    chosen: tuple[str, ...]  # those that the job will use
+    at: datetime
+    booted_at: datetime
+    profile: Profile
+    backend: str | None
+    nproc: int | None
+    is_strict: bool
+
+
+def why_not(report: Report, now: Now, most_s: float) -> str:
+    """Return why the report can't be used again, in words that follow its name; "" where it can."""
+    made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
+    age_s = (now.at - made_at).total_seconds()
+    if report.exit_code != 0 or report.shadow:
+        return "does not say ready"
+    if not 0 <= age_s <= most_s:
+        return f"is {age_s:.0f} s old"
+    if made_at < now.booted_at:
+        return "is older than the node's last start"
+    if len(report.nodes) != 1:
+        return "is of several nodes"
+    return _why_not_the_same(report, now) or _why_not_enough(report, now)
+
+
+def _why_not_the_same(report: Report, now: Now) -> str:
+    then = report.nodes[0]
+    parts = (
+        ("host", then.host, now.node.host),
+        ("driver", then.driver, now.node.driver),
+        ("Python, torch or NCCL", then.software, now.node.software),
+        ("nccl.conf", then.nccl_conf, now.node.nccl_conf),
+        ("variables", then.environment, now.environment),
+        ("GPUs", _uuids(then), _uuids(now.node)),
+        ("network interfaces", _interfaces(then), _interfaces(now.node)),
+    )
+    return next((f"was made with other {name}" for name, before, after in parts if before != after), "")
+
+
+def _why_not_enough(report: Report, now: Now) -> str:
+    if now.chosen and (
+        set(report.advice.gpus or now.visible) != set(now.chosen) or report.world_size != len(now.chosen)
+    ):
+        return "tried other GPUs"
+    if now.backend is not None and report.backend != now.backend.partition("@")[0]:
+        return f"tried {report.backend}"
+    if now.nproc is not None and report.world_size != now.nproc:
+        return f"tried {report.world_size} ranks"
+    if THOROUGH.index(report.profile) < THOROUGH.index(now.profile.value):
+        return f"is of profile {report.profile}"
+    if now.is_strict and any(each.severity is Severity.WARN and not each.waived for each in report.findings):
+        return "warns, and --strict makes that a failure"
+    return ""
+
+
+def _uuids(node: NodeFacts) -> tuple[str, ...]:
+    return tuple(str(gpu.uuid) for gpu in known_or(node.gpus, ()))
+
+
+def _interfaces(node: NodeFacts) -> list[tuple[str, bool, object]] | Gap:
+    netifs = node.netifs
+    return netifs if isinstance(netifs, Gap) else [(each.name, each.is_up, each.addresses) for each in netifs]

@@ -1,0 +1,136 @@
+"""`preflight run` with real ranks under torchrun: it ends as they end, and the last page says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command import Command
+
+TRAIN = Path(__file__).with_name("train.py")
+LAUNCH = (
+    "-m",
+    "torch.distributed.run",
+    "--rdzv-backend",
+    "c10d",
+    "--rdzv-endpoint",
+    "127.0.0.1:0",
+    "--nproc-per-node",
+    "2",
+)
+SIMULATED = ("--backend", "simnccl@simnccl", "--nproc", "2")
+
+
+def job(way: str, folder: Path) -> list[str]:
+    return [sys.executable, *LAUNCH, str(TRAIN), way, str(folder)]
+
+
+def bare_code(command: Command, way: str) -> int:
+    """Return how the job ends without preflight."""
+    ran = subprocess.run(
+        job(way, command.cwd), env=command.environ(), cwd=command.cwd, capture_output=True, timeout=100, check=False
+    )
+    return ran.returncode
+
+
+def test_a_node_that_is_not_ready_starts_no_job(command: Command) -> None:
+    ran = command.run("run", *SIMULATED, "--", "touch", "started", env={"SIMNCCL": "crash:rank=1,stage=init"})
+    assert ran.code == 78, ran.stderr
+    assert not (command.cwd / "started").exists()
+    assert "NOT READY" in ran.stderr
+    assert "not ready, so touch was not started" in ran.stderr.splitlines()[-1]
+    assert command.run("run", "--exit-not-ready", "9", *SIMULATED, "touch", "started",
+                       env={"SIMNCCL": "crash:rank=1,stage=init"}).code == 9  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "code", "starts"), [((), 0, True), (("--on-unknown", "stop"), 3, False)])
+def test_where_nobody_could_tell_it_starts_unless_that_was_forbidden(
+    command: Command, options: tuple[str, ...], code: int, starts: bool
+) -> None:
+    ran = command.run("run", "--deadline", "0.01", *SIMULATED, *options, "--", "touch", "started")
+    assert ran.code == code, ran.stderr
+    assert (command.cwd / "started").exists() is starts
+    assert "preflight: " in ran.stderr.splitlines()[-1]
+
+
+def test_a_wrong_request_and_a_command_that_is_not_there_check_nothing(command: Command) -> None:
+    assert command.run("run", "--exit-not-ready", "0", "true").code == 2
+    assert command.run("run").code == 2
+    assert command.run("run", "--", "no-such-program").code == 127
+    assert command.run("run", "--", "/etc/passwd").code == 126
+    assert list(command.cwd.iterdir()) == []
+
+
+def test_an_earlier_report_is_used_again_until_something_changes(command: Command) -> None:
+    line = (
+        "run",
+        "--reuse",
+        "1h",
+        "--backend",
+        "gloo",
+        "--nproc",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo $PREFLIGHT_PG_TIMEOUT_S",
+    )
+    first, again = command.run(*line), command.run(*line)
+    assert (first.code, first.stdout, again.code, again.stdout) == (0, "600\n", 0, "600\n")
+    assert "READY" in first.stderr and "READY" not in again.stderr
+    assert "preflight-report.json, 20" in again.stderr
+    changed = command.run(*line, env={"NCCL_DEBUG": "WARN"})
+    assert "was made with other variables; a new check is made" in changed.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [("success", ""), ("error", "the tokenizer has no pad token"), ("oom", "killed")],
+)
+def test_it_ends_as_without_and_says_why_it_failed(command: Command, way: str, says: str) -> None:
+    ran = command.run(
+        "run", "--backend", "gloo", "--", *job(way, command.cwd), env={"PREFLIGHT_VERBOSE": "0"}, timeout_s=150
+    )
+    assert ran.code == bare_code(command, way)
+    assert "rank 1 trains" in ran.stderr
+    page = ran.stderr.partition("preflight: ")[2]
+    assert says in page, ran.stderr
+    assert len(page.splitlines()) <= 25, page
+    assert (ran.stdout.count("done") == 2) == (way == "success")
+    assert ("FOUND" in page or "LIKELY" in page) == (way != "success"), page
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kills", [True, False], ids=["--kill-stuck", "left alone"])
+def test_a_save_that_hangs_is_told_once_while_it_hangs(command: Command, kills: bool) -> None:
+    os.mkfifo(command.cwd / "checkpoint")
+    options = ["--stuck-after", "4", *(["--kill-stuck"] if kills else [])]
+    with command.start("run", "--backend", "gloo", *options, "--", *job("save", command.cwd)) as run:
+        assert run.stderr
+        lines: list[str] = []
+        until = time.monotonic() + 120
+        for line in run.stderr:
+            lines.append(line)
+            if "nothing has moved for" in line or time.monotonic() > until:
+                break
+        if not kills:
+            time.sleep(8)
+            assert run.poll() is None, "the job is left alone"
+            (command.cwd / "checkpoint").open("rb").close()
+            os.kill(run.pid, signal.SIGTERM)
+        lines += run.stderr.readlines()
+        code = run.wait(60)
+    text = "".join(lines)
+    assert code != 0
+    assert text.count("nothing has moved for") == 1
+    assert "STUCK" in text, text
+    assert ("--kill-stuck: the job gets SIGTERM" in text) is kills
