@@ -29,15 +29,18 @@ test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -n 2 -m 'integration and not simcuda' $(SIDE_BY_SIDE)
-	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE))
+	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE) $(HOSTILE))
 
+HOSTILE := tests/hostile tests/nodes/test_strangers.py
 KILLS ?= 200
+AT_ONCE ?= 30
 MINUTES ?= 1
-test-hostile: $(STAMP) ## Kill it at random instants, starve it, feed it garbage: KILLS=200 MINUTES=1 (root)
-	$(BIN)/python -m tests.hostile.kill_loop --kills $(KILLS)
-	$(BIN)/python -m tests.hostile.kill_loop --at-once 30
+SEED ?= $(shell date +%s)
+test-hostile: $(STAMP) ## Kill it at random instants, starve it, feed it garbage: KILLS=200 AT_ONCE=30 MINUTES=1 SEED=n (root)
+	$(BIN)/python -m tests.hostile.kill_loop --kills $(KILLS) --abreast 2 --at-once $(AT_ONCE) --seed $(SEED)
 	$(BIN)/pytest -n 2 tests/hostile
-	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+	$(BIN)/pytest tests/nodes/test_strangers.py
+	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what fails is kept in tests/hostile/corpus
 	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)

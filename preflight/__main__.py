@@ -23,7 +23,7 @@ def main() -> NoReturn:
 
 def _cannot_load(error: BaseException) -> int:
     try:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
+        why = " ".join(f"{type(error).__name__}: {error}".split()) + _limit_behind(error)
         os.write(2, f"preflight: this installation can't be loaded: {why}\n".encode(errors="backslashreplace"))
         from preflight.system.last_resort import retire_outputs  # noqa: PLC0415
 
@@ -31,6 +31,18 @@ def _cannot_load(error: BaseException) -> int:
     except Exception:  # noqa: BLE001  without memory or descriptors nothing more can be done, or told
         return 3
     return 3
+
+
+def _limit_behind(error: BaseException) -> str:
+    """Return that `ulimit -v` is set, where an error is one of addresses that ran out."""
+    if not isinstance(error, MemoryError) and "failed to map segment" not in str(error):
+        return ""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit  # noqa: PLC0415  this too has to be mapped
+    except ImportError:
+        return "; is there memory, or a limit of `ulimit -v`?"
+    allowed = getrlimit(RLIMIT_AS)[0]
+    return "" if allowed == RLIM_INFINITY else f"; `ulimit -v` allows {allowed >> 20} MiB only: raise it"
 
 
 if __name__ == "__main__":

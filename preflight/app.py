@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from preflight.errors import Interrupted, MalformedInput, MeetingError, OutputError, UsageError
+from preflight.judge.outside_cause import traced
 from preflight.launch.hardware_results import HardwareWatch, start_hardware_watch
 from preflight.launch.launch_result import Launch, LaunchResult
 from preflight.launch.launcher import Peers, Watcher, launch, meet_without_ranks
@@ -20,6 +21,7 @@ from preflight.meeting import open_meeting, times_of
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.joint import NO_JOINT_PHASE
+from preflight.model.outside_event import events_between
 from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
 from preflight.model.trial import unregistered_backend
@@ -32,9 +34,9 @@ from preflight.probe.run import probe_node
 from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.report_builder import KILLED, judged_or_not, solo_result_of, unjudged, unprobed
 from preflight.run_record import Request, RunRecord
-from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials
+from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials, too_little_memory, without_room
 from preflight.system.installed import module_exists
-from preflight.system.kernel_queries import live_machine
+from preflight.system.kernel_queries import address_space, live_machine
 from preflight.system.machine import Machine
 
 __all__ = ["Checked", "Request", "check", "unprobed"]
@@ -91,8 +93,9 @@ def check(
     took_s = time.monotonic() - probing_since
     inherited = inherited_tuning(environ)
     run = RunRecord(request, environ, started_at, place, node, path, inherited, HardwareWatch(machine))
-    problem = _torch_problem(node) or why_torch_would_end(environ) or path.blocked
+    problem = _torch_problem(node) or why_torch_would_end(environ) or path.blocked or too_little_memory(run)
     run = replace(run, plan=plan_trials(run), launch=LaunchResult(problem=problem), durations_s=(("probe", took_s),))
+    run = replace(run, without_room=without_room(run))
     if request.checkpoint_dir and place.nodes == 1:
         run = _try_storage(run, request.checkpoint_dir)
     peers = None
@@ -158,6 +161,9 @@ def _launch(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
     except Exception as error:  # noqa: BLE001  what the ranks reported until then is not lost with it
         launched.stop(error)
     result = launched.result
+    if result.problem and run.outside_before:
+        since = events_between(run.outside_before, probe_outside_events(live_machine()))
+        result = replace(result, problem=traced(result.problem, since, address_space()))
     trials_s = time.monotonic() - result.started_at - result.ready_after_s
     durations_s = (*run.durations_s, ("start of the ranks", result.ready_after_s), ("trials", trials_s))
     if result.paused_s:

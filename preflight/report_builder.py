@@ -249,7 +249,7 @@ def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
     launched = run.launch
     progress = Progress(
         True, launched.started_at > 0, launched.ready_after_s > 0, launched.done, launched.problem or why,
-        launched.trials, launched.duels, judged,
+        launched.trials, launched.duels, run.without_room, judged,
     )  # fmt: skip
     blank = _unknown(run.request, run.path.backend, launched.interrupted, why)
     return replace(

@@ -66,6 +66,7 @@ class RunRecord:
     plan: NcclPlan = NOTHING_PLANNED
     storage: StorageSpeed | None = None  # one node: what its --checkpoint-dir gave
     launch: LaunchResult = NOT_LAUNCHED
+    without_room: str = ""  # which sizes are left out for want of memory
     run_dir: str = ""
     outside_before: Counts = field(default_factory=dict)  # what the kernel counted before the ranks started
     durations_s: tuple[tuple[str, float], ...] = ()

@@ -6,6 +6,7 @@ from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware
 from preflight.model.facts import Gap, SystemFacts, known
 from preflight.model.profile import Profile
 from preflight.model.run_spec import Backend, NodePlace, RankGpus, RunSpec, TrialPlan
+from preflight.model.units import size_text
 from preflight.plan import profiles
 from preflight.plan.gpus.gpu_tests import device_plan
 from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
@@ -55,7 +56,7 @@ def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
 
 def _trial_plan(run: RunRecord) -> TrialPlan:
     request, path = run.request, run.path
-    sizes = profiles.sizes(request.profile, bool(path.gpus) and not path.on_cpu, free_bytes_per_rank(run))
+    sizes = profiles.sizes(request.profile, _on_gpu(run), free_bytes_per_rank(run))
     deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
     return TrialPlan(
         candidates=run.plan.candidates,
@@ -69,6 +70,31 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
         control_runs=0 if request.default_only else RUNS_EACH[request.profile],
         baseline=_comparable_baseline(run),
     )
+
+
+def _on_gpu(run: RunRecord) -> bool:
+    return bool(run.path.gpus) and not run.path.on_cpu
+
+
+def too_little_memory(run: RunRecord) -> str:
+    """Return why ranks on the CPU could try nothing that tells anything, and what to do; "" where there is room."""
+    need, ranks = profiles.BUFFERS_PER_SIZE * profiles.MIB, run.path.world_size
+    if not run.path.on_cpu or free_bytes_per_rank(run) >= need:
+        return ""
+    have, needed = (size_text(int(each * ranks / CPU_MEMORY_SHARE)) for each in (free_bytes_per_rank(run), need))
+    return (
+        f"only {have} of memory is free for {ranks} ranks, which need {needed}: "
+        "end what uses it, raise the cgroup's limit, or take fewer ranks (`--nproc`)"
+    )
+
+
+def without_room(run: RunRecord) -> str:
+    """Return which sizes ranks on the CPU leave out for want of memory; of GPUs the check gpu-memory tells that."""
+    room = free_bytes_per_rank(run)
+    left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room)
+    if not left_out or not run.path.on_cpu:
+        return ""
+    return f"nothing of {size_text(left_out[0])} and more: each rank may take {size_text(room)} of the free memory"
 
 
 def _ranks_per_cpu(run: RunRecord) -> float:

@@ -15,12 +15,16 @@ from preflight.system.processes import die_with_parent
 def main() -> None:
     """Tie this process to the one that started it, then import torch: the ranks of this node share that."""
     die_with_parent(int(os.environ["PREFLIGHT_PARENT_PID"]))
+    spec_path, *role = sys.argv[1:]
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # deleted meanwhile: oneMKL, and torch with it, can't be loaded there
+        os.chdir(os.path.dirname(spec_path))
     gc.disable()  # looking for garbage among all that torch makes takes a tenth of its import, and there is none
     from preflight.rank import agent  # noqa: PLC0415  imports torch, so only once death is arranged
 
     gc.freeze()
     gc.enable()
-    spec_path, *role = sys.argv[1:]
     if role:
         agent.supervise_rank(spec_path)
     else:

@@ -38,6 +38,7 @@ START_UP = {
     ("preflight/__init__.py", "preflight"),
     ("preflight/__main__.py", "preflight.cli"),
     ("preflight/__main__.py", "preflight.system.last_resort"),
+    ("preflight/__main__.py", "resource"),
     ("preflight/cli/probe_capture.py", "preflight.render.json_document"),
     ("preflight/survey.py", "preflight.plan.gpus.link_speeds"),
     ("preflight/survey.py", "preflight.probe.capture"),

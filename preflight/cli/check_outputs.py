@@ -14,7 +14,7 @@ import typer
 
 from preflight import app as application
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, say_where, style
-from preflight.errors import OutputError, UsageError
+from preflight.errors import Interrupted, OutputError, PreflightError, UsageError
 from preflight.model.report import Report
 from preflight.render.check_page import render_check
 from preflight.render.check_screen import Written, render_check_screen, render_verdict
@@ -107,6 +107,8 @@ def _save(report: Report, outputs: Outputs, is_wanted: Callable[[str], bool]) ->
 def _render_also(form: Format, report: Report) -> str:
     try:
         return render_as(form, report)
+    except Interrupted:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise OutputError(f"the {form.value} form could not be made, a defect in preflight: {reason}") from error
@@ -121,14 +123,14 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
             write_atomically(outputs.env_path, render_env(report))
         elif report.exit_code in (1, 3):
             retire(outputs.env_path)
-    except OutputError as error:
+    except (OutputError, Interrupted) as error:
         failure = error
         report = _amend(report, error, outputs)
     json_path = STDOUT if outputs.json_path == STDOUT else None
     try:
         print_result(json_path, lambda: render_json(report), lambda: _page(report, outputs))
         say_where(checked.run_dir)
-    except OutputError as error:
+    except (OutputError, Interrupted) as error:
         if checked.interrupted is None:  # a terminal that was closed has sent SIGHUP, and that is the reason
             failure = failure or error
             report = _amend(report, error, outputs)
@@ -153,7 +155,7 @@ def _page(report: Report, outputs: Outputs) -> str:
             return render_check(report, style(), outputs.env_path)
 
 
-def _amend(report: Report, error: OutputError, outputs: Outputs) -> Report:
+def _amend(report: Report, error: PreflightError, outputs: Outputs) -> Report:
     """Have every output that can be written say what could not be."""
     report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
     with contextlib.suppress(OutputError):

@@ -7,13 +7,15 @@ cgroup says so, else the harness's.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.judge.check import Case
+from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import is_contained
 from preflight.judge.symptoms import NOFILE_TEXTS, PIDS_TEXTS, symptoms_in
 from preflight.model.finding import Blame, Evidence
-from preflight.model.outside_event import OutsideKind
+from preflight.model.outside_event import OutsideEvent, OutsideKind
 from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
 
 # What a process brings upon itself, or the kernel upon it for what it did; every other signal was sent by somebody.
@@ -26,6 +28,9 @@ BEFORE_THE_BACKEND = ("spawned", "store")
 NO_BLAME_FOR = frozenset({"done", "killed", "timeout", "connection"})  # they waited, lost a peer or were told to end
 RAISE_LIMIT = "raise the limit (docker/podman: `--pids-limit`, `--ulimit nofile=65536`; systemd: `TasksMax=`), then "
 AGAIN = "run it again"
+MORE_MEMORY = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
+REFUSED = "the cgroup's limit refused a process or thread that it needed"
+NO_ADDRESSES = re.compile(r"failed to map segment|bad_alloc|(cannot|can't) allocate memory|\bMemoryError\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,18 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
     return _broken_memory(case, ends) or _by_signal(case, ends) or _by_limit(case, trial) or _too_early(case, ends)
 
 
+def traced(problem: str, outside: Sequence[OutsideEvent], address_space: int | None) -> str:
+    """Return why the ranks did not start, or not come to their end, with the limit behind it and what to do."""
+    counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
+    if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
+        return f"{problem}: for want of memory ({counted[OutsideKind.OOM_KILL]} OOM kills); {MORE_MEMORY}"
+    if OutsideKind.PIDS_LIMIT in counted:
+        return f"{problem}: {REFUSED} ({counted[OutsideKind.PIDS_LIMIT]} times); {RAISE_LIMIT}{AGAIN}"
+    if address_space is not None and NO_ADDRESSES.search(problem):
+        return f"{problem}: `ulimit -v` allows {fine_size(address_space)} only; `ulimit -v unlimited`, then {AGAIN}"
+    return problem
+
+
 def _times(case: Case, kind: OutsideKind) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(f"{each.kind.value} during the run", str(each.times), each.source)
@@ -75,8 +92,7 @@ def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
         return None
     kills = _times(case, OutsideKind.OOM_KILL)
     if kills and "SIGKILL" in signals:
-        fix = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
-        return OutsideCause(Blame.CONTAINER, "the kernel killed it for want of memory", fix, kills)
+        return OutsideCause(Blame.CONTAINER, "the kernel killed it for want of memory", MORE_MEMORY, kills)
     why = f"{signals[0]} was sent from outside: the OOM killer, an operator or a scheduler, and no GPU sends it"
     return OutsideCause(Blame.HARNESS, why, f"`dmesg | grep -i oom`, the scheduler's log; then {AGAIN}", ())
 
@@ -84,8 +100,7 @@ def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
 def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
     refused = _times(case, OutsideKind.PIDS_LIMIT)
     if refused:
-        why = "the cgroup's limit refused a process or thread that it needed"
-        return OutsideCause(Blame.CONTAINER, why, RAISE_LIMIT + AGAIN, refused)
+        return OutsideCause(Blame.CONTAINER, REFUSED, RAISE_LIMIT + AGAIN, refused)
     lines = symptoms_in(trial, PIDS_TEXTS + NOFILE_TEXTS)
     if not lines:
         return None

@@ -24,6 +24,7 @@ class Progress:
     problem: str  # what cut it short, "" where nothing did
     trials: tuple[TrialResult, ...] = ()
     duels: tuple[Duel, ...] = ()
+    without_room: str = ""  # which sizes were left out for want of memory
     judged: str | None = ""  # why judging failed, "" where it did not, None where it was not reached
 
 
@@ -60,6 +61,8 @@ def _trials(run: Progress, why: str) -> RunPhase:
     if skipped:
         names = ", ".join(trial.candidate for trial in skipped)
         return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{detail}; not {names}: {first_line(skipped[0].problem)}")
+    if run.without_room:
+        return RunPhase(TRIALS, RunPhaseEnd.PARTIAL, f"{detail}; {run.without_room}")
     return RunPhase(TRIALS, RunPhaseEnd.COMPLETED, detail)
 
 

@@ -13,7 +13,7 @@ from preflight.errors import LaunchError
 from preflight.launch.launch_result import Launch, LaunchResult, how_ended, parse_event
 from preflight.launch.nodes.follower import Follower
 from preflight.launch.nodes.leader import Leader
-from preflight.launch.run_dir import events_path, last_words, spec_path, write_spec
+from preflight.launch.run_dir import events_path, last_words, lifeline_path, spec_path, write_spec
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
 from preflight.system.child import pid_of
@@ -48,11 +48,13 @@ def launch(
     processes.adopt_orphans()
     foreign = processes.descendants_of(os.getpid())  # of whoever uses preflight as a library
     fifo = os.open(events_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)  # for writing too: so no end of file
+    lifeline = os.open(lifeline_path(spec.run_dir), os.O_RDWR | os.O_NONBLOCK)
     agent = None
     try:
         agent = _start_agent(spec, environ)
         _take_in(agent, fifo, spec, launched, watch, kill_at, peers)
     finally:
+        processes.stop_descendants(foreign)  # nobody makes another file behind the look
         mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
         if agent is not None:
             agent.kill()  # its death ends the others even where /proc does not show them
@@ -62,6 +64,7 @@ def launch(
         noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
         remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
         os.close(fifo)
+        os.close(lifeline)
     if survivors:
         launched.fail(f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)")
 
@@ -85,6 +88,7 @@ def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
     own = {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "PREFLIGHT_EVENTS": events_path(spec.run_dir),
+        "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir),
         "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks
         "PYTHONSAFEPATH": "1",  # a folder `torch` where the user stands must not be imported (Python 3.11 and later)
         "RES_OPTIONS": RES_OPTIONS,

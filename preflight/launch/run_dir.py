@@ -34,7 +34,8 @@ def make_run_dir() -> str:
             path = tempfile.mkdtemp(prefix="preflight-", dir=parent)
             make_folders(path)
             _refuse_without_locks(path)
-            os.mkfifo(events_path(path), 0o600)
+            for fifo in (events_path(path), lifeline_path(path)):
+                os.mkfifo(fifo, 0o600)
         except OSError as error:
             shutil.rmtree(path, ignore_errors=True)
             tried.append(f"{os.fsencode(parent).decode('utf-8', 'backslashreplace')}: {error.strerror}")
@@ -84,6 +85,11 @@ def _refuse_without_room(parent: str) -> None:
 def events_path(run_dir: str) -> str:
     """Return the FIFO through which conductor and agent talk to the launcher."""
     return os.path.join(run_dir, "events")
+
+
+def lifeline_path(run_dir: str) -> str:
+    """Return the FIFO that the launcher holds open: with it the trial children die (processes.stop_with_parent)."""
+    return os.path.join(run_dir, "lifeline")
 
 
 def spec_path(run_dir: str) -> str:

@@ -41,12 +41,19 @@ def deadline_s(profile: Profile, burn_s: float | None) -> float:
 def sizes(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int, ...]:
     """Return the sizes in bytes, ascending, bounded by what fits into the memory that is free for one rank."""
     largest = free_bytes_per_rank // BUFFERS_PER_SIZE
+    return tuple(size for size in _wanted(profile, on_gpu) if size <= largest) or (8,)
+
+
+def sizes_without_room(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int, ...]:
+    """Return the sizes that are left out for want of memory."""
+    return _wanted(profile, on_gpu)[len(sizes(profile, on_gpu, free_bytes_per_rank)) :]
+
+
+def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
     if profile is Profile.QUICK:
-        wanted = [size for size in QUICK_SIZES if on_gpu or size <= QUICK_CPU_LARGEST]
-    else:
-        end = GPU_LARGEST if on_gpu else CPU_LARGEST
-        wanted = sorted({8 * 4**k for k in range(16) if 8 * 4**k <= end} | {end})
-    return tuple(size for size in wanted if size <= largest) or (8,)
+        return tuple(size for size in QUICK_SIZES if on_gpu or size <= QUICK_CPU_LARGEST)
+    end = GPU_LARGEST if on_gpu else CPU_LARGEST
+    return tuple(sorted({8 * 4**k for k in range(16) if 8 * 4**k <= end} | {end}))
 
 
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:

@@ -88,7 +88,10 @@ def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
 
 
 def _fork(assignment: Assignment, log_path: str) -> ChildProcess:
+    supervisor_pid = os.getpid()
+
     def be_trial(supervisor: Parent) -> None:
+        processes.stop_with_parent(supervisor_pid, os.environ.get("PREFLIGHT_LIFELINE", ""))
         try:
             log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)

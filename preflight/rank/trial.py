@@ -37,7 +37,7 @@ from preflight.rank.gpu_test_devices import check_device
 from preflight.rank.measure import measure_collective, prove_first
 from preflight.rank.store import open_store
 from preflight.rank.transport import transport
-from preflight.system.processes import die_with_parent
+from preflight.system.processes import stop_with_parent
 
 FAREWELL_S = 5.0
 NCCL_ERROR = "nccl error in"  # torch's words for an error that NCCL returned, in lower case
@@ -251,6 +251,6 @@ def line_of(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    die_with_parent(int(os.environ["PREFLIGHT_SUPERVISOR_PID"]))
+    stop_with_parent(int(os.environ["PREFLIGHT_SUPERVISOR_PID"]), os.environ.get("PREFLIGHT_LIFELINE", ""))
     with open(sys.argv[1], encoding="utf-8") as file:
         main(decode(Assignment, json.load(file)), int(sys.argv[2]))

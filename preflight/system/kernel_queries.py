@@ -92,6 +92,12 @@ def rlimits() -> Json:
     return {name: UNLIMITED if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
 
 
+def address_space() -> int | None:
+    """Return how many bytes this process may map (`ulimit -v`), None without a limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 def host_addresses() -> Json:
     """Return the host's own name and what it resolves to, in the resolver's order."""
     name = socket.gethostname()

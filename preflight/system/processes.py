@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import signal
 import time
 from dataclasses import dataclass
 
 PR_SET_PDEATHSIG = 1
+F_SETSIG = 10  # of fcntl(2); Python has no name for it before 3.13
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 QUIET_LOOKS = 4  # at /proc in a row that find nothing, where spared children keep the kernel from telling
@@ -38,6 +40,28 @@ class ProcessStat:
 def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill this process when its parent dies, and exit at once where it already has."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def stop_with_parent(parent_pid: int, lifeline: str) -> None:
+    """Have the kernel stop this process when its parent dies, and kill it when nobody has the lifeline open any more.
+
+    The lifeline is a FIFO that the launcher holds open for writing: until it ends this process too, it finds it as it
+    was, with its files in /dev/shm. Where the FIFO can't be had, this process dies with its parent.
+    """
+    try:
+        fd = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    except OSError:
+        die_with_parent(parent_pid)
+        return
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 1)  # nothing is ever written: the end of the file means that nobody holds it
+        os._exit(1)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGSTOP, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
 
@@ -113,6 +137,13 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
     return ()
 
 
+def stop_descendants(spared: frozenset[int]) -> None:
+    """SIGSTOP every process below this one but the spared, so that what they hold stays as it is."""
+    for pid, process in _descendants(os.getpid()).items():
+        if pid not in spared:
+            _kill(pid, process, signal.SIGSTOP)
+
+
 def _level() -> int | None:
     """Return how many PID namespaces lie between that of /proc and ours; None where /proc does not show us at all."""
     numbers = _numbers("self")
@@ -163,8 +194,8 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
     return {numbers[number][level]: process for number, process in alive.items() if len(numbers[number]) > level}
 
 
-def _kill(pid: int, process: ProcessStat) -> None:
-    """SIGKILL the process that was seen, and nobody who has its number by now."""
+def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
+    """Signal the process that was seen, and nobody who has its number by now."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -175,9 +206,9 @@ def _kill(pid: int, process: ProcessStat) -> None:
         now = _read_stat(process.number)
         if now is not None and now.start_time == process.start_time:
             if fd >= 0:
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                signal.pidfd_send_signal(fd, number)
             else:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_defects import CHECK, CRASHING_JUDGE, drive
+from tests.cli.test_defects import CHECK, CRASHING_CHECK, CRASHING_JUDGE, drive, with_a_crashing_check
 from tests.command import Command
 from tests.containment.test_deaths import (
     MIDDLE_OF_A_TRIAL,
@@ -102,6 +102,33 @@ def test_a_signal_while_the_node_is_probed_leaves_a_report(command: Command) -> 
     assert ends(command) == {
         "probe": "partial", "start of the ranks": "not_reached", "trials": "not_reached", "judging": "not_reached",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "where", ["judge.verdict._for_the_job", "cli.check_outputs.render_env", "cli.check_outputs._page"]
+)
+def test_a_signal_at_the_very_end_is_no_defect_and_no_verdict(command: Command, where: str) -> None:
+    module, _, name = where.rpartition(".")
+    late = f"""
+        import os, signal
+        import preflight.{module} as late
+        def stopped(*_):
+            os.kill(os.getpid(), signal.SIGINT)
+        late.{name} = stopped
+    """
+    ran = drive(command, late, *CHECK)
+    assert ran.code == 130, ran.stdout + ran.stderr
+    assert ran.report["exit_code"] == 130
+    assert "defect" not in ran.stdout + ran.stderr
+
+
+def test_a_signal_in_a_check_is_no_defect_of_that_check(command: Command) -> None:
+    stopping = CRASHING_CHECK.replace(
+        'raise ZeroDivisionError("made on purpose")', "__import__('signal').raise_signal(2)"
+    )
+    ran = with_a_crashing_check(command, *CHECK, source=stopping)
+    assert (ran.code, ran.report["exit_code"]) == (130, 130), ran.stdout + ran.stderr
+    assert "on-purpose" not in ran.stdout
 
 
 @pytest.mark.integration

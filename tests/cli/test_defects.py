@@ -76,10 +76,10 @@ def drive(
     return Ran(ran.returncode, ran.stdout, ran.stderr, 0.0, command.cwd)
 
 
-def with_a_crashing_check(command: Command, *arguments: str) -> Ran:
+def with_a_crashing_check(command: Command, *arguments: str, source: str = CRASHING_CHECK) -> Ran:
     folder = command.tmp_path / "more_checks"
     folder.mkdir()
-    (folder / "on_purpose.py").write_text(dedent(CRASHING_CHECK))
+    (folder / "on_purpose.py").write_text(dedent(source))
     return drive(command, ADD_THE_CHECK, *arguments)
 
 

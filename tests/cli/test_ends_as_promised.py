@@ -65,6 +65,14 @@ def test_json_that_cannot_be_written_is_told_in_the_report_and_no_settings_are_w
     assert not (command.cwd / "preflight.env").exists()
 
 
+def test_a_working_directory_that_is_gone_costs_no_verdict(command: Command) -> None:
+    outputs = [f"--{name}={command.cwd / name}" for name in ("report", "env-out")]
+    gone = ("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh")
+    ran = command.run(*CPU, *outputs, prefix=gone)
+    assert ran.code == 0, ran.stdout + ran.stderr
+    assert json.loads((command.cwd / "report").read_text())["verdict"] == "ready"
+
+
 @pytest.mark.parametrize("also", [("--report", "x", "--env-out", "./x"), ("--json", "preflight-report.json")])
 def test_two_results_in_one_file_are_refused(command: Command, also: tuple[str, ...]) -> None:
     ran = command.run(*CPU, *also)

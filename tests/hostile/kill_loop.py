@@ -1,10 +1,11 @@
 """Kill a process of a check at a random instant, again and again: nothing is left, and what is reported is honest.
 
-    python -m tests.hostile.kill_loop --kills 40 [--seed S]     one after the other, each with a /dev/shm of its own
-    python -m tests.hostile.kill_loop --at-once 30              so many whole checks at once in one directory
+    python -m tests.hostile.kill_loop --kills 40 [--seed S] [--abreast 2]     each with a /dev/shm of its own
+    python -m tests.hostile.kill_loop --at-once 30                            so many whole checks in one directory
 
-The seed of every kill is printed; `--kills 1 --seed S` repeats one. As root, for the private /dev/shm. Exit code 1
-where a promise was broken.
+The seed of every kill is printed; `--kills 1 --seed S` repeats one. A run that ended before its instant is repeated
+with half the wait: every kill counted hit a process. As root, for the private /dev/shm. Exit code 1 where a promise was
+broken.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.command import Command
@@ -26,6 +29,7 @@ from tests.command import Command
 CHECK = ("check", "--backend", "simnccl@simnccl", "--nproc", "2", "--deadline", "90")
 OLD = '{"verdict": "ready", "exit_code": 0, "is": "an earlier run\'s"}'
 LONGEST_S = 4.0  # after which a check on a free machine is through: later instants would kill nothing
+SHORTEST_S = 0.01
 GONE_WITHIN_S = 20.0
 END_WITHIN_S = 110.0
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSEGV)
@@ -33,39 +37,66 @@ OWN_SHM = 'mount -t tmpfs none /dev/shm && "$@"; code=$?; ls /dev/shm > shm.txt;
 CODES = {"ready": 0, "ready_with_env": 0, "not_ready": 1, "unknown": 3}
 
 
-def one_kill(seed: int, folder: Path, longest_s: float) -> str:
-    """Start a check, kill one of its processes at a random instant, and return which promise was broken, or ""."""
-    random_ = random.Random(seed)
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Which signal one process of a check gets, and when."""
+
+    seed: int
+    number: signal.Signals
+    from_start: bool  # else from when the parent of the ranks is there
+    at_s: float
+    part: float  # which of the processes that are there
+
+    @classmethod
+    def drawn(cls, seed: int) -> Kill:
+        """Draw one."""
+        random_ = random.Random(seed)
+        from_start, number = random_.random() < 0.3, random_.choice(SIGNALS)
+        return cls(seed, number, from_start, random_.uniform(0, LONGEST_S), random_.random())
+
+    def strike(self, command: Command, process: subprocess.Popen[str]) -> tuple[int, str, bool]:
+        """Wait for the instant and send the signal; return to whom (0: nobody), its name, and if it was the first."""
+        while not (
+            self.from_start or process.poll() is not None or any("worker" in p for p in command.processes().values())
+        ):
+            time.sleep(0.05)
+        time.sleep(self.at_s)
+        ours = {pid: line for pid, line in command.processes().items() if "preflight" in line and "sh -c" not in line}
+        if not ours:
+            return 0, "nobody", False
+        victim = sorted(ours)[int(self.part * len(ours))]
+        try:
+            os.kill(victim, self.number)
+        except ProcessLookupError:
+            return 0, "nobody", False
+        return victim, ours[victim], victim == min(ours) and "preflight check" in ours[victim]
+
+
+def one_kill(kill: Kill) -> str:
+    """Start a check, kill one of its processes, and return which promise was broken, or ""."""
+    folder = Path(tempfile.mkdtemp(prefix="preflight-kill-"))
     command = Command(sys.executable, folder)
     (command.cwd / "preflight-report.json").write_text(OLD)
     (command.cwd / "preflight.env").write_text("# an earlier run's\n")
     process = command.start(*CHECK, prefix=("unshare", "--mount", "sh", "-c", OWN_SHM, "sh"),
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    what = f"seed {kill.seed}: {kill.number.name} after {kill.at_s:.2f} s"
     try:
-        after_start, number = random_.random() < 0.3, random_.choice(SIGNALS)  # else once the ranks' parent is there
-        at_s = random_.uniform(0, longest_s)
-        while (
-            not after_start and process.poll() is None and not any("worker" in p for p in command.processes().values())
-        ):
-            time.sleep(0.05)
-        time.sleep(at_s)
-        ours = {pid: line for pid, line in command.processes().items() if "preflight" in line and "sh -c" not in line}
-        victim = random_.choice(sorted(ours)) if ours else 0
-        what = f"seed {seed}: {number.name} after {at_s:.2f} s to {ours.get(victim, 'nobody')[:60]!r}"
-        launcher = "preflight check" in ours.get(victim, "")
-        if victim:
-            try:
-                os.kill(victim, number)
-            except ProcessLookupError:
-                victim = 0
+        victim, name, is_launcher = kill.strike(command, process)
+        what += f" to {'the launcher' if is_launcher else repr(name.split('python', 1)[-1][-70:])}"
         code = process.wait(timeout=END_WITHIN_S)
         command.wait_until_gone(GONE_WITHIN_S)
+        wrong = broken_promise(command.cwd, code, is_launcher, kill.number)
+        what += f": exit {code}"
     except (subprocess.TimeoutExpired, AssertionError) as error:
-        return f"{what}: {type(error).__name__}: {str(error)[:300]}"
+        victim, wrong = 1, f"{type(error).__name__}: {str(error)[:300]}"
     finally:
         command.kill_all()
-    wrong = broken_promise(command.cwd, code, launcher, number)
-    say(f"  {what}: exit {code}{': ' + wrong if wrong else ''}")
+        shutil.rmtree(folder, ignore_errors=True)
+    say(f"  {what}{': ' + wrong if wrong else ''}")
+    if not victim and not wrong and kill.at_s > SHORTEST_S:
+        return one_kill(replace(kill, at_s=kill.at_s / 2))
+    wrong = wrong or ("" if victim else "nobody was hit")
     return f"{what}: {wrong}" if wrong else ""
 
 
@@ -89,17 +120,10 @@ def broken_promise(cwd: Path, code: int, is_launcher: bool, number: int) -> str:
     return "" if report["exit_code"] == code else f"the report says {report['exit_code']}, the exit code is {code}"
 
 
-def kill_loop(kills: int, seed: int) -> list[str]:
-    """Return the promises that were broken in so many kills."""
-    broken = []
-    for i in range(kills):
-        folder = Path(tempfile.mkdtemp(prefix="preflight-kill-"))
-        try:
-            if wrong := one_kill(seed + i, folder, LONGEST_S):
-                broken.append(wrong)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return broken
+def kill_loop(kills: int, seed: int, abreast: int) -> list[str]:
+    """Return the promises that were broken in so many kills, `abreast` of them at a time."""
+    with ThreadPoolExecutor(max(1, abreast)) as pool:
+        return [wrong for wrong in pool.map(one_kill, (Kill.drawn(seed + i) for i in range(kills))) if wrong]
 
 
 def at_once(count: int) -> list[str]:
@@ -132,9 +156,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=0)
+    parser.add_argument("--abreast", type=int, default=1)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
     asked = parser.parse_args()
-    broken = kill_loop(asked.kills, asked.seed) + (at_once(asked.at_once) if asked.at_once else [])
+    broken = kill_loop(asked.kills, asked.seed, asked.abreast) + (at_once(asked.at_once) if asked.at_once else [])
     say(f"{asked.kills} kills, {asked.at_once} at once: {len(broken)} broken promises")
     for each in broken:
         say(f"  {each}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ STARVED: dict[str, tuple[tuple[str, ...], dict[str, str], tuple[int, ...]]] = {
     "descriptors: 16": (("prlimit", "--nofile=16", "--"), {}, (0, 3)),
     "address space: 200 MB": (("prlimit", "--as=200000000", "--"), {}, (3,)),
     "address space: 60 MB": (("prlimit", "--as=60000000", "--"), {}, (3,)),
+    "address space: 400 MB": (("prlimit", "--as=400000000", "--"), {}, (3,)),
     "file size: 0": (("prlimit", "--fsize=0", "--"), {}, (3,)),
     "a wrong TORCH_DISTRIBUTED_DEBUG": ((), {"TORCH_DISTRIBUTED_DEBUG": "garbage"}, (3,)),
     "a TMPDIR that is none": ((), {"TMPDIR": "/nonexistent"}, (0, 3)),
@@ -46,31 +46,59 @@ def test_what_is_missing_never_becomes_a_verdict_or_yesterday_s_answer(command: 
     ran = command.run(*CPU, prefix=prefix, env=env)
     assert ran.code in codes, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
+    assert ran.code == 0 or not lack.startswith("address space") or "ulimit -v" in ran.stdout + ran.stderr
     assert not report.exists() or report.read_text() != OLD
     command.wait_until_gone(20)
 
 
-@pytest.mark.parametrize("pids", [4, 8])
-def test_a_cgroup_without_room_for_processes_is_no_verdict(
-    command: Command,
-    pids: int,
-    need: Callable[[str, bool, str], None],
-) -> None:
-    root = next((Path(each) for each in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup") if Path(each).is_dir()), Path("/-"))
-    group = root / f"preflight-{os.getpid()}-{pids}"
+MEMORY, PIDS = ("memory.max", "memory.limit_in_bytes"), ("pids.max", "pids.max")
+NEED_MEMORY = (3, "for want of memory")
+# A cgroup with a limit that is too tight: the files of version 2 and 1, the limit, how many ranks, code and reason.
+TIGHT: dict[str, tuple[tuple[str, str], int, int, tuple[int, str]]] = {
+    "4 processes": (PIDS, 4, 1, (3, "")),
+    "8 processes": (PIDS, 8, 1, (3, "")),
+    "200 processes": (PIDS, 200, 1, (0, "")),
+    "60 MB": (MEMORY, 60 << 20, 2, NEED_MEMORY),
+    "150 MB": (MEMORY, 150 << 20, 2, NEED_MEMORY),
+    "160 MB for 16 ranks": (MEMORY, 160 << 20, 16, (3, "which need 320 MiB")),
+    "600 MB": (MEMORY, 600 << 20, 2, (0, "")),
+}
+
+
+@pytest.fixture
+def cgroup(request: pytest.FixtureRequest, need: Callable[[str, bool, str], None]) -> Iterator[Path]:
+    """Make a cgroup of a limit's controller, wherever this machine has that mounted."""
+    (v2, _), *_ = TIGHT[request.param]
+    root = next(
+        (path for each in (v2.split(".")[0], "") if (path := Path("/sys/fs/cgroup", each)).is_dir()), Path("/-")
+    )
+    group = root / f"preflight-{os.getpid()}-{request.param.replace(' ', '-')}"
     try:
         group.mkdir()
-        (group / "pids.max").write_text(str(pids))
     except OSError as error:
-        need("cgroups", False, f"no cgroup with pids.max can be made: {error}")
-    try:
-        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
-        ran = command.run(*CPU, prefix=("sh", "-c", enter, "sh"))
-        assert ran.code in (0, 3), ran.stdout + ran.stderr  # never a verdict against the node
-        assert ran.report["exit_code"] == ran.code
-        command.wait_until_gone(20)
-    finally:
-        subprocess.run(["rmdir", group], check=False)
+        need("cgroups", False, f"no cgroup can be made: {error}")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.parametrize(("cgroup", "tight"), [(each, each) for each in TIGHT], indirect=["cgroup"])
+def test_a_cgroup_that_is_too_tight_is_no_verdict_and_is_named(
+    command: Command, cgroup: Path, tight: str, need: Callable[[str, bool, str], None]
+) -> None:
+    (v2, v1), limit, ranks, (code, says) = TIGHT[tight]
+    files = [cgroup / name for name in (v2, v1) if (cgroup / name).exists()]
+    need("cgroups", bool(files), f"the controller of {v2} is not to be had")
+    files[0].write_text(str(limit))
+    if (swap := cgroup / "memory.memsw.limit_in_bytes").exists() and v1 != v2:
+        swap.write_text(str(limit))
+    ran = command.run(
+        "check", "--backend", "gloo", "--nproc", str(ranks),
+        prefix=("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"),
+    )  # fmt: skip
+    assert ran.code == code, ran.stdout + ran.stderr
+    assert ran.report["exit_code"] == code
+    assert says in " ".join(ran.report["headline"].split())
+    command.wait_until_gone(20)
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)

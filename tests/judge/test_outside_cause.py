@@ -8,7 +8,7 @@ import pytest
 
 from preflight.judge.check import all_checks, run_checks
 from preflight.judge.node.memlock_nofile_pids_stack import nofile, pids
-from preflight.judge.outside_cause import OWN_SIGNALS, outside_cause, signal_from_outside
+from preflight.judge.outside_cause import OWN_SIGNALS, outside_cause, signal_from_outside, traced
 from preflight.judge.run.gpu import gpu_unusable
 from preflight.judge.run.trial_as_is_failed import trial_failed
 from preflight.model.facts import known
@@ -52,6 +52,32 @@ def test_a_kill_that_the_cgroup_counts_as_its_oom_killers_is_the_containers() ->
 
 def test_an_oom_kill_explains_no_other_signal() -> None:
     assert only(found(trial_failed, gpu_case(ended("signal", "died by SIGSEGV"), outside=(OOM,)))).blame is Blame.HOST
+
+
+SEGMENT = "torchrun ended with exit code 1: ImportError: libtorch_cpu.so: failed to map segment from shared object"
+ABORTED = "torchrun died by SIGABRT: what(): std::bad_alloc"
+
+
+@pytest.mark.parametrize(
+    ("problem", "outside", "address_space", "says"),
+    [
+        ("torchrun died by SIGKILL", (OOM,), None, "want of memory (the cgroup's memory.events: 1 OOM kills); give"),
+        ("torchrun ended with exit code 1", (REFUSED,), None, "refused a process or thread that it needed"),
+        (SEGMENT, (), 400 << 20, "`ulimit -v` allows 400 MiB only"),
+        (ABORTED, (), 1 << 30, "`ulimit -v unlimited`"),
+    ],
+)
+def test_a_start_that_a_limit_ended_names_the_limit_and_what_to_do(
+    problem: str, outside: tuple[OutsideEvent, ...], address_space: int | None, says: str
+) -> None:
+    told = traced(problem, outside, address_space)
+    assert told.startswith(f"{problem}: ") and says in told
+
+
+@pytest.mark.parametrize("problem", ["torchrun died by SIGSEGV", "the ranks never said that they were ready"])
+def test_what_no_limit_explains_is_told_as_it_is(problem: str) -> None:
+    assert traced(problem, (OOM, BROKEN), 1 << 30) == problem
+    assert traced(SEGMENT, (), None) == SEGMENT
 
 
 @pytest.mark.parametrize("name", ["SIGBUS", "SIGKILL"])

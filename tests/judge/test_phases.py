@@ -53,6 +53,12 @@ def test_a_run_that_was_cut_in_a_trial_says_how_many_were_tried_and_what_cut_it(
     assert details(replace(run, trials=()))["trials"].startswith("none came to its end: ")
 
 
+def test_sizes_that_memory_left_out_make_the_trials_partial() -> None:
+    run = replace(WHOLE, without_room="nothing of 1 MiB and more: each rank may take 2 MiB of the free memory")
+    assert details(run)["trials"] == f"1 tried; {run.without_room}"
+    assert ends(run)["trials"] == "partial"
+
+
 def test_candidates_for_which_no_time_was_left_make_the_trials_partial() -> None:
     run = replace(WHOLE, trials=(trial(), SKIPPED))
     assert details(run)["trials"] == "1 tried; not as-is: 0 s were left before the deadline"

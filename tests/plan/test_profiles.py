@@ -16,6 +16,7 @@ from preflight.plan.profiles import (
     MIB,
     measures,
     sizes,
+    sizes_without_room,
     stage_limits,
     trial_measures,
 )
@@ -47,6 +48,12 @@ def test_sizes_ascend_and_fit_into_the_free_memory(profile: Profile, on_gpu: boo
 def test_more_memory_never_takes_a_size_away(profile: Profile, on_gpu: bool, one: int, other: int) -> None:
     less, more = sorted((one, other))
     assert set(sizes(profile, on_gpu, less)) <= set(sizes(profile, on_gpu, more))
+
+
+@given(st.sampled_from(Profile), st.booleans(), st.integers(0, 1 << 40))
+def test_a_size_is_tried_or_left_out_for_want_of_memory(profile: Profile, on_gpu: bool, free_bytes: int) -> None:
+    tried, left_out = sizes(profile, on_gpu, free_bytes), sizes_without_room(profile, on_gpu, free_bytes)
+    assert tried + left_out == sizes(profile, on_gpu, 1 << 50)
 
 
 def test_every_size_is_measured_with_both_collectives() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,9 @@ if child == 0:
     time.sleep(60)
 print("exit", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+STOPS_WITH_PARENT = DIES_WITH_PARENT.replace("die_with_parent(", "stop_with_parent(").replace(
+    "os.getppid())", "os.getppid(), sys.argv[2])"
+)
 STOPPABLE = """
 import os, signal, sys, time
 from preflight.errors import Interrupted
@@ -156,6 +161,41 @@ def test_a_process_dies_with_its_parent() -> None:
 def test_a_process_whose_parent_is_already_gone_ends_at_once() -> None:
     with python(DIES_WITH_PARENT, "1") as parent:  # pid 1 stands for the parent that it had
         assert parent.communicate(timeout=LIMIT_S)[0] == "exit 1\n"
+
+
+@pytest.fixture
+def lifeline(tmp_path: Path) -> Iterator[int]:
+    os.mkfifo(tmp_path / "lifeline")
+    fd = os.open(tmp_path / "lifeline", os.O_RDWR | os.O_NONBLOCK)
+    yield fd
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def test_a_process_stops_with_its_parent_and_dies_with_the_lifeline(lifeline: int, tmp_path: Path) -> None:
+    with python(STOPS_WITH_PARENT, "0", str(tmp_path / "lifeline")) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline().split()[1])
+        parent.kill()
+        until = time.monotonic() + LIMIT_S
+        while processes.state(child) != "T":
+            assert time.monotonic() < until, f"{child} is {processes.state(child)!r}"
+            time.sleep(0.01)
+        os.close(lifeline)
+        wait_until_gone(child)
+
+
+def test_it_ends_at_once_where_nobody_holds_the_lifeline_and_dies_with_its_parent_where_there_is_none(
+    lifeline: int, tmp_path: Path
+) -> None:
+    os.close(lifeline)
+    with python(STOPS_WITH_PARENT, "0", str(tmp_path / "lifeline")) as parent:
+        assert parent.communicate(timeout=LIMIT_S)[0] == "exit 1\n"
+    with python(STOPS_WITH_PARENT, "0", str(tmp_path / "none")) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline().split()[1])
+        parent.kill()
+        wait_until_gone(child)
 
 
 @pytest.mark.parametrize(
