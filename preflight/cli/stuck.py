@@ -17,7 +17,7 @@ from preflight.model.stuck_evidence import NodeEvidence
 from preflight.render.json_document import render_json
 from preflight.render.stuck import render_stuck
 from preflight.stuck.collect.collect_node import How, collect_node
-from preflight.stuck.collect.find_ranks import FoundJob, find_jobs, jobs_of_pid
+from preflight.stuck.collect.find_ranks import FoundJob, find_jobs, jobs_of_pid, without_own
 from preflight.stuck.collect.process_table import list_processes
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes, wait_for_nodes, write_node
@@ -78,7 +78,7 @@ def _look(pid: int | None, job: str | None, user: str | None, how: How, out: str
     processes, note = list_processes(machine, lambda owner: is_any or owner == uid)
     if note:
         to_stderr(f"{PROGRAM}: {note}\n")
-    processes = tuple(each for each in processes if each.pid != os.getpid())
+    processes = without_own(processes, os.getpid())
     found = find_jobs(processes)
     if pid is not None:
         found = jobs_of_pid(found, processes, pid)

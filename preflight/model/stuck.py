@@ -75,7 +75,8 @@ class RankPlace:
     at: str  # the job's own line: `train.py:212, train_step`; "" where it was not seen
     within: str  # the activity that surrounds it: a collective in a save; "" for none
     waits_for_others: bool
-    stands: bool  # did not move at all during the watch
+    stands: bool  # slept through the watch, or waits busily in one place
+    spins: bool  # ran through the watch in one place: works for long, or waits busily
     for_s: float | Gap  # how long it has slept
     detail: str  # what the kernel adds: the file, the lock's holder, the data worker
 

@@ -63,7 +63,7 @@ class Connection:
     local: str
     remote: str
     state: str
-    send_queue_bytes: int  # sent and not acknowledged, or not yet sent
+    send_queue_bytes: int  # not acknowledged or not yet sent, at both ends of the watch
     receive_queue_bytes: int  # arrived and not yet read
     retransmits: int  # of the segment that is not acknowledged
 
@@ -139,14 +139,25 @@ class GpuState:
 
 
 @dataclass(frozen=True, slots=True)
+class RasRank:
+    """A rank that NCCL's RAS names, and where it runs ("" and 0 where it does not say)."""
+
+    rank: int
+    pid: int
+    node: str
+    what: str  # what sets it apart: "has launched 9 AllReduce operations, others 10"
+
+
+@dataclass(frozen=True, slots=True)
 class RasAnswer:
-    """What NCCL's RAS says of the job: its words, and the ranks that it misses or calls dead."""
+    """What NCCL's RAS says of the job: its words, the ranks that it misses, those that it shows behind."""
 
     address: str
     nccl_version: str
     text: str
-    missing_ranks: tuple[int, ...]
-    mismatched_ranks: tuple[int, ...]  # whose counts of operations lie behind those of others
+    missing: tuple[RasRank, ...]
+    behind: tuple[RasRank, ...]
+    is_level: bool  # it heard of every rank, and all have launched the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +184,5 @@ class NodeEvidence:
     gpus: tuple[GpuState, ...] | Gap
     ras: RasAnswer | Gap
     recorded: RecordedLag | Gap
+    xid_lines: tuple[str, ...] | Gap  # of the kernel log, which does not tell here how old they are
     not_seen: tuple[str, ...]  # what could not be looked at, with what would allow it

@@ -83,6 +83,7 @@ def node(*ranks: RankProcess, host: str = "n0", **parts: Any) -> NodeEvidence:
         "gpus": NONE,
         "ras": NONE,
         "recorded": NONE,
+        "xid_lines": NONE,
         "not_seen": (),
     } | parts
     return NodeEvidence(SCHEMA_VERSION, host, "2026-11-22T00:00:00Z", 2.0, 4.0, "job", ranks, **values)

@@ -14,7 +14,7 @@ from tests.sysroot import answering
 
 
 def test_use_power_and_clock_of_each_gpu_are_read(tmp_path: Path) -> None:
-    gpus = read_gpus(simulate(L20X10, tmp_path))
+    gpus = read_gpus(simulate(L20X10, tmp_path), 0.0)
     assert not isinstance(gpus, Gap) and len(gpus) == 10
     first = gpus[0]
     assert first.power_w == pytest.approx(35.0) and first.power_limit_w == pytest.approx(350.0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
+from preflight.model.stuck_evidence import RasRank
 from preflight.stuck.collect.open_files import (
     file_system_of,
     parse_fdinfo,
@@ -83,7 +85,12 @@ def test_a_name_may_hold_anything() -> None:
 
 def test_ras_names_missing_ranks_and_those_behind() -> None:
     told = parse_ras(RAS, "localhost:28028")
-    assert (told.nccl_version, told.missing_ranks, told.mismatched_ranks) == ("2.27.5", (21,), (5,))
+    assert (told.nccl_version, told.is_level, told.missing) == (
+        "2.27.5",
+        False,
+        (RasRank(21, 0, "", "does not answer"),),
+    )
+    assert told.behind == (RasRank(5, 1650386, "node1", "has launched 60 AllReduce operations, others 64"),)
 
 
 def test_ras_of_older_ncclas_lists_the_ranks_behind() -> None:
@@ -94,7 +101,28 @@ def test_ras_of_older_ncclas_lists_the_ranks_behind() -> None:
   Rank 0 -- GPU 0 managed by process 483072 on node 172.16.64.210
   Rank 2 -- GPU 2 managed by process 483074 on node 172.16.64.210
 """
-    assert parse_ras(older, "x").mismatched_ranks == (0, 2)
+    assert [each.rank for each in parse_ras(older, "x").behind] == [0, 2]
+
+
+def test_a_rank_that_has_launched_nothing_is_behind_all() -> None:
+    block = """#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different Broadcast operation counts
+  2 ranks have launched up to operation 3
+  Rank 1 has not launched any operations -- GPU 1 managed by process 20 on node 10.0.0.1
+"""
+    (behind,) = parse_ras(block, "x").behind
+    assert behind == RasRank(1, 20, "10.0.0.1", "has launched 0 Broadcast operations, others 3")
+
+
+@pytest.mark.parametrize(
+    ("printed", "is_level", "missing", "behind"),
+    [("level", True, [], []), ("behind", False, [], [2]), ("gone", False, [2], []), ("path", False, [], [])],
+)
+def test_what_nccl_2_27_5_prints_is_read(printed: str, is_level: bool, missing: list[int], behind: list[int]) -> None:
+    told = parse_ras((Path(__file__).parent / f"ras/{printed}.txt").read_text(), "localhost:28028")
+    assert (told.nccl_version, told.is_level) == ("2.27.5", is_level)
+    assert ([each.rank for each in told.missing], [each.rank for each in told.behind]) == (missing, behind)
+    assert {each.pid for each in (*told.missing, *told.behind)} <= {21}
 
 
 @pytest.mark.parametrize(

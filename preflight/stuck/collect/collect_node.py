@@ -30,6 +30,7 @@ from preflight.model.stuck_evidence import (
     Stack,
     ThreadState,
 )
+from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.stuck.collect.find_ranks import FoundJob, is_data_worker
 from preflight.stuck.collect.gpu_states import read_gpus
 from preflight.stuck.collect.open_files import Mount, list_opened, moved, parse_locks, read_connections, read_mounts
@@ -45,6 +46,7 @@ from preflight.system.machine import Json, Machine
 LEAST_WATCH_S, REST_S, REST_SHARE = 2.0, 4.0, 0.6
 STACKS_S, AGAIN_S = 6.0, 3.0
 SPARE_S = 3.0  # for a reader to answer once its time is up
+SLOW_S = {"gpus": 6.0, "ras": 6.0, "recorded": 7.0}
 MOST_HELPERS = 8  # of a rank whose stacks are read
 ALLOW_PTRACE = (
     "Python stacks could not be read: this user may not look into the processes. Run as root or with CAP_SYS_PTRACE "
@@ -80,6 +82,7 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEv
     ranks = {each.process.pid for each in job.ranks}
     of_ranks = [pid for pid in pids if pid in ranks]
     first_opened = {pid: _opened(machine, pid) for pid in of_ranks}
+    first_connections = _connections(machine, of_ranks, first_opened)
     most_s, rest_s = how.watch_s, max(min(REST_S, how.watch_s), REST_SHARE * how.watch_s)
     functions: dict[str, Callable[[], Json]] = {
         "watch": partial(
@@ -90,9 +93,16 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEv
         "output": lambda: {pid: encode_value(read_output_tail(machine, pid)) for pid in of_ranks},
         "gpus": lambda: encode_value(read_gpus(machine)),
         "ras": lambda: encode_value(ask_ras(machine, [r.process for r in job.ranks])),
+        "xids": lambda: encode_value(probe_xid_lines(machine)),
         "recorded": lambda: encode_value(read_recordings([r.process for r in job.ranks], how.dumps)),
     }  # fmt: skip
-    limits_s = {"watch": most_s + rest_s + SPARE_S, "stacks": STACKS_S + SPARE_S, "gpus": 6.0, "ras": 6.0}
+    limits_s = {
+        "watch": most_s + rest_s + SPARE_S,
+        "stacks": STACKS_S + SPARE_S,
+        "gpus": 6.0,
+        "ras": 6.0,
+        "recorded": 7.0,
+    }
     answers = run_isolated(functions, {name: limits_s.get(name, SPARE_S) for name in functions})
     watched = answers["watch"].value or {"watched_s": 0.0, "threads": {}}
     earlier = _decoded(answers["stacks"], pids)
@@ -101,7 +111,7 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEv
         threads=threads, watched_s=watched["watched_s"], earlier=earlier, stacks=_again(listed, threads, earlier, how),
         ages_s=_ages(machine, listed),
     )  # fmt: skip
-    connections = _connections(machine, of_ranks, first_opened)
+    connections = _waiting(first_connections, _connections(machine, of_ranks, first_opened))
     mounts: dict[str, tuple[Mount, ...]] = {}
     files = {pid: _files(machine, pid, first_opened.get(pid), mounts) for pid in of_ranks}
     processes = {each.pid: _process(each, taken, files, connections) for each in listed}
@@ -121,6 +131,7 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEv
         _value(tuple[GpuState, ...] | Gap, answers["gpus"].value, answers["gpus"].failure),
         _value(RasAnswer | Gap, answers["ras"].value, answers["ras"].failure),
         _value(RecordedLag | Gap, answers["recorded"].value, answers["recorded"].failure),
+        _value(tuple[str, ...] | Gap, answers["xids"].value, answers["xids"].failure),
         tuple(_not_seen(answers, processes.values(), of_ranks, job)),
     )  # fmt: skip
 
@@ -211,6 +222,23 @@ def _connections(
             tables[namespace] = read_connections(machine, pid)
         found[pid] = tuple(tables[namespace][i] for i in sorted(mine[1]) if i in tables[namespace])
     return found
+
+
+def _waiting(
+    first: Mapping[int, tuple[Connection, ...] | Gap], last: Mapping[int, tuple[Connection, ...] | Gap]
+) -> dict[int, tuple[Connection, ...] | Gap]:  # fmt: skip
+    """Return the last look with the queues that were there at both looks: others are on their way."""
+    queued = {(pid, c.local, c.remote): c.send_queue_bytes for pid, each in first.items() for c in _known(each)}
+
+    def waiting(pid: int, each: Connection) -> Connection:
+        lasting = min(each.send_queue_bytes, queued.get((pid, each.local, each.remote), 0))
+        return replace(each, send_queue_bytes=lasting)
+
+    return {p: c if isinstance(c, Gap) else tuple(waiting(p, each) for each in c) for p, c in last.items()}
+
+
+def _known(connections: tuple[Connection, ...] | Gap) -> tuple[Connection, ...]:
+    return () if isinstance(connections, Gap) else connections
 
 
 def _locks(machine: Machine, pids: Iterable[int]) -> tuple[HeldLock, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os.path
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from preflight.model.gap import Gap
 from preflight.stuck.collect.process_table import Listed
@@ -30,6 +30,12 @@ WRAPPERS = frozenset((
     "bash", "sh", "dash", "zsh", "srun", "mpirun", "mpiexec", "env", "numactl", "taskset", "timeout", "nice", "time",
     "setpriv", "sudo", "su", "strace", "tini", "dumb-init", "apptainer", "singularity", "enroot", "slurmstepd",
 ))  # fmt: skip
+# What a rank's script starts beside the program.
+COMPANIONS = frozenset((
+    "tail", "tee", "cat", "sleep", "tensorboard", "nvidia-smi", "dcgmi", "top", "htop", "watch", "ssh", "rsync",
+    "wandb-core", "wandb-service", "py-spy",
+))  # fmt: skip
+INIT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ def find_jobs(processes: Iterable[Listed]) -> tuple[FoundJob, ...]:
             tuple((number, p) for job, number, p in orphans if job == name),
         )
         for name, members in sorted(jobs.items())
+        if not all(_is_wrapper(each.process) for each in members)  # somebody's shell in an allocation
     )
 
 
@@ -82,6 +89,17 @@ def jobs_of_pid(jobs: Sequence[FoundJob], processes: Iterable[Listed], pid: int)
         for job in jobs
         if any(r.process.pid in below or pid in {h.pid for h in r.helpers} for r in job.ranks)
     )  # fmt: skip
+
+
+def without_own(processes: Iterable[Listed], own_pid: int) -> tuple[Listed, ...]:
+    """Return the others than this process; what it runs under, as a step of Slurm's, is no rank of the job."""
+    tree = _Tree(processes)
+    own = tree.by_pid.pop(own_pid, None)
+    while own is not None and (own := tree.by_pid.get(own.parent_pid)) is not None:
+        tree.by_pid[own.pid] = replace(own, variables={})
+        if own.parent_pid == own.pid:
+            break
+    return tuple(tree.by_pid.values())
 
 
 class _Tree:
@@ -131,13 +149,21 @@ def _by_variables(tree: _Tree) -> Iterator[FoundRank]:
             continue
         if not _is_launcher(tree, each):
             tops.setdefault(own, each)
-    for own, top in tops.items():
+    for own, top in _not_left_behind(tops):
         process = _unwrapped(tree, top, own)
         names = next(names for names in SETS if names[0] == own[0])
         yield FoundRank(
             process, int(own[1]), own[0], _number(process, names[1]), _number(process, names[3]),
             tuple(tree.below(process.pid)),
         )  # fmt: skip
+
+
+def _not_left_behind(tops: Mapping[tuple[str, ...], Listed]) -> Iterator[tuple[tuple[str, ...], Listed]]:
+    """Yield all but what a rank that is gone has left behind: init adopted it, and not the other ranks."""
+    with_launcher = {_job_name(top) for top in tops.values() if top.parent_pid != INIT}
+    for own, top in tops.items():
+        if top.parent_pid != INIT or _job_name(top) not in with_launcher:
+            yield own, top
 
 
 def _is_launcher(tree: _Tree, each: Listed) -> bool:
@@ -152,12 +178,15 @@ def _is_launcher(tree: _Tree, each: Listed) -> bool:
 
 
 def _unwrapped(tree: _Tree, top: Listed, own: tuple[str, ...]) -> Listed:
-    """Return the program behind shells and wrappers: the first below that is none."""
-    for each in (top, *tree.below(top.pid)):
-        name = os.path.basename(each.arguments[0]) if each.arguments else each.name
-        if identity(each) == own and name not in WRAPPERS and each.name not in WRAPPERS:
-            return each
-    return top
+    """Return the program behind shells and wrappers: the first below that is none, and no companion of the program."""
+    programs = [each for each in (top, *tree.below(top.pid)) if identity(each) == own and not _is_wrapper(each)]
+    with_group = [each for each in programs if each.thread_names & set(GROUP_THREADS) and not is_data_worker(each)]
+    return next(iter(with_group or [each for each in programs if each.name not in COMPANIONS] or programs), top)
+
+
+def _is_wrapper(each: Listed) -> bool:
+    name = os.path.basename(each.arguments[0]) if each.arguments else each.name
+    return name in WRAPPERS or each.name in WRAPPERS
 
 
 def is_data_worker(each: Listed) -> bool:
@@ -182,12 +211,12 @@ def _by_threads(tree: _Tree, taken: set[int]) -> Iterator[FoundRank]:
 
 
 def _orphans(tree: _Tree, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, Listed]]:
-    """Yield the data workers of ranks that are gone."""
+    """Yield what ranks that are gone have left behind: data workers, and what init adopted."""
     known = {pid for each in ranks for pid in (each.process.pid, *(h.pid for h in each.helpers))}
     jobs = {_job_of(each): {r.rank for r in ranks if _job_of(r) == _job_of(each)} for each in ranks}
     for each in tree.by_pid.values():
         own = identity(each)
-        if own is None or each.pid in known or not is_data_worker(each):
+        if own is None or each.pid in known or not (is_data_worker(each) or each.parent_pid == INIT):
             continue
         name = _job_name(each)
         if name in jobs and int(own[1]) not in jobs[name]:

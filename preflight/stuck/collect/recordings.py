@@ -20,25 +20,29 @@ FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 DEFAULT_FILE = "/tmp/nccl_trace_rank_"
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"  # followed by the rank's number and .pipe
 MOST_AGE_S = 600.0  # older ones tell of another hang
-WAIT_S = 1.5
+BUFFER = "TORCH_FR_BUFFER_SIZE (older TORCH_NCCL_TRACE_BUFFER_SIZE)"
+WAIT_S = 4.0  # torch looks into its pipe once a second
+POLL_S = 0.2
+CLOCK_S = 2.0  # by which the clock of a file system may be behind
 
 
 def read_recordings(ranks: Sequence[Listed], dumps: bool) -> RecordedLag | Gap:
     """Return what the ranks' dumps say; a Gap where there are none, or they tell nothing."""
+    asked_at = time.time()
     asked = [each for each in ranks if dumps and _ask_for_dump(each)]
-    if asked:
-        time.sleep(WAIT_S)
     if dumps and not asked:
         return Gap(f"no rank listens for a request to dump: {PIPE} was not set when it started")
+    open_ = _wait_for(asked, asked_at)
+    silent = f"; asked for one, made none: rank {', '.join(open_)}" if open_ else ""
     found = tuple(_recordings(ranks))
     if not found:
-        return Gap("there are no flight recorder dumps: TORCH_NCCL_TRACE_BUFFER_SIZE was not set, or nothing dumped")
+        return Gap(f"there are no flight recorder dumps: {BUFFER} was not set, or nothing dumped{silent}")
     if lag := find_lag(found):
         return RecordedLag(lag.ranks, f"has enqueued {lag.seq} collectives, others {lag.ahead_seq}: not {lag.missing}")
     if clash := find_clash(found):
         (one, what), (other, else_) = clash.one, clash.other
         return RecordedLag((one, other), f"under number {clash.seq} rank {one} has {what} and rank {other} {else_}")
-    return Gap(f"{len(found)} flight recorder dumps show all ranks level")
+    return Gap(f"{len(found)} flight recorder dumps show their ranks level{silent}")
 
 
 def _ask_for_dump(each: Listed) -> bool:
@@ -60,6 +64,25 @@ def _ask_for_dump(each: Listed) -> bool:
         os.close(fd)
 
 
+def _wait_for(asked: Sequence[Listed], since: float) -> list[str]:
+    """Wait for the dumps that were asked for; return the numbers of the ranks that made none."""
+    end_at = time.monotonic() + WAIT_S
+    while (open_ := [_number(each) for each in asked if not _has_dumped(each, since)]) and time.monotonic() < end_at:
+        time.sleep(POLL_S)
+    return open_
+
+
+def _has_dumped(each: Listed, since: float) -> bool:
+    try:
+        return os.stat(_path(each)).st_mtime >= since - CLOCK_S
+    except OSError:
+        return False
+
+
+def _path(each: Listed) -> str:
+    return f"{next((each.places[name] for name in FILES if each.places.get(name)), DEFAULT_FILE)}{_number(each)}"
+
+
 def _number(each: Listed) -> str:
     own = identity(each)
     return own[1] if own else ""
@@ -68,8 +91,7 @@ def _number(each: Listed) -> str:
 def _recordings(ranks: Iterable[Listed]) -> Iterable[Recording]:
     for each in ranks:
         number = _number(each)
-        start = next((each.places[name] for name in FILES if each.places.get(name)), DEFAULT_FILE)
-        data = _own_and_new(f"{start}{number}", each.uid) if number else None
+        data = _own_and_new(_path(each), each.uid) if number else None
         if data is not None:
             try:
                 yield read_recording(f"nccl_trace_rank_{number}", data)

@@ -119,8 +119,10 @@ def _is_falling_asleep(threads: Sequence[ThreadState], rest_s: float) -> bool:
 
 def _is_settled(threads: Sequence[ThreadState], watched_s: float, rest_s: float) -> bool:
     """Tell whether more watching would not change what the main thread is taken for: it rests for long, or runs."""
-    if not threads or threads[0].state in "TtZXR":
+    if not threads or threads[0].state in "TtZX":
         return True
     main = threads[0]
+    if main.state == "R":
+        return main.wakes != 0  # one that never slept may wait busily, as for a GPU
     rested_s = main.asleep_s if isinstance(main.asleep_s, float) else watched_s if main.wakes == 0 else 0.0
     return rested_s >= rest_s

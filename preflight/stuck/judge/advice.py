@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from preflight.model.stuck import Activity, Reason
+from collections.abc import Iterable, Sequence
+
+from preflight.model.stuck import Activity, Culprit, RankPlace, Reason
+from preflight.stuck.judge.wording import duration
 
 ALONE = "Do on all ranks what contains collectives: an `if rank == 0:` around it leaves the others waiting."
 STEPS: dict[Reason, tuple[str, ...]] = {
@@ -27,6 +30,8 @@ STEPS: dict[Reason, tuple[str, ...]] = {
     Reason.OTHER_COLLECTIVE: (
         "End the job: no timeout cures ranks that call different collectives. Compare the lines above.",
         ALONE,
+        "One that is behind and stands in the very call hangs in NCCL or the driver; its C frames say where:",
+        "    py-spy dump --native --pid PID",
     ),
     Reason.PATH_BROKEN: (
         "Nothing arrives on this way: look at link, firewall, MTU and routes between the two addresses.",
@@ -78,3 +83,24 @@ def steps_for(reason: Reason, activity: Activity, pids: tuple[int, ...]) -> tupl
     """Return what to do."""
     steps = ELSEWHERE.get(activity, OTHERWISE) if reason is Reason.RANK_ELSEWHERE else STEPS[reason]
     return tuple(step.replace("PID", str(pids[0])) if pids and step.startswith("    ") else step for step in steps)
+
+
+def blame(reason: Reason, places: Sequence[RankPlace], what: str, evidence: Sequence[str], host: str) -> Culprit:
+    """Return the culprit that these ranks are."""
+    pids = tuple(p.pid for p in places if p.pid)
+    activity = places[0].activity if places else Activity.COLLECTIVE
+    return Culprit(reason, numbers_of(places), pids, host, what, tuple(evidence), steps_for(reason, activity, pids))
+
+
+def numbers_of(places: Iterable[RankPlace]) -> tuple[int, ...]:
+    """Return the numbers that are known, in order."""
+    return tuple(sorted(p.rank for p in places if isinstance(p.rank, int)))
+
+
+def how_it_rests(place: RankPlace) -> str:
+    """Say whether a rank sleeps or works."""
+    if place.spins:
+        return "runs without a pause, in one place"
+    if place.stands and isinstance(place.for_s, float):
+        return f"has slept for {duration(place.for_s)}"
+    return "did not run during the watch" if place.stands else "runs, or wakes now and then"

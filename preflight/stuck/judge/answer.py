@@ -10,10 +10,11 @@ from preflight.model.stuck import EXIT_CODES, Activity, Culprit, RankPlace, Reas
 from preflight.model.stuck_evidence import SCHEMA_VERSION, GpuState, NodeEvidence
 from preflight.stuck.judge.culprits import find_culprits, missing_ranks
 from preflight.stuck.judge.rank_place import place_rank
-from preflight.stuck.judge.wording import duration, rank_names, whereabouts
+from preflight.stuck.judge.witnesses import WORKS_SHARE
+from preflight.stuck.judge.wording import duration, rank_names, waits_in, whereabouts
 
 MOMENT_S = 2.0
-BUSY_PERCENT, LOW_SHARE = 95.0, 0.45  # of the power limit: a kernel that computes takes more
+BUSY_PERCENT = 95.0
 
 
 def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
@@ -33,7 +34,7 @@ def _places(nodes: Sequence[NodeEvidence]) -> Iterator[RankPlace]:
         yield from (place_rank(node, rank) for rank in node.ranks)
     for number, host in missing_ranks(nodes):
         unknown = Gap("no process carries its number")
-        yield RankPlace(number, host, 0, Activity.MISSING, "no process", "", "", False, True, unknown, "")
+        yield RankPlace(number, host, 0, Activity.MISSING, "no process", "", "", False, True, False, unknown, "")
 
 
 def _verdict(places: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> tuple[StuckVerdict, tuple[Culprit, ...]]:
@@ -51,9 +52,9 @@ def _verdict(places: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> tupl
 
 
 def _moves(alive: Sequence[RankPlace]) -> bool:
-    """Tell whether ranks were seen to move: those that wait have waited for moments only; nobody stands."""
+    """Tell whether ranks were seen to move: those that wait have waited for moments only; nobody stands or spins."""
     waiting = [p.for_s for p in alive if p.waits_for_others]
-    return not any(p.stands for p in alive) and all(isinstance(s, float) and s < MOMENT_S for s in waiting)
+    return not any(p.stands or p.spins for p in alive) and all(isinstance(s, float) and s < MOMENT_S for s in waiting)
 
 
 def _summary(
@@ -74,8 +75,9 @@ def _summary(
             if not usual or culprits[0].reason in (Reason.NOTHING_MOVES, Reason.OTHER_COLLECTIVE):
                 return f"{what[0].upper()}{what[1:]}."
             (doing, at), count = usual[0]
+            first = next(p for p in waiting if (p.doing, p.at) == (doing, at))
             wait = max((p.for_s for p in waiting if p.doing == doing and isinstance(p.for_s, float)), default=0.0)
-            where = f"in {doing} ({at})" if at else f"for {doing}, as the kernel says"
+            where = f"{waits_in(first)} ({at})" if at else f"for {doing}, as the kernel says"
             who = f"{count} rank{'s wait' if count > 1 else ' waits'} {where}"
             return f"{who}{f', for {duration(wait)}' if wait >= 1 else ''}; {what}."
 
@@ -84,10 +86,15 @@ def _unknown(places: Sequence[RankPlace], waiting: Sequence[RankPlace]) -> str:
     ended = [p for p in places if p.activity in (Activity.DEAD, Activity.MISSING)]
     if ended and not any(p.stands for p in waiting):
         return f"The job is ending: {rank_names(ended)} ended, and the others still move. Look again in a minute."
-    if waiting and not any(p.stands for p in waiting):
+    if waiting and not any(p.stands or p.spins for p in waiting):
         return (
             f"It can't be told yet: {len(waiting)} of {len(places)} ranks wait, none for long. Look again, with "
             "--watch as long as a step takes."
+        )
+    if any(p.activity is Activity.GPU_WORK for p in waiting) or not waiting:
+        return (
+            f"{len(waiting) or len(places)} of {len(places)} ranks wait busily or work, each in one line: a long step "
+            "looks like a hang. Look again, with --watch as long as a step takes, and on all nodes."
         )
     return f"{len(waiting)} of {len(places)} ranks wait, and it can't be told for whom or for what."
 
@@ -106,6 +113,8 @@ def _hints(nodes: Sequence[NodeEvidence], verdict: StuckVerdict) -> Iterator[str
         if waiting and verdict is not StuckVerdict.NOT_STUCK:
             numbers = ", ".join(map(str, waiting))
             yield f"GPU {numbers} of {node.host}: 100 % use at low power, as of a kernel that waits; a hint, no proof"
+        if isinstance(node.xid_lines, tuple) and node.xid_lines and verdict is not StuckVerdict.NOT_STUCK:
+            yield f"the kernel log of {node.host} holds {len(node.xid_lines)} Xids, the last: {node.xid_lines[-1]}"
         presumed = [r for r in node.ranks if r.rank_source.startswith("presumed")]
         if presumed:
             yield f"the numbers of the ranks on {node.host} are presumed from the order in which they started"
@@ -115,7 +124,7 @@ def _seems_to_wait(gpu: GpuState) -> bool:
     use, power, limit = gpu.utilization_percent, gpu.power_w, gpu.power_limit_w
     if isinstance(use, Gap) or isinstance(power, Gap) or isinstance(limit, Gap):
         return False
-    return use >= BUSY_PERCENT and power < LOW_SHARE * limit
+    return use >= BUSY_PERCENT and power < WORKS_SHARE * limit
 
 
 def _not_seen(nodes: Sequence[NodeEvidence]) -> Iterator[str]:

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from preflight.model.stuck import Activity
 from preflight.model.stuck_evidence import Frame
 
-LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|\.so\b|\.(?:c|cc|cpp|h|cu)$|^$")
+# Also a torch that was built from source, or lies elsewhere.
+LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|\.so\b|\.(?:c|cc|cpp|h|cu)$|^$|"
+    r"/torch/(?:_[a-z_]+|autograd|cuda|distributed|multiprocessing|nn|optim|serialization|utils)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ RULES = (
     _rule(Activity.SUBPROCESS, r"/subprocess\.py$", call="a subprocess"),
     _rule(Activity.LOCK, r"/threading\.py$", r"acquire|wait|join"),
     _rule(Activity.LOCK, r"/queue\.py$|/concurrent/futures/|/multiprocessing/(?:queues|connection|synchronize)\.py$"),
-    _rule(Activity.GPU_WORK, r"torch/cuda/(?:__init__|streams)\.py$", r"synchronize", "cuda.synchronize"),
+    _rule(Activity.GPU_WORK, r"torch/cuda/(?:__init__|streams)\.py$", r"synchronize", "the GPU"),
     _rule(Activity.NETWORK_IO, r"/(?:ssl|socket|http/client)\.py$|/urllib3/|/requests/|/aiohttp/|/botocore/|/fsspec/"),
     _rule(Activity.IMPORTING, r"^<frozen importlib|/importlib/", call="import"),
 )  # fmt: skip

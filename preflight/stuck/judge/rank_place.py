@@ -44,20 +44,24 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
     activity, place = _both(stack_place, wait, rank, stack, main)
     detail = _detail(node, rank, activity, wait)
     waits = activity in (Activity.COLLECTIVE, Activity.STARTING) or (activity is Activity.UNSEEN and _in_group(process))
+    waits = waits or (activity is Activity.GPU_WORK and uses_nccl(process))
     stands = wait in (KernelWait.STOPPED, KernelWait.STORAGE) or rests(main, node.rest_s)
-    if wait is KernelWait.RUNS and activity is Activity.COLLECTIVE:
+    if wait is KernelWait.RUNS and activity in (Activity.COLLECTIVE, Activity.GPU_WORK):
         stands = _same_stack(process)  # NCCL's waiting is busy
-    return _place(node, rank, activity, place, detail, stands, waits, main)
+    return _place(node, rank, activity, place, detail, stands, waits, main, _spins(process, wait, main))
 
 
 def _place(
     node: NodeEvidence, rank: RankProcess, activity: Activity, place: PythonPlace, detail: str, stands: bool,
-    waits: bool = False, main: ThreadState | None = None,
+    waits: bool = False, main: ThreadState | None = None, spins: bool = False,
 ) -> RankPlace:  # fmt: skip
     for_s = main.asleep_s if main is not None else Gap("it has ended")
+    if stands and main is not None and main.state == "R":
+        for_s = Gap("it waits busily, so the kernel does not tell since when")
+    within = place.within.value if place.within and place.within is not activity else ""
     return RankPlace(
-        rank.rank, node.host, rank.process.pid, activity, place.doing, place.at,
-        place.within.value if place.within and place.within is not activity else "", waits, stands, for_s, detail,
+        rank.rank, node.host, rank.process.pid, activity, place.doing, place.at, within, waits, stands, spins, for_s,
+        detail,
     )  # fmt: skip
 
 
@@ -92,6 +96,20 @@ def _in_group(process: Process) -> bool:
     return any(thread.name.startswith(GROUP_THREADS) for thread in process.threads)
 
 
+def uses_nccl(process: Process) -> bool:
+    """Tell whether the process has a group of NCCL's, whose collectives run on the GPU: to wait for it is to wait."""
+    return any(thread.name.startswith("pt_nccl") for thread in process.threads)
+
+
+def _spins(process: Process, wait: KernelWait, main: ThreadState) -> bool:
+    return wait is KernelWait.RUNS and main.wakes == 0 and _same_stack(process)
+
+
+def _waits_for_gpu(process: Process, wait: KernelWait, main: ThreadState) -> bool:
+    """Tell whether a line of the job's own waits for a GPU, as loss.item() does: in a native call, busily or not."""
+    return uses_nccl(process) and (wait is KernelWait.LOCK or _spins(process, wait, main))
+
+
 def _both(
     stack_place: PythonPlace | None, wait: KernelWait, rank: RankProcess, stack: Stack | None, main: ThreadState
 ) -> tuple[Activity, PythonPlace]:
@@ -107,6 +125,8 @@ def _both(
         return Activity.COLLECTIVE, PythonPlace(activity, "all_reduce in backward", stack_place.at, stack_place.within)
     elif wait is KernelWait.FILE_LOCK:
         activity = Activity.FILE_LOCK
+    elif activity is Activity.PYTHON and _waits_for_gpu(rank.process, wait, main):
+        return Activity.GPU_WORK, PythonPlace(Activity.GPU_WORK, "the GPU", stack_place.at, stack_place.within)
     elif activity is Activity.PYTHON:
         activity = Activity.LOCK if wait is KernelWait.LOCK else BY_KERNEL.get(wait, Activity.PYTHON)
         if wait is KernelWait.LOCK and (holder := _gil_holder(rank.process, main.tid)):

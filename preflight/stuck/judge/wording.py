@@ -13,7 +13,7 @@ SHOWN = {
     Activity.LOCK: "waiting for a lock:",
     Activity.GIL: "holding or waiting for the GIL:", Activity.FILE_IO: "in a file operation:",
     Activity.NETWORK_IO: "waiting for the network:", Activity.SUBPROCESS: "waiting for a child process:",
-    Activity.SLEEPING: "sleeping:", Activity.BACKWARD: "computing in", Activity.GPU_WORK: "waiting for its GPU:",
+    Activity.SLEEPING: "sleeping:", Activity.BACKWARD: "computing in", Activity.GPU_WORK: "waiting for",
     Activity.PYTHON: "in Python code:", Activity.ENDING: "ending:", Activity.STOPPED: "stopped:",
     Activity.DEAD: "dead:", Activity.MISSING: "missing:", Activity.UNSEEN: "unseen:",
 }  # fmt: skip
@@ -37,6 +37,11 @@ def whereabouts(place: RankPlace) -> str:
     time = f", for {duration(place.for_s)}" if place.stands and isinstance(place.for_s, float) else ""
     detail = f", {place.detail}" if place.detail else ""
     return f"{SHOWN[place.activity]} {place.doing}{at}{within}{detail}{time}"
+
+
+def waits_in(place: RankPlace) -> str:
+    """Return `in all_reduce`, or `for the GPU` where the collective runs there."""
+    return f"for {place.doing}" if place.activity is Activity.GPU_WORK else f"in {place.doing}"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,70 @@
+"""Who is a rank: not what a rank has started, not a shell in an allocation, not what preflight itself runs under."""
+
+from __future__ import annotations
+
+from preflight.stuck.collect.find_ranks import find_jobs, without_own
+from preflight.stuck.collect.process_table import Listed
+
+LAUNCHER = 10
+
+
+def listed(pid: int, rank: int | None, *arguments: str, parent: int = LAUNCHER, group: bool = False) -> Listed:
+    """Return a process with a rank's variables, as exec and fork leave them in all that it starts."""
+    variables = {} if rank is None else {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n0",
+        "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "a",
+    }  # fmt: skip
+    threads = frozenset({"python", *(["pt_nccl_watchdg"] if group else [])})
+    name = arguments[0].rpartition("/")[2]
+    return Listed(pid, parent, 1000, name, "S", pid, arguments, variables, {}, threads)
+
+
+TORCHRUN = listed(LAUNCHER, None, "torchrun", "train.py", parent=5)
+RANK_1 = listed(30, 1, "python", "train.py", group=True)
+
+
+def found(*processes: Listed) -> dict[object, int]:
+    """Return the ranks' processes by number."""
+    return {each.rank: each.process.pid for job in find_jobs((TORCHRUN, *processes)) for each in job.ranks}
+
+
+def test_what_a_rank_starts_is_its_helper() -> None:
+    rank = listed(20, 0, "python", "train.py", group=True)
+    board = listed(21, 0, "tensorboard", "--logdir", "x", parent=20)
+    shell = listed(22, 0, "bash", "-c", "watch nvidia-smi", parent=20)
+    assert found(rank, board, shell, listed(23, 0, "tail", "-f", "log", parent=22), RANK_1) == {0: 20, 1: 30}
+
+
+def test_the_program_of_a_script_is_the_rank_and_not_what_the_script_started_before() -> None:
+    script = listed(20, 0, "bash", "train.sh")
+    beside = listed(21, 0, "tail", "-f", "log", parent=20)
+    assert found(script, beside, listed(22, 0, "python", "train.py", parent=20), RANK_1) == {0: 22, 1: 30}
+    board = listed(23, 0, "python", "board.py", parent=20)
+    program = listed(24, 0, "python", "train.py", parent=20, group=True)
+    assert found(script, beside, board, program, RANK_1) == {0: 24, 1: 30}
+
+
+def test_what_a_dead_rank_left_behind_is_not_taken_for_it() -> None:
+    left = listed(21, 0, "tensorboard", parent=1)
+    assert found(left, RANK_1) == {1: 30}
+    (job,) = find_jobs((TORCHRUN, left, RANK_1))
+    assert [(number, each.pid) for number, each in job.orphans] == [(0, 21)]
+
+
+def test_ranks_whose_launcher_is_gone_are_ranks_all_the_same() -> None:
+    ranks = [listed(20 + i, i, "python", "train.py", parent=1) for i in range(2)]
+    assert {each.rank for job in find_jobs(ranks) for each in job.ranks} == {0, 1}
+
+
+def test_a_shell_in_an_allocation_is_no_job() -> None:
+    shell = Listed(7, 1, 0, "bash", "S", 7, ("bash",), {"SLURM_PROCID": "0", "SLURM_JOB_ID": "5"}, {}, frozenset())
+    assert find_jobs((shell,)) == ()
+
+
+def test_what_preflight_itself_runs_under_is_no_rank() -> None:
+    step = {"SLURM_PROCID": "0", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "3"}
+    wrapper = Listed(50, 1, 0, "python", "S", 50, ("python", "-m", "wrap"), step, {}, frozenset())
+    own = Listed(51, 50, 0, "preflight", "S", 51, ("preflight", "stuck"), step, {}, frozenset())
+    rank = Listed(40, 1, 0, "python", "S", 40, ("python", "t.py"), step | {"SLURM_STEP_ID": "0"}, {}, frozenset())
+    (job,) = find_jobs(without_own((rank, wrapper, own), 51))
+    assert [each.process.pid for each in job.ranks] == [40]
