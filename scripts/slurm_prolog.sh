@@ -12,8 +12,10 @@ node=${SLURMD_NODENAME:-$(hostname -s)}
 
 mkdir -p "$dir" && cd "$dir" || exit 0
 rm -f drain.txt preflight-report.json || exit 0 # what is there afterwards is this run's
+# The job's own GPUs alone: on a shared node the others may be a neighbour's. Without GPUs in the job: the whole node.
+[ -n "${SLURM_JOB_GPUS:-}" ] && set -- --gpus "$SLURM_JOB_GPUS"
 # Slurm gives a prolog PrologEpilogTimeout seconds (the default is none); ours must end before it.
-preflight check --accept --profile quick --deadline "${PREFLIGHT_DEADLINE_S:-60}" --env-out preflight.env \
+preflight check "$@" --accept --profile quick --deadline "${PREFLIGHT_DEADLINE_S:-60}" --env-out preflight.env \
   --report preflight-report.json --also drain=drain.txt >prolog.log 2>&1
 code=$?
 

@@ -90,6 +90,7 @@ def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
         "PREFLIGHT_EVENTS": events_path(spec.run_dir),
         "PREFLIGHT_LIFELINE": lifeline_path(spec.run_dir),
         "OMP_NUM_THREADS": "1",  # torch must start no thread before a supervisor forks
+        "OPENBLAS_NUM_THREADS": "1",  # which goes before the one above where a site sets it
         "PYTHONSAFEPATH": "1",  # a folder `torch` where the user stands must not be imported (Python 3.11 and later)
         "RES_OPTIONS": RES_OPTIONS,
         "TORCH_CPP_LOG_LEVEL": "ERROR",

@@ -22,7 +22,7 @@ from preflight.system.child import ChildProcess, Parent, fork_child, pid_of
 from preflight.system.shm_segments import SEGMENTS_SUFFIX, has_segments, remove_segments, segments_of
 from preflight.system.wakeups import DirectoryWatch, wait_for
 
-UNKILLABLE_AFTER_S = 5.0
+UNKILLABLE_AFTER_S = 30.0  # the driver may take so long to tear down eight large contexts
 CONNECTING = ("init", "first")
 SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of the supervisor is not known
 # How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections

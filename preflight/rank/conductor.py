@@ -28,7 +28,7 @@ from preflight.rank.outcome import (
     skipped_trial,
     trial_result,
 )  # fmt: skip
-from preflight.rank.rail_trials import try_rails
+from preflight.rank.rail_trials import rail_measures, try_rails
 from preflight.rank.step import PAUSED_S, Rank, Step, Steps, assign, take_step
 from preflight.rank.store import serve_store
 
@@ -145,7 +145,7 @@ class Conductor:
                 self._steps.report({"event": "rail", "rail": encode(rail)})
 
     def _try_rail(self, candidate: Candidate) -> TrialResult:
-        return self._after_release(self._try_apart(candidate, candidate, self._plan.cure_measures))
+        return self._after_release(self._try_apart(candidate, candidate, rail_measures(self._plan.cure_measures)))
 
     def _why_no_more(self) -> str:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()

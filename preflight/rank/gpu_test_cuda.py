@@ -35,6 +35,10 @@ LARGEST_FACTOR = 31  # 31 * 31 * 8192 < 2**24: float32 holds every sum exactly, 
 class CudaDevices:
     """CUDA as torch gives it; nothing is touched before `open`."""
 
+    def __init__(self, pin: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.pin_memory) -> None:
+        self._pin = pin
+        self._pinned: list[torch.Tensor] = []
+
     def open(self, place: int, uuid: str, bdf: str) -> None:
         device = torch.device("cuda", place)
         torch.cuda.set_device(device)
@@ -55,10 +59,11 @@ class CudaDevices:
             return torch.empty(elements, dtype=torch.int64 if wide else torch.int32, device=f"cuda:{place}")
 
     def allocate_on_host(self, elements: int) -> Buffer:
-        # Pinning touches every page, so they come from the NUMA node that this thread runs on. A new buffer each time:
-        # torch keeps pinned memory that is freed and would give a page of another node again.
+        # Pinning touches every page, so they come from the NUMA node that this thread runs on. None is let go before
+        # the process ends: torch would give the pages of the first node out again for the second.
         with _out_of_memory_named():
-            return torch.zeros(elements, dtype=torch.int32).pin_memory()
+            self._pinned.append(self._pin(torch.zeros(elements, dtype=torch.int32)))
+            return self._pinned[-1]
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
         with _out_of_memory_named():

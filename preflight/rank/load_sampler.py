@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from preflight.errors import UnreadableFact
-from preflight.model.gap import Gap
+from preflight.model.gap import Gap, known_or
 from preflight.model.gpu_test import UnderLoad
 from preflight.probe.nvml import read_fact
 from preflight.rank.gpu_test_devices import LoadSample
@@ -83,4 +84,7 @@ def summary(samples: list[LoadSample]) -> UnderLoad:
         throttle_reasons=of("throttle_reasons", lambda lists: tuple(dict.fromkeys(r for each in lists for r in each))),
         pcie_gen_max=of("pcie_gen", max),
         pcie_width_min=of("pcie_width", min),
+        throttled_samples=tuple(
+            Counter(reason for each in samples for reason in known_or(each.throttle_reasons, ())).items()
+        ),
     )

@@ -113,7 +113,7 @@ def test_every_json_object_with_an_event_is_read_back(event: dict[str, Any]) -> 
 
 def test_the_ranks_start_single_threaded_and_find_the_launcher_and_its_fifo() -> None:
     environ = agent_environment(SPEC, 4711)
-    assert environ["OMP_NUM_THREADS"] == "1"
+    assert (environ["OMP_NUM_THREADS"], environ["OPENBLAS_NUM_THREADS"]) == ("1", "1")
     assert environ["PREFLIGHT_PARENT_PID"] == "4711"
     assert environ["PREFLIGHT_EVENTS"].startswith(SPEC.run_dir)
     assert "attempts:1" in environ["RES_OPTIONS"]

@@ -163,6 +163,9 @@ def test_a_configuration_file_is_neutralised_by_empty_values_and_the_users_by_an
     settings, _ = planned(with_nccl(gpu_node(nccl_conf=both), "2.22.3"))
     assert dict(settings["nccl.conf"].env) == {"NCCL_P2P_LEVEL": "", "NCCL_ALGO": ""}
     assert "nccl.conf" not in planned(gpu_node(nccl_conf=conf(("/etc/nccl.conf", "NCCL_ALGO ", "x"))))[0]
+    net = conf(("/etc/nccl.conf", "NCCL_NET", "IB"), ("/etc/nccl.conf", "NCCL_ALGO", "Tree"))
+    settings, _ = planned(gpu_node(nccl_conf=net))
+    assert dict(settings["nccl.conf"].env) == {"NCCL_ALGO": ""}, "an empty NCCL_NET matches no network"
 
 
 def test_an_empty_value_never_takes_the_place_of_another_settings() -> None:

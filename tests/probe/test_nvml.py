@@ -96,6 +96,14 @@ def test_every_pair_has_the_level_that_nvidia_smi_would_print(machine: SimMachin
     assert {str(level): levels.count(level) for level in levels} == LEVELS[machine.name]
 
 
+def test_a_switch_that_a_virtual_machine_does_not_show_is_one_as_nccl_takes_it(tmp_path: Path) -> None:
+    hidden = tuple(replace(link, peer=255) for link in H100X8.gpus[0].links)
+    facts = probe_nvml(
+        simulate(replace(H100X8, gpus=tuple(replace(gpu, links=hidden) for gpu in H100X8.gpus)), tmp_path)
+    )
+    assert {path.level for path in facts.gpu_paths} == {"NV18"}
+
+
 def test_peer_access_is_told_by_pair_and_capability(tmp_path: Path) -> None:
     statuses = {(0, 1): (0, 4, 5, 1, 3)}
     pair = probe_nvml(simulate(replace(RTX4090X2, p2p=statuses), tmp_path)).gpu_p2p[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 
 import pytest
 
+from preflight.rank.gpu_test_cuda import CudaDevices
 from preflight.rank.gpu_test_devices import check_device
 
 UUID, BDF = "GPU-3b0c1c6e-1c2d-4f5a-9a3b-0123456789ab", "0000:1b:00.0"
@@ -34,3 +36,9 @@ def test_without_an_address_to_compare_with_the_uuid_has_to_do() -> None:
 
 def test_a_torch_that_tells_neither_has_to_be_believed() -> None:
     check_device(SimpleNamespace(), UUID, BDF)
+
+
+def test_pinned_memory_of_one_numa_node_is_never_given_out_again_for_the_next() -> None:
+    devices = CudaDevices(pin=lambda tensor: tensor)
+    near = weakref.ref(devices.allocate_on_host(1024))
+    assert near() is not None, "torch would give its pages out again"

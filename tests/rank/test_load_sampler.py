@@ -33,6 +33,7 @@ def test_samples_become_their_extremes() -> None:
     assert asdict(found) == {
         "samples": 3, "sm_mhz_median": 1980.0, "sm_mhz_min": 1200, "temperature_c_max": 91, "power_w_max": 650.0,
         "throttle_reasons": ("sw_power_cap", "hw_thermal_slowdown"), "pcie_gen_max": 5, "pcie_width_min": 8,
+        "throttled_samples": (("sw_power_cap", 3), ("hw_thermal_slowdown", 1)),
     }  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from preflight.model.collective import Collective
 from preflight.model.trial import Candidate, Outcome, TrialResult
-from preflight.rank.rail_trials import MOST_HANGS, try_rails
+from preflight.plan.profiles import DUEL_EFFORT, measures
+from preflight.rank.rail_trials import LARGEST_BYTES, MOST_HANGS, rail_measures, try_rails
 from tests.reports import trial_result
 from tests.topology import port
 
@@ -38,3 +40,8 @@ def test_one_port_that_works_has_all_others_tried() -> None:
 def test_why_no_port_can_be_tried_any_more_is_what_the_skipped_ones_say() -> None:
     found = try_rails(PORTS, lambda candidate: trial_result(candidate.name), lambda: "no time is left")
     assert {(rail.outcome, rail.problem) for rail in found} == {(Outcome.SKIPPED, "no time is left")}
+
+
+def test_a_port_by_itself_is_not_timed_at_gibibytes() -> None:
+    asked = measures(DUEL_EFFORT, (8, 1 << 20, 4 << 30), (Collective.ALL_REDUCE,))
+    assert [each.nominal_bytes for each in rail_measures(asked)] == [8, 1 << 20, LARGEST_BYTES]

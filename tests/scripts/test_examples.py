@@ -131,6 +131,14 @@ def test_the_prolog_drains_for_a_fault_of_the_node_only(stand_in: StandIn, code:
         assert told == ["update", "NodeName=n7", f"Comment=preflight could not look: exit code {code}"]
 
 
+@pytest.mark.parametrize(("allotted", "asked"), [("2,3", "check --gpus 2,3 --accept"), ("", "check --accept")])
+def test_the_prolog_tests_no_neighbours_gpus(stand_in: StandIn, allotted: str, asked: str) -> None:
+    stand_in.answers(0)
+    env = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURM_JOB_GPUS": allotted}
+    stand_in.run(str(SCRIPTS / "slurm_prolog.sh"), **env)
+    assert (stand_in.folder / "log").read_text().startswith(asked)
+
+
 @pytest.mark.parametrize("script", ["gate.sh", "slurm_prolog.sh", "slurm_drain.sh", "slurm_health_check.sh"])
 @pytest.mark.parametrize("shell", ["sh", "dash", "bash"])
 def test_the_scripts_are_plain_shell(script: str, shell: str) -> None:

@@ -23,6 +23,7 @@ from preflight.model.gpu_test import Ending, Hardware, UnderLoad
 # Equal GPUs differ by some percent in what their power limit lets them do; no healthy one is a tenth below the rest.
 WARN_BELOW = 0.90
 FAIL_BELOW = 0.75
+LASTING_SHARE = 0.2  # of the samples under load; a power supply's reaction to the first step lasts one
 
 
 @run_check("gpu-slow", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes"))
@@ -73,7 +74,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
     """Neither heat nor the power supply slows a chosen GPU down while it computes.
 
     A GPU that its hardware slows down while it works has bad cooling or power; the probe sees only an idle one. Yields
-    a FAIL for each GPU that its hardware slowed down under load, a WARN where the driver did for heat.
+    a FAIL for each GPU that its hardware slowed down in a fifth of the samples or more, a WARN where the driver did.
 
     Can't see: heat that builds up for longer than the test lasts: `--profile burn` looks for minutes.
     """
@@ -82,7 +83,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
     for test in hardware.gpus:
         if isinstance(test.computing, Gap) or test.gpu in named:
             continue
-        reasons = [reason for reason in known_or(test.computing.throttle_reasons, ()) if reason in SLOWED_BY]
+        reasons = [reason for reason in _lasting(test.computing) if reason in SLOWED_BY]
         if reasons:
             named.add(test.gpu)
             heat = test.computing.temperature_c_max
@@ -104,6 +105,14 @@ def gpu_throttled_under_load(case: Case) -> Findings:
             raise UnreadableFact(f"GPU {test.gpu} under load: {load.reason}")
 
 
+def _lasting(load: UnderLoad) -> tuple[str, ...]:
+    """Return the reasons that were more than a moment: two samples and a fifth of all; every one where none counted."""
+    reasons, counted = known_or(load.throttle_reasons, ()), dict(load.throttled_samples)
+    if not counted:
+        return reasons
+    return tuple(reason for reason in reasons if counted.get(reason, 0) >= max(2, LASTING_SHARE * load.samples))
+
+
 @run_check("gpu-unkillable", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def gpu_unkillable(case: Case) -> Findings:
     """Every process of every trial could be ended.
@@ -119,7 +128,7 @@ def gpu_unkillable(case: Case) -> Findings:
                 yield gpu_unkillable.finding(
                     Severity.FAIL,
                     f"trial {trial.candidate}, rank {end.rank}",
-                    f"rank {end.rank} was still there 5 s after SIGKILL, in stage {end.stage}",
+                    f"rank {end.rank} was still there long after SIGKILL, in stage {end.stage}",
                     "`ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`; drain the node "
                     "and reboot it: a process in D state keeps its GPU until then",
                     Evidence("end", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),

@@ -140,10 +140,15 @@ def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
     return min(limits)
 
 
+def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
+    """Tell whether NCCL takes NVLS for the large all-reduces of these GPUs; UnreadableFact where a link isn't known."""
+    return _has_nvls(links, locality_of(node), [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus])
+
+
 def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
     """Tell whether NCCL takes NVLS: a switch joins all, and there are more GPUs than the rule says."""
     indices = [gpu.nvml_index for gpu in gpus]
-    if not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
+    if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
         return False
     capability = known(gpus[0].compute_capability)
     rule = next((row for row in links.nvls if row.compute_capability == capability), None)

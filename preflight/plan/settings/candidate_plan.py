@@ -66,16 +66,18 @@ def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[Le
 def _conf_files(view: NodeView) -> Iterator[Planned]:
     """Yield what puts NCCL's defaults in the place of its files' content (facts 1.0); nothing where they hold nothing.
 
-    The environment goes before the files, and NCCL takes an empty value as its default, for numbers in every version.
+    The environment goes before the files, and NCCL takes an empty value as its default, for numbers in every version;
+    but not for NCCL_NET, where "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
     """
     entries = view.node.nccl_conf
     if isinstance(entries, Gap):
         yield LeftOut(CONF, f"the files that NCCL reads could not be read: {entries.reason}")
         return
+    by_file = view.version is None or view.version >= CONF_FILE_SINCE
     named = [entry for entry in entries if SETTABLE.fullmatch(entry.name)]
+    named = [entry for entry in named if entry.name != "NCCL_NET" or (by_file and entry.file != SYSTEM_FILE)]
     if not named:
         return
-    by_file = view.version is None or view.version >= CONF_FILE_SINCE
     emptied = [entry.name for entry in named if entry.file == SYSTEM_FILE or not by_file]
     env = dict.fromkeys(emptied, "")
     if len(emptied) < len(named):

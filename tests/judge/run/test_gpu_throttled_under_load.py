@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from preflight.judge.run.gpu import gpu_throttled_under_load
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
@@ -22,6 +24,13 @@ def test_heat_that_the_hardware_reacts_to_fails_the_host_with_the_temperature() 
     finding = only(found(gpu_throttled_under_load, run_with(gpus=gpus)))
     assert (finding.blame, finding.severity) == (Blame.HOST, Severity.FAIL)
     assert "it is too hot (91 °C)" in finding.problem
+
+
+@pytest.mark.parametrize(("samples", "count"), [(1, 0), (7, 0), (8, 1), (40, 1)])
+def test_one_moment_under_load_is_none(samples: int, count: int) -> None:
+    braked = replace(LOAD, throttle_reasons=("hw_slowdown",), throttled_samples=(("hw_slowdown", samples),))
+    gpus = with_one(hardware().gpus, 3, computing=braked)
+    assert len(found(gpu_throttled_under_load, run_with(gpus=gpus))) == count
 
 
 def test_the_drivers_own_slowdown_for_heat_warns() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight.judge.check import run_checks
-from preflight.judge.run.transport_silent_fallback import silent_fallback
+from preflight.judge.run.transport_silent_fallback_nvls import silent_fallback
 from preflight.model.facts import NcclConfEntry
 from preflight.model.finding import Finding, Severity
 from preflight.model.hca import PortState

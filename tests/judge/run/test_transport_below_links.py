@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight.judge.check import run_checks
-from preflight.judge.run.transport_silent_fallback import transport_below_links
+from preflight.judge.run.transport_silent_fallback_nvls import transport_below_links
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, Severity
 from preflight.model.trial import Outcome, TrialResult

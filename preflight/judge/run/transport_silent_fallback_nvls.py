@@ -7,8 +7,10 @@ from preflight.judge.workarounds import must_have_working_default
 from preflight.model.facts import known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import HcaPort, PortState
-from preflight.model.transport import Carrier, CarrierKind, Transport
+from preflight.model.parsing import version_tuple
+from preflight.model.transport import NVLS, Carrier, CarrierKind, Transport, path_names
 from preflight.model.trial import TrialResult
+from preflight.plan.gpus.link_speeds import expects_nvls
 from preflight.plan.gpus.locality import BELOW_SWITCH, NVLINK, Locality, locality_of
 
 SOCKETS = "NET/Socket"
@@ -113,6 +115,49 @@ def silent_fallback(case: Case) -> Findings:
                 Evidence("took", FELL_BACK.text, f"trial {default.candidate}, NCCL's log"),
                 Evidence("active ports", names, "/sys/class/infiniband"),
             )
+
+
+NVLS_ENABLE = "NCCL_NVLS_ENABLE"
+NVLS_LOGGED_SINCE = (2, 18)  # `NVLS comm 0x... headRank`
+NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
+
+
+@run_check(
+    "nvls-absent", blame=Blame.FABRIC, unseen=Unseen.NOTHING, reads=("trials", "gpu_paths", "driver", "nccl_conf")
+)
+def nvls_absent(case: Case) -> Findings:
+    """Where NVSwitches can sum all-reduces (NVLink SHARP), NCCL has them do it.
+
+    Without it an HGX H100 loses a quarter of its all-reduce: NCCL goes on in silence from 2.27.3 where the Fabric
+    Manager refuses the memory for it. Yields a WARN where it is expected and the default's trial did not have it.
+
+    Can't see: NCCL before 2.18, and whether NCCL then chooses it for a given size.
+    """
+    default = must_have_working_default(case)
+    if not case.wants_gpus or case.links is None or len(case.nodes) != 1:
+        raise NotApplicable("it is about the GPUs of one node")
+    node = case.nodes[0]
+    if not expects_nvls(case.links, node, case.gpus):
+        raise NotApplicable("NCCL takes no NVLS with these GPUs")
+    if version_tuple(known(known(node.driver).cuda)) < NVLS_CUDA:
+        raise NotApplicable("the driver is too old for NVLS")
+    torch = known(known(node.software).torch)
+    if version_tuple(known(torch.nccl)) < NVLS_LOGGED_SINCE:
+        raise NotApplicable("this NCCL does not tell of NVLS")
+    if NVLS_ENABLE in {entry.name for entry in known(node.nccl_conf)} or NVLS_ENABLE in dict(default.trial_env):
+        raise NotApplicable(f"{NVLS_ENABLE} is set")
+    if not default.transport:
+        raise UnreadableFact("NCCL's log names no transport")
+    if NVLS not in default.transport:
+        yield nvls_absent.finding(
+            Severity.WARN,
+            f"{node.host} NVLS",
+            f"NCCL set up no NVLS, which {len(case.gpus)} GPUs behind NVSwitches can have: large all-reduces lose "
+            "about a quarter of their speed",
+            "see why in the trial's NCCL log (`preflight check --keep`): `NVLS multicast support is not available`, or "
+            "`Failed to bind NVLink SHARP`; `systemctl status nvidia-fabricmanager`: its version must be the driver's",
+            Evidence("transports", ", ".join(path_names(default.transport)) or "none", "trial default, NCCL's log"),
+        )
 
 
 def _carries_data(port: HcaPort) -> bool:
