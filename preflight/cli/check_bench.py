@@ -11,7 +11,7 @@ import typer
 from preflight import app as application
 from preflight.cli import options
 from preflight.cli.check_outputs import Outputs, give_up, open_outputs, save_interim, write_and_print
-from preflight.cli.output import check_outputs, detail_of, print_result, say_where, style
+from preflight.cli.output import Detail, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.cli.shadow import shadowed
 from preflight.errors import UsageError
@@ -31,7 +31,7 @@ from preflight.render.bench import render_bench
 from preflight.render.json_document import render_json
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine
-from preflight.system.streams import LiveLine
+from preflight.system.streams import Progress
 
 
 def check(
@@ -83,7 +83,8 @@ def check(
 
 def _check(request: application.Request, outputs: Outputs, sysroot: str | None, machine: str | None) -> None:
     try:
-        checked = run_ranks(request, sysroot, machine, lambda interim: save_interim(interim, outputs))
+        progress = Progress(is_quiet=outputs.detail is Detail.VERDICT)
+        checked = run_ranks(request, progress, sysroot, machine, lambda interim: save_interim(interim, outputs))
     except Exception as error:
         if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may read or source what an earlier run found
             give_up(application.unprobed(request, error), outputs)
@@ -106,7 +107,7 @@ def bench(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         collectives=tuple(Collective), default_only=True,
     )  # fmt: skip
-    checked = run_ranks(request)
+    checked = run_ranks(request, Progress())
     print_result(json, lambda: render_json(checked.report), lambda: render_bench(checked.report, style()))
     say_where(checked.run_dir)
     raise typer.Exit(checked.report.exit_code)
@@ -114,6 +115,7 @@ def bench(
 
 def run_ranks(
     request: application.Request,
+    progress: Progress,
     sysroot: str | None = None,
     capture_file: str | None = None,
     save: Callable[[Report], None] = lambda _: None,
@@ -129,15 +131,15 @@ def run_ranks(
         (options.machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file, CAPTURE))
     )
     process = live if capture_file is None else machine
-    line, deadline_s = LiveLine(), request.deadline_s or DEADLINE_S[request.profile]
+    deadline_s = request.deadline_s or DEADLINE_S[request.profile]
 
     def show(launched: LaunchResult) -> None:
-        line.show(lambda width: progress_line(launched, deadline_s, width))
+        progress.show(lambda width: progress_line(launched, deadline_s, width))
 
     try:
         return application.check(request, machine, process, os.environ, show, STARTED_AT, save, silent)
     finally:
-        line.clear()
+        progress.clear()
 
 
 def _policy(path: str) -> Policy:

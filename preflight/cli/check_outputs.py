@@ -122,7 +122,7 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
         if report.exit_code == 0:
             write_atomically(outputs.env_path, render_env(report))
         elif report.exit_code in (1, 3):
-            retire(outputs.env_path)
+            retire(outputs.env_path, is_quiet=outputs.detail is Detail.VERDICT)
     except (OutputError, Interrupted) as error:
         failure = error
         report = _amend(report, error, outputs)
@@ -171,8 +171,8 @@ def give_up(report: Report, outputs: Outputs) -> None:
         retire(outputs.env_path)
 
 
-def retire(path: str) -> None:
+def retire(path: str, *, is_quiet: bool = False) -> None:
     """Rename what an earlier run left, so that nobody takes it for this one's."""
     stale = set_aside(path)
-    if stale:
+    if stale and not is_quiet:
         to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")

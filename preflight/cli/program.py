@@ -23,6 +23,7 @@ from preflight.system.signals import raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `preflight check`
+WORDY = "Input should be a valid "  # pydantic, before what it could not do
 STARTED_AT = time.monotonic()
 
 
@@ -176,5 +177,9 @@ def _asked(error: Exception) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = getattr(error, "format_message", lambda: str(error))()
-    return str(text).strip().splitlines()[0] if str(text).strip() else type(error).__name__
+    text = str(getattr(error, "format_message", lambda: str(error))()).strip()
+    head, wordy, kind = text.partition(WORDY)
+    if wordy:
+        kind = kind.partition(",")[0]
+        text = f"{head}give {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return text.splitlines()[0] if text else type(error).__name__

@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, timed, valued
-from preflight.cli.output import PROGRAM, STDOUT, check_outputs, style
+from preflight.cli.options import JsonPath, Quiet, Verbose, timed, valued
+from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, style
 from preflight.errors import UsageError
+from preflight.model.stuck import StuckReport
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.render.json_document import render_json
 from preflight.render.stuck import render_stuck
+from preflight.render.stuck_screen import render_stuck_screen, render_stuck_verdict
 from preflight.stuck.collect.collect_node import How, collect_node
 from preflight.stuck.collect.find_ranks import FoundJob, find_jobs, jobs_of_pid, without_own
 from preflight.stuck.collect.process_table import list_processes
@@ -41,7 +43,8 @@ Watch = Annotated[float | None, timed("Watch for so long at most whether ranks m
 
 def stuck(
     pid: Pid = None, job: JobOption = None, user: User = None, watch: Watch = None, native: Native = False,
-    dump: Dump = False, out: Out = None, merge: Merge = None, json: JsonPath = None,
+    dump: Dump = False, out: Out = None, merge: Merge = None, json: JsonPath = None, verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Say of a job that hangs now which rank is where and why, without harming it.
 
@@ -66,8 +69,18 @@ def stuck(
         raise typer.Exit(report.exit_code)
     if json is not None:
         write_atomically(json, render_json(report), PRIVATE)
-    to_stdout(render_stuck(report, style()))
+    to_stdout(_page(report, detail_of(verbose, quiet), [each for each in (out, json) if each is not None]))
     raise typer.Exit(report.exit_code)
+
+
+def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
+    match detail:
+        case Detail.VERDICT:
+            return render_stuck_verdict(report, style())
+        case Detail.SCREEN:
+            return render_stuck_screen(report, style(), written)
+        case Detail.ALL:
+            return render_stuck(report, style())
 
 
 def _look(pid: int | None, job: str | None, user: str | None, how: How, out: str | None) -> tuple[NodeEvidence, ...]:

@@ -28,7 +28,7 @@ from preflight.render.timeout_brief import render_timeout_brief, render_timeout_
 from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
-from preflight.system.streams import LiveLine
+from preflight.system.streams import Progress
 from preflight.timeout.assumed_storage import storage_range
 from preflight.timeout.frameworks import DISTRIBUTIONS, Framework
 from preflight.timeout.job_text import is_upper_bound, parse_count, parse_lora_share, parse_params
@@ -97,7 +97,7 @@ def timeout(
     if world_size is None:
         ranks, why = _ranks(earlier, chosen)
         job, taken = replace(job, world_size=ranks), f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why}: --world-size"
-    storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size)
+    storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size, Progress(is_quiet=quiet))
     fit = None if node is None or params is None else _fit(job, params, batch, node, chosen)
     asked = _Asked(params or "", framework, detail_of(verbose, quiet), taken, json)
     _answer(job, current_s, earlier, storage, fit, bool(chosen), asked)
@@ -151,15 +151,14 @@ def _fit(job: Job, params: str, batch: Batch | None, node: NodeFacts, chosen: tu
     return will_it_fit(job, headroom_of(node, chosen, ranks), batch)
 
 
-def _measure(directory: str, ranks: int) -> StorageSpeed:
-    """Try the directory, with a line of progress where a person looks on."""
-    line = LiveLine()
+def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
+    """Try the directory, and say how far that is."""
 
     def show(share: float) -> None:
         text = f"trying {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f} %"
-        line.show(lambda width: text[: max(0, width - 1)])
+        progress.show(lambda width: text[: max(0, width - 1)])
 
     try:
         return measure_storage(directory, min(ranks, NODE_WRITERS), BUDGET_S, show)
     finally:
-        line.clear()
+        progress.clear()

@@ -213,4 +213,6 @@ def _ran(case: Case, cpu_path: bool) -> str:
 
 
 def _changes(advice: Advice) -> str:
-    return ", ".join([*(f"{name}={value}" for name, value in advice.env), *(f"unset {name}" for name in advice.unset)])
+    # An interface's exact name begins with an equals sign: unquoted, two of them look like a slip.
+    quoted = ((name, f'"{value}"' if value.startswith("=") else value) for name, value in advice.env)
+    return ", ".join([*(f"{name}={value}" for name, value in quoted), *(f"unset {name}" for name in advice.unset)])

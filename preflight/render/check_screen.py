@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from preflight.model.facts import Gap
-from preflight.model.finding import REJECTS_A_NODE, Finding
 from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
-from preflight.render.checks_and_findings import counts_text, worst_first
+from preflight.render.checks_and_findings import counts_text
 from preflight.render.console_writer import finish
 from preflight.render.document import Block, Text
 from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
 from preflight.render.settings import evidence_of, export, quoted_path
 from preflight.render.text import Style, line
-from preflight.render.verdict import deciding, phase_text, unfinished, verdict_section
+from preflight.render.verdict import by_weight, deciding, phase_text, unfinished, verdict_section
 
 WITHOUT = "Without it: "
 STOPPED = "run the same command again: this run was stopped"
@@ -40,7 +39,7 @@ def render_check_screen(report: Report, style: Style, written: Written) -> str:
     checks = ("Checks", f"{counts_text(report.checks, report.findings)} ({ALL})")
     next_step = STOPPED if report.exit_code > SIGNALLED else _next(report, written)
     rows = [("Next", next_step), *_timeouts(report), checks, _files(written)]
-    groups = [*_settings(report), *_problems(report), *map(short, _by_weight(report))]
+    groups = [*_settings(report), *_problems(report), *map(short, by_weight(report))]
     return fitted(head, groups, foot_of(rows), style)
 
 
@@ -49,13 +48,6 @@ def render_verdict(report: Report, style: Style) -> str:
     (text,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = "SIMULATED  " if report.simulated else ""
     return finish([f"{simulated}{text.label}{line(text.text)}"], style)
-
-
-def _by_weight(report: Report) -> list[Finding]:
-    """Return the findings, those that decided first; of the others those that blame the node."""
-    decided = deciding(report)
-    others = sorted(worst_first(report.findings), key=lambda each: each.blame not in REJECTS_A_NODE)
-    return [*decided, *(each for each in worst_first(tuple(others)) if each not in decided)]
 
 
 def _paused(report: Report) -> list[Block]:

@@ -16,6 +16,7 @@ MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
 WOULD_DRAIN = "Would have been drained (--shadow)"
 ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("unknown", "yellow")}
 FAIL = ("nodes fail", "red")
+SMALL = (" B busbw GB/s", " KiB busbw GB/s")  # how the names of latency end
 NOTHING_READ = ("nothing read", "yellow")
 DRIFT_HEADERS = (
     right("nodes"), Column("value", limit=lambda width: width // 2), Column("which", limit=lambda width: width // 3),
@@ -121,9 +122,9 @@ def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return by what each node stands out, the most telling figure first."""
+    """Return by what each node stands out, the most telling figure first: speeds of small messages say little."""
     by_host: dict[str, list[Odd]] = {}
-    for each in group.odd:
+    for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
         by_host.setdefault(each.host, []).append(each)
     return by_host
 

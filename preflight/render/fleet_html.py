@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from preflight.model.fleet import Fleet, Group, Metric, NodeState, Odd, Unread
 from preflight.model.placement import compress
-from preflight.render.fleet import answer_of, caveats, failing_hosts, odd_by_host, odd_hosts, why_of
+from preflight.render.document import grouped
+from preflight.render.fleet import answer_of, caveats, failing_hosts, odd_by_host, odd_hosts, reason_of, why_of
 from preflight.render.html_writer import html_page
 from preflight.render.text import line, shorten
 
@@ -47,7 +48,8 @@ class Shown:
     hosts: str
     odd: tuple[tuple[str, list[Odd]], ...]
     odd_count: int
-    strips: tuple[Strip, ...]
+    odd_strips: tuple[Strip, ...]
+    strips: tuple[Strip, ...]  # of figures in which nobody stands out
     drifts: tuple[tuple[str, list[tuple[int, str, str]]], ...]
 
 
@@ -59,6 +61,7 @@ def render_fleet_html(fleet: Fleet) -> str:
         fleet=fleet,
         tone={0: "good", 1: "bad", 3: "unknown"}[fleet.exit_code],
         answer=answer_of(fleet)[0],
+        reason=reason_of(fleet),
         caveats=caveats(fleet),
         odd_count=len(odd_hosts(fleet)),
         groups=[_group(group) for group in fleet.groups[:MOST_GROUPS]],
@@ -87,7 +90,8 @@ def _group(group: Group) -> Shown:
         for drift in group.drift[:MOST_DRIFTS]
     )
     strips = tuple(_strip(metric, counts[metric.name]) for metric in oddest[:MOST_METRICS])
-    return Shown(group, _hosts(group.hosts), odd[:MOST_ODD], len(odd), strips, drifts)
+    telling, flat = (tuple(each for each in strips if bool(each.odd) is is_odd) for is_odd in (True, False))
+    return Shown(group, _hosts(group.hosts), odd[:MOST_ODD], len(odd), telling, flat, drifts)
 
 
 def _strip(metric: Metric, odd: int) -> Strip:
@@ -110,7 +114,9 @@ def _strip(metric: Metric, odd: int) -> Strip:
 
 
 def _states(states: Sequence[NodeState]) -> list[tuple[str, str]]:
-    return [(line(each.host), _cut(why_of(each))) for each in states[:MOST_STATES]]
+    """Return why, each with all nodes that share it."""
+    alike = grouped((_cut(why_of(each)), each.host) for each in states[:MOST_STATES])
+    return [(_hosts(hosts), why) for why, hosts in alike.items()]
 
 
 def _files(files: Sequence[Unread]) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ def render_fleet_screen(fleet: Fleet, style: Style, out: str = "", written: Sequ
         *_alike("FAIL", "red", ((why_of(each), each.host) for each in (*fleet.failing, *fleet.would_drain))),
         *_alike("ODD", "yellow", _odd(fleet.groups)),
         *_alike("UNKNOWN", "yellow", ((why_of(each), each.host) for each in fleet.unknown)),
-        *([_drift(each)] for group in fleet.groups for each in group.drift),
+        *([_drift(each)] for group in fleet.groups for each in _unnamed(group)),
         *_alike("NO REPORT", "yellow", ((each.reason, each.path) for each in fleet.unread), _files),
         *([_group(each)] for each in fleet.groups),
     ]
@@ -71,6 +71,12 @@ def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
     for group in groups:
         for host, odd in odd_by_host(group).items():
             yield odd_text(odd).removeprefix(f"{host}: "), host
+
+
+def _unnamed(group: Group) -> list[Drift]:
+    """Return the settings that differ and that no odd node is named for."""
+    named = {odd.what for odd in group.odd}
+    return [each for each in group.drift if each.name not in named]
 
 
 def _drift(drift: Drift) -> Block:

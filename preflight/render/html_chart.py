@@ -1,4 +1,4 @@
-"""Busbw over message size as an SVG: pygal computes the plot; classes, title and description are the page's."""
+"""Busbw of large messages and the time of small ones as SVGs: pygal computes the plots, their words are the page's."""
 
 from __future__ import annotations
 
@@ -6,28 +6,47 @@ import math
 import re
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap
 from preflight.model.links import Expected
 from preflight.model.report import Report
-from preflight.model.trial import CollectiveResult
-from preflight.model.units import rate_text, size_text
+from preflight.model.trial import CollectiveResult, TrialResult
+from preflight.model.units import rate_text, size_text, time_text
 from preflight.render.text import line
 
 # Narrow, so that a phone need not shrink it much; the page gives the letters their size.
 WIDTH, HEIGHT = 480, 270
 MOST_LABELS = 5
+MOST_TICKS = 6
 LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
 POSITIONS = frozenset({"d", "x", "y", "cx", "cy", "transform"})
 
 
+LARGE_BYTES = 1 << 20  # from here on bandwidth decides; below it latency does, and a plot of its own shows it
+LEAST_FOR_A_LINE = 3  # two points make any line
+
+
+class Measure(Enum):
+    """What a plot shows over the message size."""
+
+    BUSBW = "busbw, GB/s"
+    TIME = "time, µs"
+
+
+SHOWN: dict[Measure, Callable[[float], str]] = {
+    Measure.BUSBW: lambda rate: f"{rate_text(rate)}",
+    Measure.TIME: time_text,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What a candidate reached at each size, in GB/s of busbw."""
+    """What a candidate reached at each size."""
 
     name: str
     points: tuple[tuple[int, float], ...]
@@ -38,7 +57,8 @@ class Series:
 class Chart:
     """A collective's plot, and the numbers that it is made of."""
 
-    collective: str
+    title: str
+    unit: str
     svg: str
     series: tuple[Series, ...]
     sizes: tuple[int, ...]
@@ -47,43 +67,57 @@ class Chart:
 
 
 def charts(report: Report) -> tuple[Chart, ...]:
-    """Return a chart for each collective that a trial measured at two sizes or more."""
-    made = (_chart(report, collective, number) for number, collective in enumerate(Collective))
+    """Return for each collective a plot of the busbw of large messages, then of the time of small ones."""
+    made = [
+        _chart(report, collective, measure, f"chart-{measure.name.lower()}-{number}")
+        for measure in Measure
+        for number, collective in enumerate(Collective)
+    ]
     return tuple(chart for chart in made if chart is not None)
 
 
-def _chart(report: Report, collective: Collective, number: int) -> Chart | None:
-    series = tuple(each for each in (_series(report, collective, i) for i in range(len(report.trials))) if each.points)
+def _chart(report: Report, collective: Collective, measure: Measure, name: str) -> Chart | None:
+    """Return a plot of what was measured at two sizes or more."""
+    series = tuple(each for trial in report.trials if (each := _series(trial, collective, measure)).points)
     sizes = tuple(sorted({size for each in series for size, _ in each.points}))
     if len(sizes) < 2:
         return None
-    listed = () if isinstance(report.expected, Gap) else report.expected
+    listed = () if isinstance(report.expected, Gap) or measure is Measure.TIME else report.expected
     expected = tuple(sorted((e for e in listed if e.what == collective.value and e.size_bytes in sizes),
                             key=lambda each: each.size_bytes))  # fmt: skip
-    summary = _summary(series, expected)
-    svg = _svg(series, sizes, expected, f"chart-{number}", f"busbw of {collective.value} over message size", summary)
-    return Chart(collective.value, svg, series, sizes, expected, summary)
+    summary = _summary(series, expected, measure)
+    what = measure.value.partition(",")[0]
+    title = f"{what} of {collective.value} over message size"
+    svg = _svg(series, sizes, expected, measure, name, title, summary)
+    below = "" if measure is Measure.BUSBW else " below 1 MiB"
+    return Chart(f"{collective.value}: {what}{below}", measure.value, svg, series, sizes, expected, summary)
 
 
-def _series(report: Report, collective: Collective, place: int) -> Series:
-    trial = report.trials[place]
+def _series(trial: TrialResult, collective: Collective, measure: Measure) -> Series:
     same = [each for each in trial.results if each.collective is collective]
-    points = {each.size_bytes: each.busbw_gb_s for each in same if _can_be_drawn(each)}
-    known = tuple((size, rate) for size, rate in sorted(points.items()) if not isinstance(rate, Gap))
-    return Series(line(trial.candidate), known, not all(each.verified for each in same))
+    values = [(each.size_bytes, _value(each, measure)) for each in same]
+    known = {size: value for size, value in values if not isinstance(value, Gap) and _can_be_drawn(size, value)}
+    return Series(line(trial.candidate), tuple(sorted(known.items())), not all(each.verified for each in same))
 
 
-def _can_be_drawn(result: CollectiveResult) -> bool:
-    """Tell whether a logarithmic scale has a place for it; one rank alone moves nothing over a bus."""
-    rate = result.busbw_gb_s
-    return not isinstance(rate, Gap) and 1e-9 < rate < 1e9 and 0 < result.size_bytes < 1 << 60
+def _value(result: CollectiveResult, measure: Measure) -> float | Gap:
+    is_large = result.size_bytes >= LARGE_BYTES
+    if is_large is not (measure is Measure.BUSBW):
+        return Gap("it stands in the other plot")
+    return result.busbw_gb_s if is_large else result.median_us
 
 
-def _summary(series: Sequence[Series], expected: Sequence[Expected]) -> str:
+def _can_be_drawn(size_bytes: int, value: float) -> bool:
+    """Tell whether the plot has a place for it; one rank alone moves nothing over a bus."""
+    return 1e-9 < value < 1e9 and 0 < size_bytes < 1 << 60
+
+
+def _summary(series: Sequence[Series], expected: Sequence[Expected], measure: Measure) -> str:
     parts = []
     for each in series:
-        size, rate = each.points[-1]
-        parts.append(f"{each.name} reaches {rate_text(rate)} at {size_text(size)}")
+        size, value = each.points[-1 if measure is Measure.BUSBW else 0]
+        verb = "reaches" if measure is Measure.BUSBW else "takes"
+        parts.append(f"{each.name} {verb} {SHOWN[measure](value)} at {size_text(size)}")
     if expected:
         last = expected[-1]
         low, high = rate_text(last.low_gb_s), rate_text(last.high_gb_s)
@@ -105,32 +139,37 @@ def _pygal() -> tuple[Any, Any]:
 
 
 def _svg(
-    series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], name: str, title: str, summary: str
-) -> str:
+    series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], measure: Measure, name: str,
+    title: str, summary: str,
+) -> str:  # fmt: skip
+    """Return the plot: message sizes by their logarithm, values linear from 0."""
     pygal, Style = _pygal()  # noqa: N806
 
-    rates = [rate for each in series for _, rate in each.points] + [e.high_gb_s for e in expected if e.high_gb_s > 0]
+    values = [value for each in series for _, value in each.points] + [e.high_gb_s for e in expected]
+    ticks = _ticks(max(values))
     chart = pygal.XY(
         width=WIDTH, height=HEIGHT, margin=4, margin_right=22, style=Style(label_font_size=11, title_font_size=11),
-        logarithmic=True, show_legend=False, dots_size=3, js=(), no_prefix=True,
-        x_labels=[{"value": size, "label": size_text(size)} for size in _some(sizes)],
-        y_labels=[{"value": tick, "label": f"{tick:g}"} for tick in _ticks(min(rates), max(rates))],
-        x_value_formatter=lambda x: size_text(round(x)), value_formatter=rate_text,
-        y_title="busbw, GB/s", x_title="message size",
+        range=(0, ticks[-1]), show_legend=False, dots_size=3, js=(), no_prefix=True,
+        x_labels=[{"value": math.log2(size), "label": size_text(size)} for size in _some(sizes)],
+        y_labels=[{"value": tick, "label": f"{tick:g}"} for tick in ticks],
+        x_value_formatter=lambda x: size_text(round(2**x)), value_formatter=SHOWN[measure],
+        y_title=measure.value, x_title="message size",
     )  # fmt: skip
-    band = _band(expected)
-    chart.add("expected", band, show_dots=False)
+    chart.add("expected", _band(expected), show_dots=False)
     for each in series:
-        chart.add(each.name, list(each.points))
+        points = [(math.log2(size), value) for size, value in each.points]
+        chart.add(each.name, points, stroke=len(points) >= LEAST_FOR_A_LINE)
     root = ET.fromstring(chart.render())
     return _own(root, [each.name for each in series], name, title, summary)
 
 
 def _band(expected: Sequence[Expected]) -> list[tuple[float, float]]:
     """Return the outline of the expected range: along its upper edge and back along the lower; the page fills it."""
-    drawn = [each for each in expected if 0 < each.low_gb_s < 1e9 and 0 < each.high_gb_s < 1e9]
-    upper = [(each.size_bytes, each.high_gb_s) for each in drawn]
-    lower = [(each.size_bytes, each.low_gb_s) for each in drawn]
+    drawn = [
+        (math.log2(each.size_bytes), each) for each in expected if 0 < each.low_gb_s < 1e9 and 0 < each.high_gb_s < 1e9
+    ]
+    upper = [(place, each.high_gb_s) for place, each in drawn]
+    lower = [(place, each.low_gb_s) for place, each in drawn]
     return [*upper, *reversed(lower), *upper[:1]] if len(drawn) > 1 else []
 
 
@@ -144,11 +183,11 @@ def _some(sizes: Sequence[int]) -> list[int]:
     return chosen[::-1]
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten, and 2 and 5 times them where there are few."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    factors = (1, 2, 5) if last - first <= 2 else (1,)
-    return [10.0**power * factor for power in range(first, last + 1) for factor in factors]
+def _ticks(largest: float) -> list[float]:
+    """Return 0 and four to ten round steps, the last of them at or above the largest value."""
+    power = 10.0 ** math.floor(math.log10(largest))
+    step = next(power * factor for factor in (0.2, 0.5, 1.0, 2.0) if largest / (power * factor) <= MOST_TICKS)
+    return [float(f"{i * step:.6g}") for i in range(math.ceil(largest / step) + 1)]
 
 
 def _own(root: ET.Element, names: Sequence[str], name: str, title: str, summary: str) -> str:

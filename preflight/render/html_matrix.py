@@ -15,6 +15,7 @@ from preflight.render.document import grouped
 from preflight.render.text import UNKNOWN, fact_text, line
 
 HEAT = {"PIX": "h1", "PXB": "h2", "PHB": "h3", "NODE": "h4", "SYS": "h5"}
+LEAST_FOR_A_SENTENCE = 3
 NVLINK = re.compile(r"NV\d+")
 
 
@@ -57,9 +58,28 @@ class HtmlMatrix:
     caption: str
     columns: tuple[Block, ...]
     rows: tuple[HtmlRow, ...]
+    chosen: frozenset[str] = frozenset()  # the names of the GPUs that were tried, where there are others
+
+    @property
+    def sentence(self) -> str:
+        """Return what all pairs have in common, in place of a matrix that shows nothing else; "" where they differ."""
+        others = [cell for row in self.rows for cell in row.cells if cell != SELF_CELL and cell.text != SELF_CELL.text]
+        words = {cell.text for cell in others}
+        if len(words) != 1 or len(self.rows) < LEAST_FOR_A_SENTENCE:
+            return ""
+        detail = {cell.detail for cell in others}
+        said = detail.pop() if len(detail) == 1 else ""
+        return f"{self.caption.partition(':')[0]}, all {len(self.rows)} with each other: {said or words.pop()}"
 
 
-def path_matrix(node: NodeFacts) -> HtmlMatrix | None:
+def chosen_gpus(report: Report, node: NodeFacts) -> frozenset[str]:
+    """Return the names of the GPUs that were tried, as the matrices call them; nothing where all were."""
+    gpus = () if isinstance(node.gpus, Gap) else node.gpus
+    names = frozenset(f"GPU{gpu.nvml_index}" for gpu in gpus if gpu.uuid in report.advice.gpus)
+    return names if 0 < len(names) < len(gpus) else frozenset()
+
+
+def path_matrix(node: NodeFacts, chosen: frozenset[str] = frozenset()) -> HtmlMatrix | None:
     """Return how GPUs and NICs reach each other, by NUMA node; None where that isn't known."""
     gpus = _gpu_blocks(node)
     if sum(len(block.names) for block in gpus) < 2 or isinstance(node.gpu_paths, Gap):
@@ -71,7 +91,7 @@ def path_matrix(node: NodeFacts) -> HtmlMatrix | None:
         cells[f"GPU{way.gpu}", line(way.nic)] = _path_cell(way.level)
     columns = (*gpus, *_nic_blocks(node, cells))
     rows = _rows(gpus, columns, cells, Cell(UNKNOWN, "h9"))
-    return HtmlMatrix("Paths from each GPU to the other GPUs and to the NICs", columns, rows)
+    return HtmlMatrix("Paths from each GPU to the other GPUs and to the NICs", columns, rows, chosen)
 
 
 def _path_cell(level: str | Gap) -> Cell:
@@ -121,7 +141,7 @@ def p2p_matrix(report: Report, node: NodeFacts) -> HtmlMatrix | None:
         return None
     caption = "driver says / bytes right / GB/s" if pairs else "what the driver says; no copy was tried"
     rows = _rows(gpus, gpus, cells, Cell(UNKNOWN, "h9", "not known"))
-    return HtmlMatrix(f"Peer access between GPUs: {caption}", gpus, rows)
+    return HtmlMatrix(f"Peer access between GPUs: {caption}", gpus, rows, chosen_gpus(report, node))
 
 
 def _both(cells: dict[tuple[str, str], Cell], a: int, b: int, cell: Cell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,15 +11,15 @@ from markupsafe import Markup
 
 from preflight.model.facts import Gap, Netif, NodeFacts
 from preflight.model.finding import RanCheck, Severity
-from preflight.model.report import Report
+from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.transport import texts_of
-from preflight.model.trial import DEFAULT, Outcome, TrialResult
+from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, rate_text, size_text, time_text
-from preflight.render.checks_and_findings import counts_text, worst_first
+from preflight.render.checks_and_findings import counts_text
 from preflight.render.document import Table, right, table
 from preflight.render.gpus import gpu_models, gpu_table
 from preflight.render.html_chart import charts
-from preflight.render.html_matrix import p2p_matrix, path_matrix
+from preflight.render.html_matrix import chosen_gpus, p2p_matrix, path_matrix
 from preflight.render.html_writer import html_page
 from preflight.render.probe_page import host_items, netif_state, software_items, speed_gbit, unread
 from preflight.render.settings import evidence_of, export
@@ -27,7 +28,9 @@ from preflight.render.text import fact_text, line, rfc3339
 from preflight.render.topology import nic_table
 from preflight.render.trials import deciding_results
 from preflight.render.verdict import (
+    WORDS,
     answer,
+    by_weight,
     deciding,
     hosts,
     is_bad,
@@ -83,8 +86,9 @@ def render_html(report: Report) -> str:
     return html_page(
         "report.html",
         report=report,
-        tone="good" if is_good(report) else "bad" if is_bad(report) else "unknown",
+        tone=_tone(report),
         answer=answer(report),
+        for_job=WORDS[report.verdict][0].lower(),
         headline=_headline(report),
         when=_when(report),
         hosts=hosts(report),
@@ -93,12 +97,14 @@ def render_html(report: Report) -> str:
         waivers=waivers(report),
         speed_judges=[judge_text(each) for each in report.judged_by],
         beside=baseline_table(report, "share of good nodes, each time", "result"),
-        findings=worst_first(report.findings),
+        findings=by_weight(report),
         settings=_settings(report),
         tried=[(trial, ENDS[trial.outcome], *_did(trial, report)) for trial in report.trials],
+        ended=_ended(report),
         comparisons=_comparisons(report),
         charts=[(chart, Markup(chart.svg)) for chart in charts(report)],
         ranks=_rank_times(report),
+        slowest=_slowest(report),
         nodes=[_node(report, node) for node in report.nodes],
         checked=[each for each in checked if each[1] not in QUIET],
         inapplicable=[each for each in checked if each[1] == "not applicable"],
@@ -108,6 +114,15 @@ def render_html(report: Report) -> str:
         durations=_durations(report),
         expected=report.expected,
     )
+
+
+def _tone(report: Report) -> str:
+    """Return the colour of the answer; a job that needs settings is not as well as one that needs none."""
+    if is_bad(report):
+        return "bad"
+    if not is_good(report):
+        return "unknown"
+    return "warn" if report.node_verdict is not NodeVerdict.ACCEPT and report.verdict is not Verdict.READY else "good"
 
 
 def _headline(report: Report) -> str:
@@ -150,6 +165,12 @@ def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
     return [f"{name}: {', '.join(rates)}" for name, rates in speeds.items()], ", ".join(texts_of(trial.transport)), data
 
 
+def _ended(report: Report) -> str:
+    """Return how many trials ended in which way."""
+    counts = Counter(trial.outcome.value.replace("_", " ") for trial in report.trials)
+    return f"{len(report.trials)} tried: {', '.join(f'{count} {name}' for name, count in counts.items())}"
+
+
 def _comparisons(report: Report) -> Table:
     """Return what the fresh, alternated measurements against the default said."""
     rows = [
@@ -160,15 +181,29 @@ def _comparisons(report: Report) -> Table:
     return table(COMPARISON_HEADERS, rows, "Measured afresh against the default")
 
 
-def _rank_times(report: Report) -> list[Bars]:
-    """Return each rank's own time at the largest size of each collective that decides, for the default or the first."""
+def _slowest(report: Report) -> str:
+    """Return the rank that is the slowest, or that none is."""
+    found = [(rank.slowdown, rank.rank, each.collective.value) for _, each in _ranked(report) for rank in each.ranks]
+    slowdown, rank, collective = max(found, default=(1.0, 0, ""))
+    if slowdown < SLOW:
+        return f"No rank is slow: the slowest takes {slowdown:.2f} times the others' median."
+    return f"Rank {rank} is the slowest: {slowdown:.2f} times the others' median, in {collective}."
+
+
+def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
+    """Return the largest size of each collective that decides, for the default or the first trial with ranks' times."""
     measured = [trial for trial in report.trials if any(each.ranks for each in trial.results)]
     trial = next((each for each in measured if each.candidate == DEFAULT), measured[0] if measured else None)
     if trial is None:
         return []
     largest = {each.collective: each for each in deciding_results(trial, report) if each.ranks}
+    return [(trial, each) for each in largest.values()]
+
+
+def _rank_times(report: Report) -> list[Bars]:
+    """Return each rank's own time."""
     made = []
-    for each in largest.values():
+    for trial, each in _ranked(report):
         longest = max(rank.own_us for rank in each.ranks)
         bars = tuple(
             Bar(f"rank {rank.rank}", time_text(max(0.0, rank.own_us)), _width(rank.own_us, longest),
@@ -217,7 +252,7 @@ def _checked(report: Report) -> list[tuple[RanCheck, str, str]]:
 def _node(report: Report, node: NodeFacts) -> dict[str, object]:
     return {
         "host": node.host,
-        "paths": path_matrix(node),
+        "paths": path_matrix(node, chosen_gpus(report, node)),
         "p2p": p2p_matrix(report, node),
         "tables": _fact_tables(node),
         "items": _fact_items(node),

@@ -10,7 +10,7 @@ from preflight.model.finding import Finding, RanCheck, Severity, SkippedCheck
 from preflight.model.links import Expected
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice
 from preflight.render.checks_and_findings import counts_text, worst_first
-from preflight.render.document import Block, Text, answer_line
+from preflight.render.document import Block, Heading, Text, answer_line
 from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
 from preflight.render.text import Style, line
 from preflight.render.topology import expected_section, gpu_set_section
@@ -22,6 +22,7 @@ ANSWERS = {
 }
 TRY = "`preflight check{gpus}` runs real collectives: facts alone can't show that data arrive"
 LOOK = "read what could not be looked at (-v), repair it, then run the same command again"
+DEFECT = "report the defect; `preflight capture` writes this machine without names and addresses, to go with it"
 
 
 def render_probe_screen(
@@ -39,11 +40,12 @@ def render_probe_screen(
     groups: list[list[Block]] = [_defect(each) for each in skipped if each.crashed]
     groups += [short(each) for each in worst_first(findings) if each.severity is not Severity.INFO]
     if gpu_set is not None and not any(each.check == "gpu-set" for each in findings):
-        groups.append(gpu_set_section(gpu_set)[1:])
-    groups += [expected_section(expected)[1:]] if expected is not None else []
+        groups.append(_titled(gpu_set_section(gpu_set)))
+    groups += [_titled(expected_section(expected))] if expected is not None else []
     groups += [short(each) for each in findings if each.severity is Severity.INFO]
     gpus = "" if gpu_set is None else f" --gpus {','.join(map(str, gpu_set.gpus))}"
-    next_step = {0: TRY.format(gpus=gpus), 1: AGAIN, 3: LOOK}[exit_code]
+    look = DEFECT if any(each.crashed for each in skipped) else LOOK
+    next_step = {0: TRY.format(gpus=gpus), 1: AGAIN, 3: look}[exit_code]
     rows = [("Next", next_step), ("Checks", f"{counts_text(ran, findings)} ({ALL})"), ("Facts", _facts(node))]
     head = replace(answer_line(word, tone, f"{node.host}: {_made_of(node)}"), most_lines=3)
     return fitted([head], groups, foot_of(rows), style)
@@ -72,6 +74,13 @@ def _count(facts: tuple[object, ...] | Gap, name: str, more: str = "") -> str:
     if isinstance(facts, Gap):
         return f"{name}s unknown"
     return f"{len(facts) or 'no'} {name}{'' if len(facts) == 1 else 's'}{more}"
+
+
+def _titled(blocks: list[Block]) -> list[Block]:
+    """Return a section with its title before its first line: on this screen sections have no headings."""
+    heading, first, *rest = blocks
+    assert isinstance(heading, Heading) and isinstance(first, Text)
+    return [replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]
 
 
 def _defect(check: SkippedCheck) -> list[Block]:

@@ -29,7 +29,7 @@ def render_stuck(report: StuckReport, style: Style) -> str:
     blocks: list[Block] = [Text(title, tone=tone), Text(report.summary)]
     for culprit in report.culprits[:MOST_CULPRITS]:
         blocks += _culprit(culprit, len(report.culprits) > 1)
-    blocks += section("Every rank", _table(report.places))
+    blocks += section("Every rank", rank_table(report.places))
     blocks += section("Last lines", *_last_lines(report))
     blocks += section("Hints", *map(bullet, report.hints))
     blocks += section("Not seen", *map(bullet, report.not_seen))
@@ -50,7 +50,7 @@ def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
     return [*blocks, *section("Evidence", *map(bullet, culprit.evidence))]
 
 
-def _table(places: Sequence[RankPlace]) -> Table:
+def rank_table(places: Sequence[RankPlace]) -> Table:
     """Return a row for each rank; ranks that stand alike share one."""
     alike: dict[tuple[str, ...], list[RankPlace]] = {}
     for place in places:

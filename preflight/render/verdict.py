@@ -23,6 +23,7 @@ WORDS = {
     Verdict.UNKNOWN: ("UNKNOWN", "yellow"),
 }
 
+CAUSE = "trial-failed"
 BEFORE_NODE_WORDS = ("node accept", "node reject")  # how older releases begin
 
 
@@ -93,6 +94,14 @@ def deciding(report: Report) -> tuple[Finding, ...]:
         # With --strict, and for a fault that was worked round, a warning rejects.
         failing += [each for each in report.findings if each.severity is Severity.WARN]
     return tuple(sorted(failing, key=_weight))
+
+
+def by_weight(report: Report) -> tuple[Finding, ...]:
+    """Return all findings: those that decided, then the worst; a failed trial before what may follow from it."""
+    order, decided = list(Severity), deciding(report)
+    others = [each for each in report.findings if each not in decided]
+    others.sort(key=lambda each: (order.index(each.severity), each.check != CAUSE, each.blame not in REJECTS_A_NODE))
+    return (*decided, *others)
 
 
 def _weight(finding: Finding) -> tuple[bool, bool]:

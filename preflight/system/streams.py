@@ -7,12 +7,15 @@ import os
 import select
 import shutil
 import sys
+import time
 from collections.abc import Callable
 
 from preflight.errors import OutputError
 from preflight.system.secrets import hide
 
 WIPE = "\r\033[K"
+HEARTBEAT_S = 30.0
+LOG_COLUMNS = 120
 
 
 def open_missing_streams() -> None:
@@ -51,15 +54,23 @@ def to_stderr(text: str) -> None:
         sys.stderr.flush()
 
 
-class LiveLine:
-    """One line on stderr that is drawn anew where it has changed; none where that is no terminal."""
+class Progress:
+    """How far a long run is, on stderr: one line drawn anew on a terminal, a line every 30 s elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_quiet: bool = False, now: Callable[[], float] = time.monotonic) -> None:
+        self._is_quiet, self._now = is_quiet, now
+        self._is_live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._shown = ""
+        self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show the line that is made for a terminal of so many columns."""
-        if not sys.stderr.isatty():
+        """Show the line that is made for so many columns; in a log only when the last one is 30 s old."""
+        if self._is_quiet:
+            return
+        if not self._is_live:
+            if self._now() - self._last_at >= HEARTBEAT_S:
+                self._last_at = self._now()
+                to_stderr(f"{line_of(LOG_COLUMNS)}\n")
             return
         line = line_of(shutil.get_terminal_size().columns)
         # A terminal that was stopped (Ctrl-S) takes nothing: the run goes on without its line.

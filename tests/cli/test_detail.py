@@ -28,3 +28,4 @@ def test_as_much_is_printed_as_was_asked_for(
     assert len(ran.stdout.splitlines()) <= most_lines
     assert ("candidate" in ran.stdout) is has_trials
     assert ("Next     start the job" in ran.stdout) is (env == PLAIN and not options)
+    assert ran.stderr == ""

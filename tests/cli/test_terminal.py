@@ -95,6 +95,17 @@ def test_a_healthy_run_in_a_terminal_draws_its_progress_on_stderr_and_wipes_it(c
     assert too_wide(drawn, 80) == []
 
 
+@pytest.mark.usefixtures("cpu_path")
+@pytest.mark.parametrize(("options", "env"), [(("-q",), {}), (("-v",), {"TERM": "dumb"})])
+def test_with_q_or_on_a_dumb_terminal_no_line_is_drawn(
+    command: Command, options: tuple[str, ...], env: dict[str, str]
+) -> None:
+    code, drawn = in_a_terminal(command, "check", *options, env=env)
+    assert code == 0, drawn
+    assert "\x1b[K" not in drawn and "at most" not in drawn
+    assert drawn.count("\n") == 1 or "-v" in options
+
+
 def closed_pipe() -> int:
     """Return the writing end of a pipe that nobody reads."""
     reader, writer = os.pipe()

@@ -10,7 +10,7 @@ WRONG = [
     ("nope", "No such command 'nope'"),
     ("check --nope", "No such option: --nope"),
     ("check --nproc", "--nproc"),
-    ("check --nproc x", "--nproc"),
+    ("check --nproc x", "'--nproc': give an integer (see preflight check --help)"),
     ("check --nproc 0 --backend gloo", "--nproc 0"),
     ("check --nproc 100000 --backend gloo", "--nproc 100000"),
     ("check --backend foo", "--backend foo"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ ALL = every_report()
 PAGES = {"eight": ALL["eight"], "cured": ALL["cured"], "reject": ALL["blame gpu"], "hostile": hostile(ALL["eight"])}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LAUNCH_MS = 90_000
+SERIOUS = ("serious", "critical")
+PHONE_PX, MOST_SCREENS = 844, 4
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,15 @@ class Opened:
         self.said.append(dialog.message)
         dialog.dismiss()
 
+    def unfold(self) -> None:
+        self.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+
+    def violations(self) -> list[str]:
+        """Return what axe-core finds serious or worse, each rule with an element that breaks it."""
+        axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+        found = self.page.evaluate(f"{axe}; axe.run()")["violations"]
+        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in SERIOUS]
+
     def close(self) -> None:
         self.page.context.close()
 
@@ -94,6 +106,37 @@ def test_it_fits_the_screen_says_nothing_and_asks_for_nothing(
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, "nothing but tables scrolls sideways"
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_no_serious_violation_folded_or_not(
+    open_page: Callable[..., Opened], name: str, width: int, scheme: str
+) -> None:
+    opened = open_page(name, width=width, scheme=scheme)
+    assert opened.violations() == []
+    opened.unfold()
+    assert opened.violations() == []
+
+
+def test_axe_sees_what_is_wrong(open_page: Callable[..., Opened]) -> None:
+    opened = open_page("eight")
+    opened.page.evaluate("document.querySelector('h2').style.color = '#bbbbbb'; document.documentElement.lang = ''")
+    assert {each.partition(":")[0] for each in opened.violations()} == {"color-contrast", "html-has-lang"}
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "hostile"])
+def test_on_a_phone_it_is_four_screens_before_anything_is_unfolded(open_page: Callable[..., Opened], name: str) -> None:
+    page = open_page(name, width=390).page
+    assert page.evaluate("document.documentElement.scrollHeight") <= MOST_SCREENS * PHONE_PX
+
+
+@pytest.mark.parametrize(("width", "is_shown"), [(390, False), (1440, True)])
+def test_a_wide_screen_shows_what_a_phone_folds(open_page: Callable[..., Opened], width: int, is_shown: bool) -> None:
+    page = open_page("cured", width=width).page
+    assert page.get_by_role("img", name="busbw of all_reduce over message size").is_visible() is is_shown
+    assert page.get_by_text("Plots: large messages").is_visible() is not is_shown
+    assert not page.get_by_role("table", name="Network interfaces").is_visible()  # facts are folded everywhere
+
+
 def test_headings_tables_and_plots_are_reached_by_role(open_page: Callable[..., Opened]) -> None:
     page = open_page("cured").page
     assert page.get_by_role("heading", level=1).inner_text().lower().startswith("ready with settings")
@@ -116,7 +159,9 @@ def test_every_heading_follows_one_of_its_level_or_the_level_above(open_page: Ca
 
 @pytest.mark.parametrize("width", [390, 1440])
 def test_tables_stay_tables_for_a_screen_reader_on_a_phone_too(open_page: Callable[..., Opened], width: int) -> None:
-    page = open_page("cured", width=width).page
+    opened = open_page("cured", width=width)
+    opened.unfold()
+    page = opened.page
     trials = page.get_by_role("table", name="3 trials, in the order of the run")
     assert trials.get_by_role("rowheader", name="no-p2p").count() == 1
     assert trials.get_by_role("columnheader", name="outcome").count() == 1

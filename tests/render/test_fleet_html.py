@@ -19,7 +19,7 @@ from preflight.model.fleet import Fleet
 from preflight.render.fleet_html import MOST_ODD, render_fleet_html
 from tests.fleet.test_overview import fleet_of, report
 from tests.render.outputs import hostile
-from tests.render.test_browser import CONTRAST, Opened, browser
+from tests.render.test_browser import CONTRAST, MOST_SCREENS, PHONE_PX, Opened, browser
 
 __all__ = ["browser"]
 MOST_BYTES = 1 << 20
@@ -94,9 +94,14 @@ def test_it_fits_the_screen_says_nothing_asks_for_nothing_and_is_reached_by_role
     page.screenshot(path=folder / f"fleet-{width}-{scheme}.png", full_page=True)
     assert opened.said == [] and opened.asked == [path.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.get_by_role("heading", level=1).inner_text().lower().startswith("odd ones out")
+    assert page.get_by_role("heading", level=1).inner_text().lower().startswith("nodes fail")
     table = page.get_by_role("table", name=re.compile("the oddest first"))
     assert table.get_by_role("rowheader", name="n007").count() >= 1
     assert page.get_by_role("img", name="busbw GB/s").count() >= 1
     assert page.evaluate(CONTRAST)["ratio"] >= 4.5
+    if width == 390:
+        assert page.evaluate("document.documentElement.scrollHeight") <= MOST_SCREENS * PHONE_PX
+    assert opened.violations() == []
+    opened.unfold()
+    assert opened.violations() == []
     opened.close()

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -122,14 +123,70 @@ def test_a_simulated_run_is_a_banner_above_all() -> None:
     assert render_html(ALL["simulated"]).index("SIMULATED:") < render_html(ALL["simulated"]).index("<h1")
 
 
-def test_the_chart_shows_every_candidate_that_was_timed_and_the_expected_range() -> None:
+def test_large_messages_are_drawn_by_busbw_and_small_ones_by_time_each_with_every_candidate() -> None:
     drawn = charts(ALL["eight"])
-    assert [chart.collective for chart in drawn] == ["all_reduce", "all_gather"]
-    assert [each.name for each in drawn[0].series] == ["default", "no-nvls", "no-p2p", "cumem-off"]
-    assert drawn[0].svg.count("<circle") == 4 * len(eight_gpus.SIZES)
-    assert "default · 1 GiB: 450 GB/s" in drawn[0].svg
-    assert len(drawn[0].expected) == len(eight_gpus.SIZES)
-    assert "the links should give" in drawn[0].summary
+    assert [chart.title for chart in drawn] == [
+        "all_reduce: busbw", "all_gather: busbw", "all_reduce: time below 1 MiB", "all_gather: time below 1 MiB"
+    ]  # fmt: skip
+    large, small = drawn[0], drawn[2]
+    assert {*large.sizes} | {*small.sizes} == {*eight_gpus.SIZES} and max(small.sizes) < 1 << 20 <= min(large.sizes)
+    assert [each.name for each in large.series] == ["default", "no-nvls", "no-p2p", "cumem-off"]
+    assert large.svg.count("<circle") == 4 * len(large.sizes)
+    assert "default · 1 GiB: 450 GB/s" in large.svg
+    assert len(large.expected) == len(large.sizes) and small.expected == ()
+    assert "the links should give" in large.summary and "takes" in small.summary
+
+
+def test_the_axis_of_a_plot_is_linear_and_begins_at_0() -> None:
+    labels = [float(each) for each in re.findall(r"<text[^>]*>([\d.]+)</text>", charts(ALL["eight"])[0].svg)]
+    steps = {round(after - before, 6) for before, after in pairwise(sorted(labels))}
+    assert min(labels) == 0.0 and len(steps) == 1
+
+
+def test_no_line_is_drawn_through_two_points() -> None:
+    report = ALL["eight"]
+    sizes = eight_gpus.SIZES[-2:]
+    trials = tuple(
+        dataclasses.replace(trial, results=tuple(each for each in trial.results if each.size_bytes in sizes))
+        for trial in report.trials
+    )
+    two, all_of_them = charts(dataclasses.replace(report, trials=trials, expected=()))[0], charts(report)[0]
+    assert two.svg.count("<circle") == 8 and 'class="line' not in two.svg.partition("series")[2]
+    assert 'class="line' in all_of_them.svg.partition("series")[2]
+
+
+def test_a_matrix_of_equal_values_is_a_sentence() -> None:
+    report = ALL["cured"]
+    matrix = p2p_matrix(report, report.nodes[0])
+    assert matrix is not None
+    words = "Peer access between GPUs, all 10 with each other: the driver says ok; no copy was tried"
+    assert matrix.sentence == words and words in render_html(report)
+    paths = path_matrix(report.nodes[0])
+    assert paths is not None and paths.sentence == ""
+
+
+def test_the_gpus_that_were_chosen_are_marked_where_there_are_others() -> None:
+    report = ALL["cured"]
+    (node,) = report.nodes
+    assert isinstance(node.gpus, tuple)
+    some = tuple(gpu.uuid for gpu in node.gpus[6:9] if isinstance(gpu.uuid, str))
+    page = render_html(dataclasses.replace(report, advice=dataclasses.replace(report.advice, gpus=some)))
+    assert re.findall(r'class="[^"]*chosen">(GPU\d)<', page) == ["GPU6", "GPU7", "GPU8"] * 2
+    assert "Underlined: the 3 GPUs that were tried" in page
+    assert 'chosen">' not in render_html(report)
+
+
+def test_settings_and_the_failed_trial_stand_first_among_the_sections() -> None:
+    page = render_html(ALL["cured"])
+    places = [page.index(f'<section id="{name}"') for name in ("settings", "findings", "trials", "speed")]
+    assert places == sorted(places)
+    assert page.index("</span> trial-failed") < page.index("</span> straggler") < page.index("</span> gpu-set")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_verdict_has_one_word(name: str) -> None:
+    text = " ".join("".join(Reader(render_html(ALL[name])).words).split())
+    assert "ready with env" not in text and "not_ready" not in text
 
 
 def test_speeds_that_are_not_known_are_not_drawn() -> None:
