@@ -18,7 +18,10 @@ from preflight.cli.output import PROGRAM, check_outputs
 from preflight.errors import PreflightError, UsageError
 from preflight.jobrun.order import Order, become_supervisor
 from preflight.jobrun.reuse import Now, why_not
+from preflight.launch.nodes.agreement import why_no_agreement
 from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.model.facts import Netif
+from preflight.model.gap import known_or
 from preflight.model.input_limits import REPORT
 from preflight.model.profile import Profile
 from preflight.model.saved_report import load_report
@@ -32,6 +35,7 @@ from preflight.system.signals import ignored_at_start
 from preflight.system.streams import to_stderr
 
 JOB = "The job"
+AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
 class OnUnknown(Enum):
@@ -138,20 +142,23 @@ def _reuse(
     path: str, env_path: str, most_s: float, gpus: str | None, asked: Asked,
     wanted: tuple[Profile, str | None, int | None, bool],
 ) -> bool:  # fmt: skip
-    """Tell whether an earlier report speaks for this job; its settings are then in the `.env`."""
-    if not os.path.exists(path):
-        return False
-    if find_placement(asked, os.environ).nodes > 1:
-        to_stderr(f"{PROGRAM}: --reuse is for one node; several are checked together\n")
-        return False
+    """Tell whether an earlier report speaks for this job on all its nodes; its settings are then in the `.env`."""
+    place = find_placement(asked, os.environ)
+    report, reason = None, "is not there"
+    netifs: tuple[Netif, ...] = ()
     try:
-        report = load_report(read_input(path, REPORT), path)
         now = _now(gpus, *wanted)
+        netifs = known_or(now.node.netifs, ())
+        if os.path.exists(path):
+            report = load_report(read_input(path, REPORT), path)
+            reason = why_not(report, now, most_s, place.nodes)
     except PreflightError as error:
         reason = f"can't be used: {error}"
-    else:
-        reason = why_not(report, now, most_s)
-    if reason:
+    if place.nodes > 1:
+        mine = report.created_at if report is not None and not reason else ""
+        others = why_no_agreement(place, netifs, mine, AGREE_S)
+        reason = reason or (f"can't be used: {others}" if others else "")
+    if reason or report is None:
         to_stderr(f"{PROGRAM}: --reuse: {path} {reason}; a new check is made\n")
         return False
     write_atomically(env_path, render_env(report))

@@ -30,7 +30,7 @@ class Now:
     is_strict: bool
 
 
-def why_not(report: Report, now: Now, most_s: float) -> str:
+def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
     """Return why the report can't be used again, in words that follow its name; "" where it can."""
     made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
     age_s = (now.at - made_at).total_seconds()
@@ -40,13 +40,13 @@ def why_not(report: Report, now: Now, most_s: float) -> str:
         return f"is {age_s:.0f} s old"
     if made_at < now.booted_at:
         return "is older than the node's last start"
-    if len(report.nodes) != 1:
-        return "is of several nodes"
-    return _why_not_the_same(report, now) or _why_not_enough(report, now)
+    if len(report.nodes) != nodes:
+        return f"is of {len(report.nodes)} node{'s' * (len(report.nodes) > 1)}"
+    then = next((node for node in report.nodes if node.host == now.node.host), report.nodes[0])
+    return _why_not_the_same(then, now) or _why_not_enough(report, now)
 
 
-def _why_not_the_same(report: Report, now: Now) -> str:
-    then = report.nodes[0]
+def _why_not_the_same(then: NodeFacts, now: Now) -> str:
     parts = (
         ("host", then.host, now.node.host),
         ("driver", then.driver, now.node.driver),
@@ -60,14 +60,13 @@ def _why_not_the_same(report: Report, now: Now) -> str:
 
 
 def _why_not_enough(report: Report, now: Now) -> str:
-    if now.chosen and (
-        set(report.advice.gpus or now.visible) != set(now.chosen) or report.world_size != len(now.chosen)
-    ):
+    ranks = report.world_size // len(report.nodes)
+    if now.chosen and (set(report.advice.gpus or now.visible) != set(now.chosen) or ranks != len(now.chosen)):
         return "tried other GPUs"
     if now.backend is not None and report.backend != now.backend.partition("@")[0]:
         return f"tried {report.backend}"
-    if now.nproc is not None and report.world_size != now.nproc:
-        return f"tried {report.world_size} ranks"
+    if now.nproc is not None and ranks != now.nproc:
+        return f"tried {ranks} ranks a node"
     if THOROUGH.index(report.profile) < THOROUGH.index(now.profile.value):
         return f"is of profile {report.profile}"
     if now.is_strict and any(each.severity is Severity.WARN and not each.waived for each in report.findings):
