@@ -53,7 +53,9 @@ def open_meeting(
     netifs = facts.netifs if isinstance(facts.netifs, tuple) else ()
     if place.node_rank:
         return Follower(node, netifs)
-    effort = JointEffort(request.profile, request.collectives, request.stage_limit_s, request.default_only)
+    effort = JointEffort(
+        request.profile, request.collectives, request.stage_limit_s, request.default_only, request.sizes
+    )
 
     def plan(
         solo_results: Mapping[int, SoloResult], store_host: str, left_s: float, between: NetworkSurvey | None

@@ -34,6 +34,7 @@ class Request:
     backend: str | None = None
     profile: Profile = Profile.QUICK
     collectives: tuple[Collective, ...] = profiles.COLLECTIVES
+    sizes: tuple[int, ...] = ()  # in bytes, in the place of the profile's
     default_only: bool = False  # `bench`: measure what the job gets, try nothing else
     deadline_s: float | None = None
     stage_limit_s: float | None = None

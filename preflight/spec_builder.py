@@ -56,7 +56,7 @@ def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
 
 def _trial_plan(run: RunRecord) -> TrialPlan:
     request, path = run.request, run.path
-    sizes = profiles.sizes(request.profile, _on_gpu(run), free_bytes_per_rank(run))
+    sizes = profiles.sizes(request.profile, _on_gpu(run), free_bytes_per_rank(run), request.sizes)
     deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
     return TrialPlan(
         candidates=run.plan.candidates,
@@ -91,7 +91,7 @@ def too_little_memory(run: RunRecord) -> str:
 def without_room(run: RunRecord) -> str:
     """Return which sizes ranks on the CPU leave out for want of memory; of GPUs the check gpu-memory tells that."""
     room = free_bytes_per_rank(run)
-    left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room)
+    left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes)
     if not left_out or not run.path.on_cpu:
         return ""
     return f"nothing of {size_text(left_out[0])} and more: each rank may take {size_text(room)} of the free memory"

@@ -19,7 +19,6 @@ from preflight.judge.check import all_checks
 from preflight.judge.policy import parse_policy
 from preflight.launch.launch_result import LaunchResult, progress_line
 from preflight.launch.nodes.placement import Asked
-from preflight.model.collective import Collective
 from preflight.model.input_limits import BASELINE, CAPTURE, POLICY
 from preflight.model.policy import Policy
 from preflight.model.profile import Profile
@@ -100,12 +99,15 @@ def bench(
     deadline: options.Deadline = None,
     json: options.JsonPath = None,
     stage_limit: options.StageLimit = None,
+    collectives: options.Collectives = "all",
+    sizes: options.Sizes = None,
 ) -> None:
     """Time every collective under the default settings and print nccl-tests' table."""
     check_outputs(json)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
-        collectives=tuple(Collective), default_only=True,
+        collectives=options.parse_collectives(collectives), default_only=True,
+        sizes=() if sizes is None else options.parse_sizes(sizes),
     )  # fmt: skip
     checked = run_ranks(request, Progress())
     print_result(json, lambda: render_json(checked.report), lambda: render_bench(checked.report, style()))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from preflight.errors import UsageError
+from preflight.model.collective import Collective
 from preflight.model.profile import Profile
 from preflight.system.kernel_queries import live_machine, tree_machine
 from preflight.system.machine import Machine
 from preflight.timeout.job_text import parse_duration_s
 
 LONGEST_DEADLINE_S = 7 * 86400.0
+SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
+SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 # The groups of options in --help; what has none stands last.
 TRIED, JUDGED, PRINTED = "What is looked at and tried", "How it is judged", "What is printed and written"
 NODES, ELSEWHERE = "Several nodes", "Another machine than this one"
@@ -113,6 +118,12 @@ Also = Annotated[
         group=PRINTED,
     ),
 ]
+Collectives = Annotated[
+    str, valued("LIST", "Some of them: all_reduce,broadcast; nccl-tests' names too.", "--collectives", group=TRIED)
+]
+Sizes = Annotated[
+    str | None, valued("MIN:MAX", "In place of the profile's: 1K:1G, 8:128M:4 (factor).", "--sizes", group=TRIED)
+]
 Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o", group=PRINTED)]
 Keep = Annotated[bool, switch("Keep the run's directory with all logs.", "--keep", group=PRINTED)]
 Nnodes = Annotated[
@@ -131,6 +142,34 @@ PlayedMachine = Annotated[
     str | None, valued("FILE", "Have a stand-in --backend play the machine of a capture.", "--machine", group=ELSEWHERE)
 ]
 SysrootOption = Annotated[str | None, valued("DIR", "Read a recorded /sys and /proc tree instead.", group=ELSEWHERE)]
+
+
+def parse_collectives(text: str) -> tuple[Collective, ...]:
+    """Return the collectives of `all`, or of a list of names, which may be those of nccl-tests' programs."""
+    known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
+    names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
+    if names == ["all"]:
+        return tuple(Collective)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--collectives {name or text!r}: give all, or some of {', '.join(known)}")
+    return tuple(dict.fromkeys(known[name] for name in names))
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return the bytes of `1K:1G`, each twice the one before, of `8:128M:4`, or of one size; K is 1024, as there."""
+    found = SIZES.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"--sizes {text[:40]!r}: give SMALLEST:LARGEST[:FACTOR], such as 1K:1G or 8:128M:4")
+    smallest, largest = (int(found[n]) * SCALE[found[n + 1].upper()] for n in (1, 3)) if found[3] else (0, 0)
+    if not found[3]:
+        smallest = largest = int(found[1]) * SCALE[found[2].upper()]
+    factor = int(found[5] or 2)
+    if not LEAST_BYTES <= smallest <= largest <= MOST_BYTES or factor < 2 or smallest % LEAST_BYTES:
+        raise UsageError(
+            f"--sizes {text[:40]}: from 8 bytes to 64G, the smaller one first and a multiple of 8, factor 2 and more"
+        )
+    return tuple(smallest * factor**k for k in range(64) if smallest * factor**k <= largest)
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:

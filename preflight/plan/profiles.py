@@ -38,15 +38,22 @@ def deadline_s(profile: Profile, burn_s: float | None) -> float:
     return max(DEADLINE_S[profile], burn_s + BESIDES_BURNING_S)
 
 
-def sizes(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int, ...]:
-    """Return the sizes in bytes, ascending, bounded by what fits into the memory that is free for one rank."""
+def sizes(
+    profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
+) -> tuple[int, ...]:  # fmt: skip
+    """Return the sizes in bytes, ascending, bounded by what fits into the memory that is free for one rank.
+
+    Those that were asked for come in the place of the profile's.
+    """
     largest = free_bytes_per_rank // BUFFERS_PER_SIZE
-    return tuple(size for size in _wanted(profile, on_gpu) if size <= largest) or (8,)
+    return tuple(size for size in asked or _wanted(profile, on_gpu) if size <= largest) or (8,)
 
 
-def sizes_without_room(profile: Profile, on_gpu: bool, free_bytes_per_rank: int) -> tuple[int, ...]:
+def sizes_without_room(
+    profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
+) -> tuple[int, ...]:  # fmt: skip
     """Return the sizes that are left out for want of memory."""
-    return _wanted(profile, on_gpu)[len(sizes(profile, on_gpu, free_bytes_per_rank)) :]
+    return (asked or _wanted(profile, on_gpu))[len(sizes(profile, on_gpu, free_bytes_per_rank, asked)) :]
 
 
 def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:

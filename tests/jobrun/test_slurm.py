@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -49,9 +48,8 @@ def test_both_nodes_check_together_train_and_use_the_report_again_where_both_hav
     assert third.stderr.count("READY") == 2
 
 
-def test_the_script_of_the_page_trains_on_both_nodes(cluster: Cluster) -> None:
-    page = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"^```bash\n(#!/bin/bash\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+def test_the_script_trains_on_both_nodes(cluster: Cluster) -> None:
+    script = (PROJECT / "scripts" / "slurm_run.sbatch").read_text(encoding="utf-8")
     (cluster.cwd / "job.sbatch").write_text(script.replace("train.py", f"{TRAIN} success {cluster.cwd}"))
     cluster.install(
         "torchrun", f'#!/bin/sh\nGLOO_SOCKET_IFNAME=eth0 exec {sys.executable} -m torch.distributed.run "$@"\n'

@@ -33,6 +33,7 @@ class JointEffort:
     collectives: tuple[Collective, ...]
     stage_limit_s: float | None
     default_only: bool
+    sizes: tuple[int, ...] = ()  # in the place of the profile's
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def plan_jointly(
     shared = tuple(shared_candidates(solo_results, effort.default_only, between))
     first = next(iter(solo_results.values()))
     on_gpu = first.backend == "nccl"
-    sizes = profiles.sizes(effort.profile, on_gpu, min(solo.free_bytes_per_rank for solo in solo_results.values()))
+    room = min(solo.free_bytes_per_rank for solo in solo_results.values())
+    sizes = profiles.sizes(effort.profile, on_gpu, room, effort.sizes)
     trials = TrialPlan(
         candidates=tuple(each.candidate for each in shared),
         limits=profiles.stage_limits(first.backend, effort.stage_limit_s, len(solo_results)),
