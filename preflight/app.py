@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 from preflight.errors import Interrupted, MalformedInput, MeetingError, OutputError, UsageError
 from preflight.judge.outside_cause import traced
+from preflight.judge.parts import part_of_gpu, part_of_port
+from preflight.judge.seen_again import accused_by
 from preflight.launch.hardware_results import HardwareWatch, start_hardware_watch
 from preflight.launch.launch_result import Launch, LaunchResult
 from preflight.launch.launcher import Peers, Watcher, launch, meet_without_ranks
@@ -20,11 +22,12 @@ from preflight.launch.run_dir import machine_path, make_joint_dir, make_run_dir,
 from preflight.meeting import open_meeting, times_of
 from preflight.model.codec import decode, encode
 from preflight.model.facts import Gap, NodeFacts
+from preflight.model.history import PastRun
 from preflight.model.joint import NO_JOINT_PHASE
 from preflight.model.outside_event import events_between
 from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
-from preflight.model.trial import unregistered_backend
+from preflight.model.trial import Outcome, unregistered_backend
 from preflight.plan.backend_choice import choose_backend
 from preflight.plan.nodes.joint_plan import advice_here
 from preflight.plan.settings.environment import inherited_tuning, why_torch_would_end
@@ -32,6 +35,7 @@ from preflight.probe.outside_events import probe_outside_events
 from preflight.probe.process import reported_environment
 from preflight.probe.run import probe_node
 from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
+from preflight.probe.system import probe_boot_id
 from preflight.report_builder import KILLED, judged_or_not, solo_result_of, unjudged, unprobed
 from preflight.run_record import Request, RunRecord
 from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials, too_little_memory, without_room
@@ -51,6 +55,7 @@ class Checked:
     report: Report
     run_dir: str
     interrupted: Interrupted | None
+    past: PastRun | None = None  # for the runs to come; None where no history is kept, or nothing was tried
 
 
 def check(
@@ -105,10 +110,25 @@ def check(
         run, peers = _launch(run, watch)
         _refuse_unregistered(run, save)
     report, interrupted = _conclude(run, peers)
+    past = _past_run(run, report)
     if run.run_dir and not request.keep and report.exit_code == 0 and interrupted is None:
         remove_run_dir(run.run_dir)
-        return Checked(report, "", None)
-    return Checked(report, run.run_dir, interrupted)
+        return Checked(report, "", None, past)
+    return Checked(report, run.run_dir, interrupted, past)
+
+
+def _past_run(run: RunRecord, report: Report) -> PastRun | None:
+    """Return what this run tells those to come of this node's own GPUs and RDMA ports."""
+    is_tried = any(trial.outcome is not Outcome.SKIPPED for trial in run.launch.trials)
+    if run.request.history is None or not is_tried or run.launch.interrupted:
+        return None
+    gpus = [part for gpu in run.path.gpus for part in part_of_gpu(run.node, gpu.nvml_index)]
+    ports = [part for rail in run.launch.rails for part in part_of_port(run.node, rail.hca, rail.port)]
+    tried = tuple(dict.fromkeys((*gpus, *ports)))
+    boot_id = probe_boot_id(run.watching.machine)
+    return PastRun(
+        report.created_at, run.node.host, boot_id, report.simulated, tried, accused_by(report.findings, tried)
+    )
 
 
 def _refuse_unregistered(run: RunRecord, save: Callable[[Report], None]) -> None:

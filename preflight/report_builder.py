@@ -15,6 +15,7 @@ from preflight.judge.gpus_of_node import why_disturbed
 from preflight.judge.outcomes import not_run, of_several_nodes, with_findings
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
+from preflight.judge.seen_again import weighed
 from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
 from preflight.judge.verdict import decide, unanswered
 from preflight.judge.workarounds import default_trial, works
@@ -168,8 +169,8 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> Checked:
         checked = separate_findings(joint.solo_results)
     else:
         checked = run_checks(all_checks(), case)
-    policy = run.request.policy
-    return checked if policy is None else checked._replace(findings=apply_policy(checked.findings, policy))
+    findings, policy = weighed(checked.findings, run.past), run.request.policy
+    return checked._replace(findings=findings if policy is None else apply_policy(findings, policy))
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Checked:

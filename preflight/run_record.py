@@ -11,6 +11,7 @@ from preflight.launch.nodes.placement import Asked
 from preflight.model.baseline import Baseline
 from preflight.model.collective import Collective
 from preflight.model.facts import NodeFacts
+from preflight.model.history import PastRun
 from preflight.model.outside_event import Counts
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
@@ -45,6 +46,7 @@ class Request:
     policy: Policy | None = None
     baseline: Baseline | None = None  # what known-good nodes reach
     baseline_source: str = ""
+    history: tuple[PastRun, ...] | None = None  # of this machine's parts; None where none is kept
     burn_s: float | None = None  # how long `burn` repeats its tests under load
     checkpoint_dir: str | None = None  # is tried; on several nodes each writes there, and reads another's file
     asked: Asked = NOT_ASKED  # for which place among several nodes
@@ -71,6 +73,12 @@ class RunRecord:
     run_dir: str = ""
     outside_before: Counts = field(default_factory=dict)  # what the kernel counted before the ranks started
     durations_s: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def past(self) -> tuple[PastRun, ...]:
+        """Earlier runs on this machine; a simulated machine's parts are no real one's."""
+        simulated = self.request.is_other_machine or self.launch.simulated
+        return tuple(each for each in self.request.history or () if each.simulated == simulated)
 
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""

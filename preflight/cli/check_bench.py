@@ -11,6 +11,7 @@ import typer
 from preflight import app as application
 from preflight.cli import options
 from preflight.cli.check_outputs import Outputs, give_up, open_outputs, save_interim, write_and_print
+from preflight.cli.history_file import read_history
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.cli.shadow import shadowed
@@ -50,6 +51,7 @@ def check(
     keep: options.Keep = False,
     policy: options.PolicyFile = None,
     baseline: options.BaselineFile = None,
+    history: options.HistoryFile = None,
     minutes: options.Minutes = None,
     sysroot: options.SysrootOption = None,
     machine: options.PlayedMachine = None,
@@ -72,10 +74,10 @@ def check(
         is_other_machine=sysroot is not None or machine is not None,
         is_played=machine is not None, policy=None if policy is None else _policy(policy), burn_s=burn_s,
         baseline=None if baseline is None else load_baseline(read_input(baseline, BASELINE), baseline),
-        baseline_source=baseline or "", asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id),
-        checkpoint_dir=checkpoint_dir,
+        baseline_source=baseline or "", history=read_history(history),
+        asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id), checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
-    outputs = open_outputs(json, env_out, report, also, detail_of(verbose, quiet))
+    outputs = open_outputs(json, env_out, report, also, detail_of(verbose, quiet), history)
     with shadowed(shadow):
         _check(request, outputs, sysroot, machine)
 

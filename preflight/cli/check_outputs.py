@@ -13,6 +13,7 @@ from functools import partial
 import typer
 
 from preflight import app as application
+from preflight.cli.history_file import add_run
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, say_where, style
 from preflight.errors import Interrupted, OutputError, PreflightError, UsageError
 from preflight.model.report import Report
@@ -36,6 +37,7 @@ class Outputs:
     report_path: str
     also: tuple[tuple[Format, str], ...] = ()
     detail: Detail = Detail.SCREEN
+    history_path: str | None = None
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield every file, after the option that named it."""
@@ -43,14 +45,21 @@ class Outputs:
         yield "--report", self.report_path
         if self.json_path not in (None, STDOUT):
             yield "--json", str(self.json_path)
+        if self.history_path is not None:
+            yield "--history", self.history_path
         yield from ((f"--also {form.value}=", path) for form, path in self.also)
 
 
 def open_outputs(
-    json_path: str | None, env_path: str, report_path: str, also: Sequence[str], detail: Detail = Detail.SCREEN
+    json_path: str | None,
+    env_path: str,
+    report_path: str,
+    also: Sequence[str],
+    detail: Detail = Detail.SCREEN,
+    history_path: str | None = None,
 ) -> Outputs:
     """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
-    outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail)
+    outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail, history_path)
     files = list(outputs.files())
     check_outputs(*(path for _, path in files))
     for place, (option, path) in enumerate(files):
@@ -119,6 +128,8 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
     report, failure = checked.report, None
     try:
         save(report, outputs)
+        if outputs.history_path is not None and checked.past is not None:
+            add_run(outputs.history_path, checked.past)
         if report.exit_code == 0:
             write_atomically(outputs.env_path, render_env(report))
         elif report.exit_code in (1, 3):

@@ -102,6 +102,10 @@ PolicyFile = Annotated[
 BaselineFile = Annotated[
     str | None, valued("FILE", "Judge speeds by what `preflight baseline` learnt.", "--baseline", group=JUDGED)
 ]
+HistoryFile = Annotated[
+    str | None,
+    valued("FILE", "Earlier runs; adds this one. The same GPU in two of three rejects.", "--history", group=JUDGED),
+]
 Verbose = Annotated[
     bool,
     switch("Print everything, not just one screen.", "--verbose", "-v", group=PRINTED, envvar="PREFLIGHT_VERBOSE"),

@@ -163,8 +163,9 @@ def _for_the_node(
         return NodeVerdict.UNKNOWN, "only the CPU path was run, which says nothing of a GPU node"
     judged = [
         *failing,
-        *(f for f in findings if f.check in COUNT_AS_WARNINGS and f.severity is Severity.WARN and f not in failing),
+        *(f for f in findings if (f.check in COUNT_AS_WARNINGS and f.severity is Severity.WARN) or f.is_unconfirmed),
     ]
+    judged = list(dict.fromkeys(judged))
     against = [finding for finding in judged if finding.blame in REJECTS_A_NODE and not finding.is_unconfirmed]
     if against:
         return NodeVerdict.REJECT, _worst(against)

@@ -111,7 +111,7 @@ def is_seen_once(case: Case) -> bool:
         return False
     reruns = case.control.reruns
     failures = sum(map(has_failed, case.trials)) + sum(each.outcome in FAILED for each in reruns)
-    return failures < 2 or bool(intermittent(case.trials, reruns))
+    return failures < 2 or any(each.comes_and_goes for each in intermittent(case.trials, reruns))
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:

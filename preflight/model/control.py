@@ -19,6 +19,8 @@ class Rerun:
     duration_s: float
     control: str = ""  # the candidate that alternates with the default; "" where one failure was repeated
     runs_each: int = 0  # of a control: how often each of the two was to run
+    failed_in: str = ""  # as in TrialResult
+    culprits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

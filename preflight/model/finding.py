@@ -69,6 +69,7 @@ class Finding:
     evidence: tuple[Evidence, ...]
     waived: str = ""  # until when and why the site's policy lets it pass
     is_unconfirmed: bool = field(default=False, metadata={"json": "unconfirmed"})  # seen once: it rejects no node
+    parts: tuple[str, ...] = ()  # GPUs by UUID, pairs of them (UUID+UUID) and RDMA ports by GUID that it accuses
 
 
 @dataclass(frozen=True, slots=True)

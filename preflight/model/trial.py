@@ -44,6 +44,7 @@ AS_IS = "as-is"  # the candidate that keeps every inherited variable
 UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`; its turn follows
 AGAIN = "repetition "  # the default's trial, repeated since it looked slow beside a baseline; its turn follows
 REPEATED = (UNDER_LOAD, AGAIN)
+IN_START = "start"  # up to the first collective: when that connects, and which rank is then where, is the clock's doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class TrialResult:
     duration_s: float
     causes: tuple[TrialCause, ...] = ()  # at most one; empty where the logs prove none
     connect_us: float | Gap = NOT_MEASURED  # making the group and its first collective, slowest rank
+    failed_in: str = ""  # IN_START, or the collective that was timed; empty where it worked
 
 
 @dataclass(frozen=True, slots=True)

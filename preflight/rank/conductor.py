@@ -158,7 +158,7 @@ class Conductor:
         else:
             measures = search.to_failure(self._plan.cure_measures or self._plan.measures, self._known.failed_at)
             result = self._after_release(self._try_apart(candidate, candidate, measures))
-        self._note_rerun(step.ended(result.outcome, result.problem, result.duration_s))
+        self._note_rerun(step.ended(result))
 
     def _note_rerun(self, rerun: Rerun) -> None:
         self._known = replace(self._known, reruns=(*self._known.reruns, rerun))
@@ -215,7 +215,7 @@ class Conductor:
                 self._longest_s = max(self._longest_s, took_s)
             result = self._note_no_effect(result)
             if candidate == ALGORITHMS:
-                self._note_rerun(steps.Repeat(self._plan.named(DEFAULT)).ended(result.outcome, result.problem, 0.0))
+                self._note_rerun(steps.Repeat(self._plan.named(DEFAULT)).ended(result, 0.0))
                 result = replace(result, env=(), results=())
             if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
                 self._steps.report({"event": "simulated"})
@@ -262,7 +262,9 @@ class Conductor:
             problem = next((verdict.problem for verdict in verdicts if verdict.outcome is not Outcome.OK), "")
             if problem:
                 for tried, end in zip((default, candidate), verdicts, strict=True):
-                    self._note_rerun(steps.Repeat(tried).ended(end.outcome, end.problem, 0.0))
+                    made = skipped_trial(tried, end.problem)
+                    made = replace(made, outcome=end.outcome, culprits=end.culprits)
+                    self._note_rerun(steps.Repeat(tried).ended(made))
                 break
             turns.extend(duel_turns(pair, *sides))
         duel = Duel(name, tuple(turns), problem)

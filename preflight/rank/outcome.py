@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.model.codec import decode
@@ -18,6 +18,7 @@ from preflight.model.samples import aggregate, is_spread, slowest_rank_us, unpac
 from preflight.model.transport import carriers_from
 from preflight.model.trial import (
     FAILED,
+    IN_START,
     NOT_REGISTERED,
     Candidate,
     CollectiveResult,
@@ -50,7 +51,7 @@ def trial_result(
     """Return the result of a candidate's trial as rank 0 was assigned it; `why` it was killed is "" if it was not."""
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
-    return TrialResult(
+    result = TrialResult(
         candidate=candidate.name,
         reason=candidate.reason,
         env=candidate.env,
@@ -69,6 +70,10 @@ def trial_result(
         duration_s=duration_s,
         connect_us=slowest_connect_us(answers),
     )
+    if result.outcome not in FAILED:
+        return result
+    at = measures_that_failed(result, assignment.measures)
+    return replace(result, failed_in=at[0].collective.value if at else IN_START)
 
 
 def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from markupsafe import Markup
 
 from preflight.model.facts import Gap, Netif, NodeFacts
-from preflight.model.finding import RanCheck, Severity
+from preflight.model.finding import CheckOutcome, RanCheck, Severity
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
@@ -239,7 +239,7 @@ def _checked(report: Report) -> list[tuple[RanCheck, str, str]]:
             end = "failed"
         elif any(each.crashed for each in skipped):
             end = "defect"
-        elif found:
+        elif found or check.outcome is CheckOutcome.FOUND:
             end = "warned" if Severity.WARN in severities else "noted"
         else:
             end = check.outcome.value.replace("_", " ")

@@ -46,7 +46,7 @@ def play(following: Callable[[Known], Next], run: Callable[[Next], TrialResult],
                 return Searched(results, Control(known.seed, 0, *named, reruns))
             case Repeat() as step:
                 result = run(step)
-                reruns += (step.ended(result.outcome, result.problem, result.duration_s),)
+                reruns += (step.ended(result),)
             case Try(candidate=candidate) as step:
                 assert (candidate.name, candidate.env) not in [(each.candidate, each.env) for each in results]
                 results += (run(step),)

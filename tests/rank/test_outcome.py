@@ -10,11 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.codec import encode
+from preflight.model.collective import Collective
 from preflight.model.gap import Gap
-from preflight.model.run_spec import RankSamples
+from preflight.model.run_spec import (
+    Assignment,
+    Backend,
+    GroupTimeouts,
+    Measure,
+    RankGpus,
+    RankSamples,
+    StorePlace,
+)
 from preflight.model.samples import pack_samples
 from preflight.model.trial import Outcome, RankEnd
-from preflight.rank.outcome import RankAnswer, classify, slowest_connect_us, steps_of
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
+from preflight.rank.outcome import RankAnswer, classify, slowest_connect_us, steps_of, trial_result
 
 WAITED = ("timeout", "first", "RuntimeError: Timed out waiting 1400ms")
 LOST = ("connection", "first", "RuntimeError: Connection closed by peer")
@@ -205,3 +215,25 @@ def test_a_group_is_made_when_its_slowest_rank_is_through_the_first_collective()
     events = {r: [{"first_wrong": 0, "connect_us": us}] for r, us in enumerate((1000.0, 2500.0))}
     assert slowest_connect_us(answers(DONE, DONE, events=events)) == 2500.0
     assert isinstance(slowest_connect_us(answers(DONE, STUCK, events={0: events[0]})), Gap)
+
+
+@pytest.mark.parametrize(
+    ("ends", "why", "place"),
+    [
+        ((STUCK, WAITED), "hang", "start"),
+        ((("stuck", "timed 2/2", ""), ("timeout", "timed 2/2", "RuntimeError: timed out")), "hang", "all_gather"),
+        ((("stuck", "timed 1/2", ""), ("timeout", "timed 2/2", "RuntimeError: timed out")), "hang", "all_reduce"),
+        ((("signal", "timed 2/2", "died by SIGSEGV"), LOST), "", "all_gather"),
+        ((RAISED, KILLED), "", "start"),
+        ((DONE, DONE), "", ""),
+    ],
+)
+def test_a_failed_trial_says_whether_it_came_to_time_a_collective_and_which(
+    ends: tuple[tuple[str, str, str], ...], why: str, place: str
+) -> None:
+    measures = tuple(Measure(each, 8, 0.1, 5, 9) for each in (Collective.ALL_REDUCE, Collective.ALL_GATHER))
+    assignment = Assignment(
+        label="1", rank=0, local_rank=0, world_size=2, backend=Backend("gloo", "", "gloo"), gpus=RankGpus(()),
+        store=StorePlace(""), timeouts=GroupTimeouts(1.0, 1.0, 1.0, False), measures=measures,
+    )  # fmt: skip
+    assert trial_result(DEFAULT_CANDIDATE, assignment, answers(*ends), why, 1.0).failed_in == place

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.errors import NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size, ranks_text
+from preflight.judge.parts import parts_of_ranks
 from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults, must_have_trials
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
@@ -44,7 +47,7 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     repair = "".join(f"; {each.repair}" for each in hidden) + (f"; {UNPROTECTED}" if P2P in hidden else "")
     lead = "`source preflight.env` before the job; it avoids this, and cures nothing" if cures(case) else "start no job"
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
-    return data_verified.finding(
+    finding = data_verified.finding(
         severity,
         f"trial {trial.candidate}",
         problem,
@@ -54,6 +57,7 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
         *evidence,
         blame=blame,
     )
+    return replace(finding, parts=parts_of_ranks(case, trial.culprits))
 
 
 def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:

@@ -7,10 +7,11 @@ from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line
 from preflight.judge.outside_cause import outside_cause
+from preflight.judge.parts import parts_of_ranks
 from preflight.judge.symptoms import blame_by_text
 from preflight.judge.workarounds import default_trial, must_have_trials
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.trial import Outcome
+from preflight.model.trial import FAILED, Outcome
 from preflight.plan.settings.control import Tally, Way, has_failed
 from preflight.plan.settings.control import intermittent as ended_differently
 
@@ -19,9 +20,9 @@ from preflight.plan.settings.control import intermittent as ended_differently
 def intermittent(case: Case) -> Findings:
     """The same settings end alike each time that they are tried.
 
-    Yields a FAIL where they failed at one time and worked, or failed in another way, at another time: no setting is
-    the cure of a fault that comes and goes by itself. Wrong data accuse the node at once; a hang or a crash that comes
-    and goes leaves it unknown.
+    Yields a FAIL where they failed at one time and worked, or failed in another way or place, at another time: no
+    setting is the cure of a fault that comes and goes by itself. Wrong data accuse the node at once; a hang or a crash
+    that comes and goes leaves it unknown, unless its last runs met it too (--history).
 
     Can't see: a fault that comes less often than the trials were repeated, which is only where one had failed.
     """
@@ -40,16 +41,22 @@ def intermittent(case: Case) -> Findings:
         return  # somebody else's doing, which `trial-failed` tells
     by_text = blame_by_text(case, failed) if failed is not None else None
     is_wrong = Way.WRONG_DATA in ways
+    comes_and_goes = any(tally.comes_and_goes for tally in found)
+    how = "the fault comes and goes" if comes_and_goes else "the same settings fail differently each time"
     finding = intermittent.finding(
         Severity.FAIL,
         f"trial {found[0].candidate}",
-        f"the fault comes and goes: {found[0].text()}; so no setting is its cure",
-        "start no job here; `preflight check --profile burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat "
-        "and power under load may show what comes and goes",
+        f"{how}: {found[0].text()}; so no setting is its cure",
+        "start no job here; with `--history FILE` three runs tell whether it is one GPU, `preflight check --profile "
+        "burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show what comes and "
+        "goes",
         *(evidence for tally in found for evidence in _evidence(tally)),
         blame=(Blame.GPU if case.wants_gpus else Blame.HOST) if is_wrong else by_text,
     )
-    yield replace(finding, is_unconfirmed=not is_wrong)
+    culprits = [each.culprits for each in case.trials if each.outcome in FAILED]
+    culprits += [each.culprits for each in case.control.reruns if each.outcome in FAILED]
+    parts = parts_of_ranks(case, (rank for ranks in culprits for rank in ranks))
+    yield replace(finding, is_unconfirmed=comes_and_goes and not is_wrong, parts=parts)
 
 
 def _evidence(tally: Tally) -> Iterator[Evidence]:

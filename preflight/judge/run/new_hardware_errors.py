@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.errors import DispensableFact, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
 from preflight.judge.gpus_of_node import NOT_OFFERED
+from preflight.judge.parts import part_of_gpu, part_of_port
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
@@ -52,7 +55,7 @@ def new_hardware_errors(case: Case) -> Findings:
             continue
         severity, how_many = judged
         before, after = known_or(change.before, "?"), known_or(change.after, "?")
-        yield new_hardware_errors.finding(
+        finding = new_hardware_errors.finding(
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
@@ -61,6 +64,7 @@ def new_hardware_errors(case: Case) -> Findings:
             *_catalogued(change),
             blame=blame_of(change),
         )
+        yield replace(finding, parts=_part(case, change))
     _must_be_read(hardware.counters)
 
 
@@ -114,6 +118,14 @@ def _killed_by_us(case: Case) -> bool:
     failed = [each for each in case.trials if each.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
     reruns = () if case.control is None else case.control.reruns
     return bool(failed) or any(each.outcome is not Outcome.OK for each in reruns)
+
+
+def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
+    """Return the GPU or the port whose counter it is."""
+    hca, _, port = change.subject.partition(":")
+    if change.gpu < 0 and port.isdecimal():
+        return part_of_port(case.nodes[0], hca, int(port))
+    return part_of_gpu(case.nodes[0], change.gpu)
 
 
 def blame_of(change: CounterChange) -> Blame:

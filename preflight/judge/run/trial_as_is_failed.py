@@ -6,6 +6,7 @@ from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
 from preflight.judge.outside_cause import OutsideCause, outside_cause
+from preflight.judge.parts import parts_of_ranks
 from preflight.judge.symptoms import blame_by_text
 from preflight.judge.workarounds import (
     cures,
@@ -54,7 +55,7 @@ def trial_failed(case: Case) -> Findings:
         *(_working(trial) for trial in working),
         blame=_blame(case, default),
     )
-    yield replace(finding, is_unconfirmed=is_seen_once(case))
+    yield replace(finding, is_unconfirmed=is_seen_once(case), parts=parts_of_ranks(case, default.culprits))
 
 
 def _under_load(case: Case) -> Findings:
@@ -67,7 +68,7 @@ def _under_load(case: Case) -> Findings:
             yield _from_outside(failed[0], describe(failed[0]), outside)
             return
         how = " under load" if failed[0].candidate.startswith(UNDER_LOAD) else " when repeated"
-        yield trial_failed.finding(
+        finding = trial_failed.finding(
             Severity.FAIL,
             f"trial {failed[0].candidate}",
             f"the default works at first and fails{how} ({len(failed)} of {len(repeats)} times): {describe(failed[0])}",
@@ -76,6 +77,8 @@ def _under_load(case: Case) -> Findings:
             *evidence(failed[0]),
             blame=blame_by_text(case, failed[0]) or Blame.HOST,
         )
+        parts = parts_of_ranks(case, (rank for each in failed for rank in each.culprits))
+        yield replace(finding, is_unconfirmed=len(failed) < 2, parts=parts)
 
 
 def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Finding:

@@ -5,8 +5,10 @@ fault at every second start looks like. So n runs of the default and n with the 
 drawn anew each time. A fault that takes no notice of the settings falls into that order in at most 1 of C(2n, n)
 cases: 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
 
-Whatever has the same settings must end alike, in the search and in the control; where it does not, the fault is
-intermittent and nothing is its cure.
+Whatever has the same settings must end alike, in the search and in the control: fail in the same way (a hang, an error,
+wrong data), a hang or an error also at the same place (the start, or a collective). Where it does not, the fault is
+intermittent and nothing is its cure. What a steady fault leaves to chance is not compared: which rank is named, what it
+said, which of many calls went wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from random import Random
 
 from preflight.model.control import Control, Rerun, odds
 from preflight.model.profile import Profile
-from preflight.model.trial import DEFAULT, FAILED, REPEATED, Outcome, TrialResult
+from preflight.model.trial import DEFAULT, FAILED, IN_START, REPEATED, Outcome, TrialResult
 
 RUNS_EACH = {Profile.QUICK: 2, Profile.STANDARD: 4, Profile.BURN: 6}
 PROVISIONAL_TEXT = "provisional, confirm with --profile standard"
@@ -52,23 +54,37 @@ class Tally:
     env: Env
     ways: tuple[Way, ...]
     problems: tuple[str, ...]  # of those that failed
+    places: tuple[str, ...]  # what each failed in, where that is known: the start, or a collective
 
     @property
     def failed(self) -> int:
         return sum(way is not Way.WORKS for way in self.ways)
 
     @property
+    def comes_and_goes(self) -> bool:
+        return 0 < self.failed < len(self.ways)
+
+    @property
     def is_steady(self) -> bool:
-        """Whether all of them ended alike."""
-        return len(set(self.ways)) < 2
+        """Whether all of them ended alike: worked, or failed in the same way and at the same place."""
+        return len(set(self.ways)) < 2 and len(set(filter(None, self.places))) < 2
 
     def text(self) -> str:
-        """Return `the default hung in 1 of 3 tries`."""
+        """Return `the default hung in 1 of 3 tries`, or `hung at the start 1 time and in all_reduce 2 times`."""
         who = "the default" if self.candidate == DEFAULT else f"trial '{self.candidate}'"
-        failing: list[Way] = [way for way in Way if way in self.ways and way is not Way.WORKS]
-        ways = failing or [Way.WORKS]
-        parts = [f"{way.value} in {self.ways.count(way)}" for way in ways]
-        return f"{who} {' and '.join(parts)} of {len(self.ways)} tr{'y' if len(self.ways) == 1 else 'ies'}"
+        tries = f"of {len(self.ways)} tr{'y' if len(self.ways) == 1 else 'ies'}"
+        places = len(set(filter(None, self.places)))
+        ends = [
+            f"{way.value}{place_text(place) if places > 1 else ''}"
+            for way, place in zip(self.ways, self.places, strict=True)
+            if way is not Way.WORKS or not self.failed
+        ]
+        return f"{who} {' and '.join(f'{each} in {ends.count(each)}' for each in dict.fromkeys(ends))} {tries}"
+
+
+def place_text(place: str) -> str:
+    """Return where something failed, as it follows the way in which it did."""
+    return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
 def way_of(outcome: Outcome) -> Way | None:
@@ -104,7 +120,8 @@ def tallies(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Ta
 def _tally(tries: Sequence[tuple[TrialResult | Rerun, Way]]) -> Tally:
     first = tries[0][0]
     problems = tuple(each.problem or way.value for each, way in tries if way is not Way.WORKS)
-    return Tally(first.candidate, first.env, tuple(way for _, way in tries), problems)
+    places = tuple("" if way is Way.WRONG_DATA else each.failed_in for each, way in tries)
+    return Tally(first.candidate, first.env, tuple(way for _, way in tries), problems, places)
 
 
 def _way(tried: TrialResult | Rerun) -> Way | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from preflight.model.control import Rerun
 from preflight.model.run_spec import Duel, Measure
-from preflight.model.trial import Candidate, Outcome, TrialResult
+from preflight.model.trial import Candidate, TrialResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,13 @@ class Repeat:
     control: str = ""  # the candidate that alternates with the default; "" where one failure is repeated
     runs_each: int = 0
 
-    def ended(self, outcome: Outcome, problem: str, duration_s: float) -> Rerun:
+    def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
         """Return what became of it."""
-        candidate = self.candidate
-        return Rerun(candidate.name, candidate.env, outcome, problem, duration_s, self.control, self.runs_each)
+        candidate, took_s = self.candidate, result.duration_s if duration_s is None else duration_s
+        return Rerun(
+            candidate.name, candidate.env, result.outcome, result.problem, took_s, self.control, self.runs_each,
+            result.failed_in, result.culprits,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

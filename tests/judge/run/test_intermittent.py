@@ -32,6 +32,14 @@ def test_what_fails_alike_each_time_is_not_called_intermittent() -> None:
     assert found(intermittent, case(trial(outcome=Outcome.HANG), control=control(Outcome.HANG))) == ()
 
 
+def test_a_default_that_never_works_and_fails_elsewhere_each_time_was_not_seen_once() -> None:
+    again = Control(1, 2, "", (), (Rerun(DEFAULT, (), Outcome.HANG, "", 1.0, failed_in="all_gather"),))
+    tried = gpu_case(trial(outcome=Outcome.HANG, failed_in="start"), control=again)
+    finding = only(found(intermittent, tried))
+    assert "the same settings fail differently each time: the default hung at the start in 1" in finding.problem
+    assert (finding.is_unconfirmed, only(found(trial_failed, tried)).is_unconfirmed) == (False, False)
+
+
 @pytest.mark.parametrize("no_second_try", [control(Outcome.SKIPPED), NO_CONTROL, None])
 def test_what_failed_and_was_not_tried_again_was_not_looked_at(no_second_try: Control | None) -> None:
     (skipped,) = skips(intermittent, case(trial(outcome=Outcome.HANG), control=no_second_try))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -13,6 +14,7 @@ from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Scope, Set
 from preflight.plan.settings.control import (
     RUNS_EACH,
     Proof,
+    Tally,
     Way,
     intermittent,
     order_of_turns,
@@ -101,6 +103,30 @@ def test_failing_in_another_way_is_not_failing_alike() -> None:
     found = intermittent((trial(outcome=Outcome.HANG),), (rerun(DEFAULT, Outcome.WRONG_DATA),))
     assert found[0].text() == "the default hung in 1 and gave wrong data in 1 of 2 tries"
     assert not intermittent((trial(outcome=Outcome.CRASH),), (rerun(DEFAULT, Outcome.INIT_ERROR),))
+
+
+def test_failing_at_another_place_is_not_failing_alike_but_wrong_data_may_be_anywhere() -> None:
+    def ended(outcome: Outcome, *places: str) -> tuple[Tally, ...]:
+        first = trial(outcome=outcome, failed_in=places[0])
+        return intermittent((first,), [replace(rerun(DEFAULT, outcome), failed_in=each) for each in places[1:]])
+
+    assert ended(Outcome.HANG, "start", "all_reduce", "all_reduce")[0].text() == (
+        "the default hung at the start in 1 and hung during all_reduce in 2 of 3 tries"
+    )
+    assert not ended(Outcome.HANG, "all_reduce", "all_reduce")
+    assert not ended(Outcome.HANG, "all_reduce", ""), "a place that is not known differs from none"
+    assert not ended(Outcome.WRONG_DATA, "all_reduce", "all_gather")
+
+
+def test_a_default_that_fails_elsewhere_each_time_has_no_cure() -> None:
+    places = iter(("start", *["all_reduce"] * 99))
+
+    def run(candidate: Candidate) -> TrialResult:
+        ended = failed(candidate, Outcome.HANG)
+        return trial(candidate.name, env=candidate.env) if candidate.env else replace(ended, failed_in=next(places))
+
+    done = search(SETTINGS, run, known=Known(seed=3), runs_each=4)
+    assert proof_of(done.control, done.results) is Proof.INTERMITTENT
 
 
 def test_a_turn_that_was_not_made_proves_nothing() -> None:

@@ -85,7 +85,7 @@ def play(profile: Profile, cause: Setting, suspects: tuple[str, ...] = ()) -> Cl
                 results = (*results, ended)
             case Repeat(candidate=candidate):
                 ended, took_s = tried(candidate, cause, 1)
-                reruns = (*reruns, step.ended(ended.outcome, ended.problem, took_s))
+                reruns = (*reruns, step.ended(ended, took_s))
             case other:
                 raise AssertionError(f"a search for a cure does not {other}")
         now_s += took_s

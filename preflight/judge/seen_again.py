@@ -1,0 +1,68 @@
+"""What was seen once accuses nobody. It does where the same part fails in two of three runs, or a counter agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from preflight.judge.finding_text import first_line
+from preflight.model.finding import REJECTS_A_NODE, Evidence, Finding, Severity
+from preflight.model.gap import known_or
+from preflight.model.history import MOST_ACCUSED, MOST_CHARACTERS, PAIR, Accused, PastRun
+
+RUNS, ENOUGH = 3, 2
+COUNTERS = "new-hardware-errors"
+# Measured beside a default that works: what was slow, or failed, once of several times is no reason to start no job.
+BESIDE_A_WORKING_DEFAULT = frozenset({"straggler", "p2p-slow", "rail"})
+
+
+def weighed(findings: Sequence[Finding], past: Sequence[PastRun]) -> tuple[Finding, ...]:
+    """Return the findings, those that were seen once confirmed where earlier runs or a counter of this one agree."""
+    counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
+    return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
+
+
+def _weighed(finding: Finding, counted: Sequence[Finding], past: Sequence[PastRun]) -> Finding:
+    for part in finding.parts:
+        counters = [each for each in counted if set(each.parts) & {part, *part.split(PAIR)}]
+        if counters:
+            said = tuple(Evidence(each.problem, each.subject, "hardware counter") for each in counters)
+            return _confirmed(finding, "a hardware counter agrees", said)
+        before = [each for each in past if each.has_tried(part)][-(RUNS - 1) :]
+        again = [(run, what) for run in before if (what := _accusation(run, part, finding.check))]
+        if len(again) + 1 >= ENOUGH:
+            met = f"so did {len(again) + 1} of the last {len(before) + 1} runs with {part}, this one among them"
+            return _confirmed(finding, met, tuple(_evidence(run, what) for run, what in again))
+    if finding.check in BESIDE_A_WORKING_DEFAULT and finding.severity is Severity.FAIL:
+        return replace(finding, severity=Severity.WARN)
+    return finding
+
+
+def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Finding:
+    return replace(
+        finding, is_unconfirmed=False, problem=f"{finding.problem}; {why}", evidence=(*finding.evidence, *evidence)
+    )
+
+
+def _accusation(run: PastRun, part: str, check: str) -> Accused | None:
+    """Return what a run accused a part of: of failing, or as now of being slow."""
+    is_slow = check in BESIDE_A_WORKING_DEFAULT
+    alike = (each for each in run.accused if (each.check in BESIDE_A_WORKING_DEFAULT) == is_slow)
+    return next((each for each in alike if each.part == part), None)
+
+
+def _evidence(run: PastRun, what: Accused) -> Evidence:
+    boot = known_or(run.boot_id, "not known")
+    return Evidence(f"{run.at}, {what.check}", what.problem, f"--history, {run.host}, boot {boot}")
+
+
+def accused_by(findings: Sequence[Finding], tried: Sequence[str]) -> tuple[Accused, ...]:
+    """Return what these findings accuse of the parts that a run tried, for the runs to come."""
+    found: dict[tuple[str, str], Accused] = {}
+    for finding in findings:
+        if finding.severity is not Severity.INFO and finding.blame in REJECTS_A_NODE:
+            for part in finding.parts:
+                if set(part.split(PAIR)) <= set(tried):
+                    problem = first_line(finding.problem)[:MOST_CHARACTERS]
+                    found.setdefault((part, finding.check), Accused(part, finding.check, problem))
+    return tuple(found.values())[:MOST_ACCUSED]

@@ -1,0 +1,98 @@
+"""What was seen once accuses a node when earlier runs or a counter of the hardware agree, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from preflight.judge.parts import part_of_gpu, part_of_pair, part_of_port, parts_of_ranks
+from preflight.judge.run.new_hardware_errors import new_hardware_errors
+from preflight.judge.seen_again import accused_by, weighed
+from preflight.model.finding import Blame, Finding, Severity
+from preflight.model.history import Accused, PastRun
+from preflight.model.trial import Outcome
+from tests.facts import finding, gpu_case, gpu_node, trial
+from tests.hardware import counter, hardware
+from tests.judge.findings import only
+from tests.topology import port
+
+A, B, C = "GPU-00000000", "GPU-00000001", "GPU-00000002"
+
+
+def once(*parts: str, check: str = "intermittent", severity: Severity = Severity.FAIL) -> Finding:
+    return replace(finding(severity), check=check, parts=parts, is_unconfirmed=True)
+
+
+def run(*accused: str, check: str = "intermittent", tried: tuple[str, ...] = (A, B)) -> PastRun:
+    said = tuple(Accused(part, check, "it hung") for part in accused)
+    return PastRun("2026-01-01T00:00:00+00:00", "gpu1", "boot-1", False, tried, said)
+
+
+@pytest.mark.parametrize(
+    ("past", "is_confirmed"),
+    [
+        ((), False),
+        ((run(),), False),
+        ((run(A),), True),
+        ((run(A), run()), True),
+        ((run(A), run(), run()), False),  # once in the three before this one: too long ago
+        ((run(B), run(B)), False),
+        ((run(A), *[run(tried=(C,))] * 9), True),  # runs that did not try the GPU say nothing of it
+        ((run(f"{A}+{B}"),), False),
+    ],
+)
+def test_the_same_gpu_in_two_of_three_runs_accuses(past: tuple[PastRun, ...], is_confirmed: bool) -> None:
+    (weighed_once,) = weighed([once(A)], past)
+    assert weighed_once.is_unconfirmed is not is_confirmed
+    assert ("runs with GPU-00000000" in weighed_once.problem) is is_confirmed
+    assert any("boot-1" in each.source for each in weighed_once.evidence) is is_confirmed
+
+
+def test_a_pair_is_accused_by_runs_that_tried_both() -> None:
+    pair = f"{A}+{B}"
+    assert not weighed([once(pair)], [run(pair), run(tried=(A,)), run(tried=(B,))])[0].is_unconfirmed
+    assert weighed([once(pair)], [run(pair), run(), run()])[0].is_unconfirmed
+
+
+def test_a_counter_of_the_same_hardware_accuses() -> None:
+    errors = counter("aer_correctable", 500, gpu=1, subject="GPU 1")
+    case = gpu_case(trial(), hardware=hardware(2, counters=(errors,)), gpus=(0, 1))
+    counted = only(tuple(new_hardware_errors.judge(case)))
+    assert counted.parts == (B,)
+    assert not weighed([once(B), counted], ())[0].is_unconfirmed
+    assert weighed([once(A), counted], ())[0].is_unconfirmed
+
+
+def test_slow_and_failing_are_told_apart_and_what_was_slow_once_stops_no_job() -> None:
+    slow = once(A, check="straggler")
+    assert weighed([slow], [run(A)])[0].severity is Severity.WARN
+    confirmed = weighed([slow], [run(A, check="p2p-slow")])[0]
+    assert (confirmed.severity, confirmed.is_unconfirmed) == (Severity.FAIL, False)
+
+
+def test_a_finding_that_stands_by_itself_is_left_alone() -> None:
+    sure = replace(once(A), is_unconfirmed=False)
+    assert weighed([sure], [run(A)]) == (sure,)
+
+
+def test_a_run_tells_those_to_come_what_it_accused_of_its_own_parts() -> None:
+    other = replace(once(A), blame=Blame.CONTAINER)
+    said = accused_by([once(A, C), once(A), once(B, severity=Severity.INFO), other], (A, B))
+    assert said == (Accused(A, "intermittent", "something is wrong"),)
+
+
+def test_ranks_are_the_gpus_that_they_had_and_of_two_of_whom_nobody_is_named_the_pair() -> None:
+    case = gpu_case(trial(outcome=Outcome.HANG), nodes=(gpu_node(3),), gpus=(2, 1))
+    assert parts_of_ranks(case, (0,)) == (C,)
+    assert parts_of_ranks(case, ()) == (f"{B}+{C}",)
+    assert parts_of_ranks(replace(case, gpus=(0, 1, 2), world_size=3), ()) == ()
+    assert parts_of_ranks(replace(case, wants_gpus=False), (0,)) == ()
+
+
+def test_parts_go_by_what_outlives_a_boot() -> None:
+    node = gpu_node(2, hca_ports=(port("mlx5_0"),))
+    assert part_of_gpu(node, 1) == (B,)
+    assert part_of_pair(node, 1, 0) == (f"{A}+{B}",)
+    assert part_of_port(node, "mlx5_0", 1) == ("port 0a00:00ff:fe00:0001",)
+    assert (part_of_gpu(node, 7), part_of_pair(node, 0, 7), part_of_port(node, "mlx5_9", 1)) == ((), (), ())
