@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_class_of
 from preflight.model.facts import Gap, SystemFacts, known
 from preflight.model.profile import Profile
@@ -9,6 +11,7 @@ from preflight.model.run_spec import Backend, NodePlace, RankGpus, RunSpec, Tria
 from preflight.model.units import size_text
 from preflight.plan import profiles
 from preflight.plan.gpus.gpu_tests import device_plan
+from preflight.plan.gpus.link_speeds import pair_limits
 from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
 from preflight.plan.settings.control import RUNS_EACH
@@ -17,6 +20,7 @@ from preflight.plan.settings.rdma import rails_to_try
 from preflight.probe.cgroup import usable_cpus
 from preflight.run_record import RunRecord
 from preflight.system.kernel_queries import live_machine
+from preflight.system.links import load_links
 
 CONDUCTOR_MARGIN_S = 1.5  # before the deadline: the conductor ends its step
 CPU_MEMORY_SHARE = 0.25  # of what is free, for all ranks together
@@ -48,7 +52,10 @@ def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
         deadline_monotonic_s=run.ends_at() - CONDUCTOR_MARGIN_S,
         gpus=RankGpus(tuple(known(gpu.uuid) for gpu in gpus), addresses),
         inherited=run.inherited,
-        devices=device_plan(request.profile, gpus, run.node, request.burn_s),
+        devices=replace(
+            device_plan(request.profile, gpus, run.node, request.burn_s),
+            pair_limits=pair_limits(load_links(), run.node, gpus),
+        ),
         rails=rails_to_try(run.node, request.profile, path.dialect),
         machine_path=machine_path,
     )

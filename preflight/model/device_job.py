@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from preflight.model.gpu_test import PairLimit
+
 
 class JobKind(Enum):
     """What is done."""
@@ -70,6 +72,7 @@ class DevicePlan:
     share_of_time: float = 1 / 3  # of what is left before the deadline; the trials need the rest
     burn_rounds: tuple[GpuTestRound, ...] = ()
     burn_s: float = 0.0
+    pair_limits: tuple[PairLimit, ...] = ()  # what each pair should carry: one that is slow is timed again
 
 
 NO_DEVICES = DevicePlan()  # the CPU path

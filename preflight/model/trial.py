@@ -42,7 +42,7 @@ NOT_MEASURED = Gap("not measured")
 DEFAULT = "default"  # the candidate that sets nothing
 AS_IS = "as-is"  # the candidate that keeps every inherited variable
 UNDER_LOAD = "default under load, "  # the default's trial, repeated by `--profile burn`; its turn follows
-AGAIN = "repetition "  # the default's trial, repeated since it looked slow beside a baseline; its turn follows
+AGAIN = "repetition "  # the default's trial, repeated since it, or a rank, looked slow; its turn follows
 REPEATED = (UNDER_LOAD, AGAIN)
 IN_START = "start"  # up to the first collective: when that connects, and which rank is then where, is the clock's doing
 
@@ -171,6 +171,7 @@ class RailTest:
     problem: str  # empty when ok
     transport: tuple[str, ...]  # what carried the data between ranks, such as NET/IB/0
     busbw_gb_s: float | Gap  # all_reduce at the largest size
+    repetition: int = 0  # 1 of a port that had failed, or was slower than the others of its rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ class Conductor:
                     self._rerun(step)
                 case steps.Compare(candidate=name, pairs=pairs):
                     self._compare(self._plan.named(name), pairs)
-                case steps.Again(turn=turn):
-                    self._repeat(turn)
+                case steps.Again() as step:
+                    self._repeat(step)
                 case steps.Stop(chosen=chosen):
                     self._report_control(chosen)
                     break
@@ -108,6 +108,7 @@ class Conductor:
         devices, now = self._spec.devices, time.monotonic()
         until = now + devices.share_of_time * (self._spec.deadline_monotonic_s - now)
         self._take_rounds(devices.rounds, until, repetition=0)
+        self._gpu_tests.time_slow_pairs_again(until)
 
     def _burn(self) -> None:
         """Repeat the tests of the GPUs and the default's trial under load for as long as the plan says."""
@@ -127,9 +128,9 @@ class Conductor:
             unkillable=self._known.unkillable or self._gpu_tests.unkillable,
         )
 
-    def _repeat(self, turn: int) -> None:
-        """Repeat a default that looks slow beside the baseline; without time for it, say so in its place."""
-        name, reason = f"{AGAIN}{turn}", "the default again: it looked slow beside the baseline"
+    def _repeat(self, step: steps.Again) -> None:
+        """Repeat a default that looks slow; without time for it, say so in its place."""
+        name, reason = f"{AGAIN}{step.turn}", f"the default again: {step.why}"
         skip = self._why_no_time()
         if skip:
             result = skipped_trial(replace(self._plan.named(DEFAULT), name=name, reason=reason), skip)

@@ -55,7 +55,7 @@ def rails_section(report: Report) -> list[Block]:
     """Return what each RDMA port of the node carried by itself; nothing where none was tried."""
     rows = [
         (
-            f"{rail.hca}:{rail.port}",
+            f"{rail.hca}:{rail.port}{', again' if rail.repetition else ''}",
             fact_text(rail.rate_gbit_s, "{:g}".format),
             fact_text(rail.busbw_gb_s, three_digits, gap=""),
             ", ".join(rail.transport) if rail.outcome is Outcome.OK else f"{rail.outcome.value}: {rail.problem}",

@@ -11,7 +11,7 @@ import pytest
 from preflight.launch.launch_result import LaunchResult
 from preflight.model.device_job import DevicePlan
 from preflight.model.facts import known
-from preflight.model.gpu_test import Arrived, Direction, Ending, PairTruth, UnderLoad
+from preflight.model.gpu_test import Arrived, Direction, Ending, PairLimit, PairTruth, UnderLoad
 from preflight.model.profile import Profile
 from preflight.model.run_spec import StageLimits, StorePlace
 from preflight.model.trial import Outcome
@@ -153,3 +153,12 @@ def test_a_stand_in_without_devices_tests_nothing(monkeypatch: pytest.MonkeyPatc
         SIMULATED = True
 
     assert "brings no DEVICES" in reports("", monkeypatch, tmp_path, Stand())
+
+
+def test_slow_pairs_are_timed_again_and_no_others() -> None:
+    plan = planned((6, 7, 8), Profile.STANDARD)
+    limits = tuple(PairLimit(a, b, "NV4", 24.0) for a, b in ((6, 7), (6, 8), (7, 8)))
+    launched = run(replace(plan, pair_limits=limits), 3, "slow:gpu=0,factor=10", deadline_s=120)
+    timed = [(pair.a, pair.b) for pair in launched.pairs if pair.speeds]
+    assert timed[:3] == [(6, 7), (6, 8), (7, 8)]
+    assert sorted(timed[3:]) == [(6, 7), (6, 8)]

@@ -2,19 +2,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from statistics import median
+from dataclasses import replace
 
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of, must_have_run, must_have_speeds
 from preflight.judge.gpus_of_node import pairs_called
+from preflight.judge.parts import part_of_pair
 from preflight.judge.pci_fabric import TRANSLATING
 from preflight.judge.workarounds import works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.gpu_test import CopyBy, Direction, Ending, Hardware, PairTruth
+from preflight.model.gpu_test import Ending, PairTruth
 from preflight.model.trial import TrialResult
 from preflight.plan.gpus.locality import NVLINK
+from preflight.plan.gpus.slow_pairs import SlowPair, pair_times, slow_pairs
 
 BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Ending.CRASH: "copies crash"}
 UNPROTECTED = (
@@ -94,66 +96,36 @@ def _has_nvlink(node: NodeFacts, pair: PairTruth) -> bool:
     return any(NVLINK.fullmatch(known_or(level, "")) for level in found)
 
 
-# Over NVLink 88 % is usual (H200: 396 of 450 GB/s); over PCIe a host bridge between the two may cost half of the link.
-NVLINK_WARN_BELOW, NVLINK_FAIL_BELOW = 0.60, 0.30
-SIBLING_WARN_BELOW = 0.70
-
-Pair = tuple[int, int]
-
-
 @run_check("p2p-slow", blame=Blame.GPU, unseen=Unseen.NOTHING, reads=("hardware",))
 def p2p_slow(case: Case) -> Findings:
     """Copies between two chosen GPUs reach what NVLink carries, and what pairs joined alike do.
 
-    Yields a finding for each pair that copies far below its links, or below the pairs that are joined alike; the quick
-    profile measures none.
+    Yields a finding for each pair that copies far below its links, or below the pairs that are joined alike, each time
+    that it was timed; the quick profile times none.
 
     Can't see: `--profile quick`, which times no pair; pairs slow only beside others; all PCIe pairs slow alike.
     """
     hardware = gpu_results_of(case)
-    speeds = one_way(hardware)
-    limits = {(limit.a, limit.b): limit for limit in hardware.pair_limits}
-    levels: dict[str, list[Pair]] = defaultdict(list)
-    for pair in speeds.keys() & limits.keys():
-        levels[limits[pair].level].append(pair)
-    for pair, speed in speeds.items():
-        limit = limits.get(pair)
-        if limit is None:
-            continue
-        others = [speeds[other] for other in levels[limit.level] if other != pair]
-        # Over PCIe only siblings tell.
-        over_nvlink = NVLINK.fullmatch(limit.level) is not None
-        if over_nvlink and speed < NVLINK_WARN_BELOW * limit.gb_s:
-            severity = Severity.FAIL if speed < NVLINK_FAIL_BELOW * limit.gb_s else Severity.WARN
-            usual = f"its links carry {limit.gb_s:.0f} GB/s one way"
-        elif len(others) > 1 and speed < SIBLING_WARN_BELOW * median(others):
-            severity = Severity.WARN
-            usual = f"pairs that are joined alike ({limit.level}) reach {median(others):.1f} GB/s"
-        else:
-            continue
-        yield p2p_slow.finding(
-            severity,
-            pairs_called(case.nodes[0], [pair]),
-            f"copies at {speed:.1f} GB/s over {limit.level or 'an unknown path'}; {usual}",
+    times = pair_times(hardware.pairs)
+    for slow in slow_pairs(times, hardware.pair_limits):
+        finding = p2p_slow.finding(
+            Severity.FAIL if slow.is_far_below else Severity.WARN,
+            pairs_called(case.nodes[0], [slow.pair]),
+            f"copies at {slow.time.gb_s:.1f} GB/s over {slow.limit.level or 'an unknown path'}; {slow.usual}",
             "`nvidia-smi nvlink -s` and `-e` for links that are down or repeat; reseat the bridge"
-            if over_nvlink
+            if slow.over_nvlink
             else "the slots' lanes and generation (`lspci -vv | grep LnkSta`), ACS on the bridges between the two",
-            Evidence("copy engine, slower direction", f"{speed:.1f} GB/s", "64 MiB, behind a spinning kernel"),
-            blame=Blame.GPU if over_nvlink else Blame.HOST,
+            Evidence("copy engine, slower direction", _timed(slow), "64 MiB, behind a spinning kernel"),
+            blame=Blame.GPU if slow.over_nvlink else Blame.HOST,
         )
+        parts = part_of_pair(case.nodes[0], *slow.pair)
+        yield replace(finding, is_unconfirmed=slow.is_far_below and slow.time.times < 2, parts=parts)
     must_have_speeds(hardware)
-    if not speeds:
+    if not times:
         single = len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs
         raise NotApplicable("a single GPU has no peer") if single else NotRun("no pair was timed (quick times none)")
 
 
-def one_way(hardware: Hardware) -> dict[Pair, float]:
-    """Return the slower direction's copy engine speed of each pair that may access its peer."""
-    found: dict[Pair, float] = {}
-    for pair in hardware.pairs:
-        by_engine = [each for each in pair.speeds if each.by is CopyBy.COPY_ENGINE]
-        ways = [each.gb_s for each in by_engine if each.direction is not Direction.BOTH]
-        known = [speed for speed in ways if not isinstance(speed, Gap)]
-        if known and pair.cuda is not False:
-            found[pair.a, pair.b] = min(known)
-    return found
+def _timed(slow: SlowPair) -> str:
+    best = f", the best of {slow.time.times} times" if slow.time.times > 1 else ""
+    return f"{slow.time.gb_s:.1f} GB/s{best}"

@@ -1,29 +1,27 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size
+from preflight.judge.parts import parts_of_ranks
 from preflight.judge.workarounds import default_trial, must_have_trials, works
-from preflight.model.collective import Collective
 from preflight.model.facts import known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.trial import CollectiveResult, RankTime, TrialResult
+from preflight.model.trial import AGAIN, DEFAULT, TrialResult
+from preflight.plan.late_rank import SMALLEST_JUDGED_BYTES, Late, decision_results, late_rank
 
 FAIL_ABOVE = 2.0
-WARN_ABOVE = 1.2
-SMALLEST_JUDGED_BYTES = 64 << 10  # below it latency noise decides
-GPU_DECISION_BYTES = 32 << 20
-# A scheduler's whim on a busy CPU costs a time slice; a GPU's collective of 32 MiB takes no longer than this in all.
-LEAST_LATENESS_CPU_US = 200.0
-LEAST_LATENESS_GPU_US = 20.0
 
 
 @run_check("straggler", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
 def straggler(case: Case) -> Findings:
-    """No rank is late at every decision size.
+    """No rank is late at every decision size, each time that the default is tried.
 
-    One rank that is late at every size drags all others down with it, at every step of the job. Yields a finding where
-    the same rank is the late one at every decision size of both collectives.
+    One rank that is late at every size drags all others down with it, at every step of the job. Where the same rank is
+    the late one at every decision size of both collectives the default is tried again. Yields a finding where it is
+    late again; a rank that was late once by a factor of two is a warning that leaves the node unknown.
 
     Can't see: a rank that is slow only now and then, or only in computing; delays under 200 us (CPU) or 20 us (GPU).
     """
@@ -35,41 +33,35 @@ def straggler(case: Case) -> Findings:
         raise NotApplicable(f"nothing of {fine_size(SMALLEST_JUDGED_BYTES)} or more was measured")
     if any(len(result.ranks) < 2 for result in results):
         raise NotApplicable("one rank has no other to be compared with")
-    found = [(result, max(result.ranks, key=lambda rank: rank.slowdown)) for result in results]
-    least_us = LEAST_LATENESS_GPU_US if case.wants_gpus else LEAST_LATENESS_CPU_US
-    result, mildest = min(found, key=lambda each: each[1].slowdown)
-    if mildest.slowdown <= WARN_ABOVE or len({late.rank for _, late in found}) > 1:
+    first = late_rank(trial, case.wants_gpus)
+    if not first:
         return
-    if any(late.own_us - _others_us(late) < least_us for _, late in found):
+    rank, repeats = first[0].time.rank, _repeats(case, trial)
+    late = [(each, late_rank(each, case.wants_gpus)) for each in repeats]
+    again = [(trial, first), *((each, found) for each, found in late if found and found[0].time.rank == rank)]
+    mildest = min((each for _, found in again for each in found), key=lambda each: each.time.slowdown)
+    severity = Severity.FAIL if mildest.time.slowdown > FAIL_ABOVE else Severity.WARN
+    is_again = len(again) > 1 and 2 * len(again) > 1 + len(repeats)
+    if repeats and not is_again and severity is Severity.WARN:
         return
-    yield straggler.finding(
-        Severity.FAIL if mildest.slowdown > FAIL_ABOVE else Severity.WARN,
-        f"rank {mildest.rank}",
-        f"rank {mildest.rank} is {mildest.slowdown:.2f} times slower than the median of the others or worse: "
-        f"{mildest.own_us:.0f} us against {_others_us(mildest):.0f} us, {_what(result)}",
-        _fix(case, mildest.rank),
-        *(
-            Evidence(
-                f"own time, {_what(result)}",
-                f"{late.own_us:.0f} us; others {_others_us(late):.0f} us; factor {late.slowdown:.2f}",
-                f"trial {trial.candidate}, rank {late.rank}, median of {result.repetitions}",
-            )
-            for result, late in found
-        ),
+    often = f", in {len(again)} of {1 + len(repeats)} trials" if repeats else ""
+    finding = straggler.finding(
+        severity,
+        f"rank {rank}",
+        f"rank {rank} is {mildest.time.slowdown:.2f} times slower than the median of the others or worse{often}: "
+        f"{mildest.time.own_us:.0f} us against {mildest.others_us:.0f} us, {_what(mildest)}",
+        _fix(case, rank),
+        *(_evidence(each, one) for each, found in again for one in found),
         blame=Blame.GPU if case.wants_gpus else Blame.HOST,
     )
+    is_unconfirmed = severity is Severity.FAIL and not is_again
+    yield replace(finding, is_unconfirmed=is_unconfirmed, parts=parts_of_ranks(case, (rank,)))
 
 
-def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return the results to judge by: 32 MiB and the largest, on CPU the two largest; none below 64 KiB."""
-    chosen: list[CollectiveResult] = []
-    for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
-        results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)
-        # all_gather rounds its size to a whole number per rank, so the size asked for is only nearly met.
-        near = [r for r in results if abs(r.size_bytes - GPU_DECISION_BYTES) < GPU_DECISION_BYTES / 20]
-        of_it = [*near, *results[-1:]] if on_gpus else results[-2:]
-        chosen.extend(r for i, r in enumerate(of_it) if r.size_bytes >= SMALLEST_JUDGED_BYTES and r not in of_it[:i])
-    return chosen
+def _repeats(case: Case, trial: TrialResult) -> list[TrialResult]:
+    """Return the repetitions of the default that worked, where it is what is judged."""
+    named = [each for each in case.trials if each.candidate.startswith(AGAIN) and trial.candidate == DEFAULT]
+    return [each for each in named if works(each) and decision_results(each, case.wants_gpus)]
 
 
 def _trial_to_judge(trials: tuple[TrialResult, ...]) -> TrialResult | None:
@@ -80,13 +72,17 @@ def _trial_to_judge(trials: tuple[TrialResult, ...]) -> TrialResult | None:
     return max(working, key=lambda t: max(known_or(r.busbw_gb_s, 0.0) for r in t.results), default=None)
 
 
-def _others_us(late: RankTime) -> float:
-    """Return the median of the other ranks, of which not all are shown."""
-    return late.own_us / late.slowdown if late.slowdown else 0.0
+def _evidence(trial: TrialResult, late: Late) -> Evidence:
+    time = late.time
+    return Evidence(
+        f"own time, {_what(late)}",
+        f"{time.own_us:.0f} us; others {late.others_us:.0f} us; factor {time.slowdown:.2f}",
+        f"trial {trial.candidate}, rank {time.rank}, median of {late.result.repetitions}",
+    )
 
 
-def _what(result: CollectiveResult) -> str:
-    return f"{result.collective.value} of {fine_size(result.size_bytes)}"
+def _what(late: Late) -> str:
+    return f"{late.result.collective.value} of {fine_size(late.result.size_bytes)}"
 
 
 def _fix(case: Case, rank: int) -> str:

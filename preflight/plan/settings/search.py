@@ -11,6 +11,7 @@ from preflight.model.collective import Collective
 from preflight.model.gap import Gap
 from preflight.model.run_spec import Measure
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, Setting, TrialResult
+from preflight.plan.late_rank import late_rank
 from preflight.plan.settings.closing import closing, control_of_failures, has_time_for
 from preflight.plan.settings.control import has_failed, intermittent, is_repeated
 from preflight.plan.settings.duel import DUEL_PAIRS, finalist, heats, is_sound, screening_gains
@@ -60,8 +61,8 @@ def next_step(
     (control.py) with `runs_each` of the default and of the cure. It works: with `screen_all` every candidate, and
     comparisons; what fails beside a default that works has a control too. The best of those that passed is measured
     afresh: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
-    works: it only shows more of it. A default that works and looks slow beside the `baseline` is repeated before
-    anything else is measured.
+    works: it only shows more of it. A default that works and looks slow, beside the `baseline` or one rank beside
+    the others, is repeated before anything else is measured.
 
     After a process that SIGKILL does not end nothing more is tried: every candidate would run on its GPU. Nor where the
     same settings ended differently: what comes and goes can't be searched for.
@@ -89,7 +90,10 @@ def next_step(
 def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
     known = asked.known
     if wants_repetition(asked.baseline, (*known.results, *known.repeats)):
-        return Again(len(known.repeats) + 1)
+        return Again(len(known.repeats) + 1, "it looked slow beside the baseline")
+    late = next(filter(None, (late_rank(default, on_gpus) for on_gpus in (True, False))), ())
+    if late and asked.runs_each and not known.repeats:
+        return Again(1, f"rank {late[0].time.rank} was late at every size")
     turn = control_of_failures(default, asked.candidates, known, asked.runs_each)
     untried = asked.untried()
     if turn is not None or not asked.screen_all:

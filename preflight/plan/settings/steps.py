@@ -46,9 +46,10 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Repeat the default's trial: it looks slow beside the baseline; the repetition teaches the search nothing."""
+    """Repeat the default's trial, which looks slow as `why` says; the repetition teaches the search nothing."""
 
     turn: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Known:
     compared: tuple[Duel, ...] = ()
     unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
     broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
-    repeats: tuple[TrialResult, ...] = ()  # of the default, for a baseline
+    repeats: tuple[TrialResult, ...] = ()  # of a default that looked slow
     suspects: tuple[str, ...] = ()  # families of settings, or causes, that other evidence made suspect
     reruns: tuple[Rerun, ...] = ()
     failed_at: tuple[Measure, ...] = ()  # what was measured when trials failed; empty for failures before that

@@ -7,7 +7,7 @@ import pytest
 
 from preflight.judge.run.p2p import p2p_slow
 from preflight.model.finding import Blame, CheckOutcome, Severity
-from preflight.model.gpu_test import PairLimit, PairTruth
+from preflight.model.gpu_test import PairLimit, PairSpeed, PairTruth
 from tests.hardware import hardware, pair, run_with, speeds
 from tests.judge.findings import ended, found, only
 
@@ -26,6 +26,26 @@ def test_a_pair_far_below_its_nvlinks_is_named(gb_s: float, severity: Severity) 
     finding = only(found(p2p_slow, run_with(pairs=with_pair(gb_s))))
     assert (finding.blame, finding.severity, finding.subject) == (Blame.GPU, severity, "gpu1 GPUs 0-1")
     assert "its links carry 450 GB/s one way" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [((), (Severity.FAIL, True)), (speeds(20.0), (Severity.FAIL, False)), (speeds(200.0), (Severity.WARN, False))],
+)
+def test_a_pair_accuses_only_when_it_is_slow_again_and_by_its_best(
+    again: tuple[PairSpeed, ...], expected: tuple[Severity, bool]
+) -> None:
+    pairs = with_pair(20.0)
+    timed = (replace(pairs[0], speeds=(*pairs[0].speeds, *again)), *pairs[1:])
+    finding = only(found(p2p_slow, run_with(pairs=timed)))
+    assert (finding.severity, finding.is_unconfirmed) == expected
+    assert finding.parts == ("GPU-00000000+GPU-00000001",)
+
+
+def test_a_pair_that_was_slow_once_and_is_as_fast_as_its_links_is_fine() -> None:
+    pairs = with_pair(20.0)
+    both = replace(pairs[0], speeds=(*pairs[0].speeds, *speeds(390.0)))
+    assert found(p2p_slow, run_with(pairs=(both, *pairs[1:]))) == ()
 
 
 def test_over_pcie_only_pairs_that_are_joined_alike_tell() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from preflight.judge.run.rail import rail
@@ -44,6 +46,30 @@ def test_where_all_fail_the_way_back_into_the_node_may_be_closed() -> None:
     finding = only(found(rail, gpu_case(rails=tuple(map(broken, range(4))))))
     assert finding.severity is Severity.WARN
     assert finding.problem.startswith("none of the RDMA ports")
+
+
+@pytest.mark.parametrize("again", [None, broken(3), rail_test(3)])
+def test_a_port_that_fails_accuses_only_when_it_fails_again(again: RailTest | None) -> None:
+    ports = (*(rail_test(i) for i in range(3)), broken(3), *([] if again is None else [replace(again, repetition=1)]))
+    finding = only(found(rail, gpu_case(rails=ports)))
+    assert (finding.severity, finding.is_unconfirmed) == (Severity.FAIL, again != broken(3))
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "expected"),
+    [
+        (5.0, 6.0, [(Severity.FAIL, False)]),
+        (5.0, 28.0, [(Severity.WARN, False)]),
+        (5.0, 40.0, [(Severity.FAIL, True)]),
+        (28.0, 40.0, []),
+    ],
+)
+def test_a_slow_port_accuses_only_when_it_is_slow_again(
+    first: float, again: float, expected: list[tuple[Severity, bool]]
+) -> None:
+    ports = (*(rail_test(i) for i in range(4)), rail_test(4, first), rail_test(4, again, repetition=1))
+    findings = found(rail, gpu_case(rails=ports))
+    assert [(each.severity, each.is_unconfirmed) for each in findings] == expected
 
 
 @pytest.mark.parametrize(("gb_s", "severity"), [(28.0, Severity.WARN), (15.0, Severity.FAIL)])

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.judge.run.straggler import straggler
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
-from preflight.model.trial import Outcome, TrialResult
+from preflight.model.trial import AGAIN, Outcome, TrialResult
 from tests.facts import GIB, MIB, case, gpu_case, result, trial
 from tests.judge.findings import found, only
 
@@ -54,6 +55,36 @@ def test_a_rank_that_is_late_by_less_than_200_us_on_a_cpu_is_not_accused() -> No
 def test_a_gpu_is_accused_by_what_is_late_for_a_gpu() -> None:
     finding = only(found(straggler, gpu_case(with_times(150, 400, sizes=(32 * MIB, GIB)))))
     assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.GPU)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "severity", "is_unconfirmed"),
+    [
+        ((), Severity.FAIL, True),  # there was no time to look again
+        (((1000, 5000),), Severity.FAIL, False),
+        (((1000, 1000),), Severity.FAIL, True),
+        (((5000, 1000),), Severity.FAIL, True),  # the other one
+        (((1000, 1500),), Severity.WARN, False),  # late again, by less
+        (((1000, 5000), (1000, 1000)), Severity.FAIL, False),
+        (((1000, 5000), (1000, 1000), (1000, 1000)), Severity.FAIL, True),
+    ],
+)
+def test_a_rank_accuses_only_when_it_is_late_again(
+    repeats: tuple[tuple[float, ...], ...], severity: Severity, is_unconfirmed: bool
+) -> None:
+    again = (with_times(*own_us, candidate=f"{AGAIN}{turn}") for turn, own_us in enumerate(repeats, 1))
+    finding = only(found(straggler, case(with_times(1000, 5000), *again)))
+    assert (finding.severity, finding.is_unconfirmed) == (severity, is_unconfirmed)
+
+
+def test_a_rank_that_was_half_as_slow_again_once_is_not_worth_a_word() -> None:
+    again = with_times(1000, 1000, candidate=f"{AGAIN}1")
+    assert found(straggler, case(with_times(1000, 1500), again)) == ()
+
+
+def test_a_late_rank_is_the_gpu_that_it_had() -> None:
+    late = with_times(1000, 5000, sizes=(32 * MIB, GIB))
+    assert only(found(straggler, gpu_case(late, gpus=(1, 0)))).parts == ("GPU-00000000",)
 
 
 def test_sizes_below_64_kib_are_never_judged() -> None:

@@ -213,6 +213,14 @@ def test_a_default_that_is_as_fast_as_the_baseline_is_not_repeated() -> None:
     assert play([DEFAULT], False, {}, baseline=learnt(1020.0)).known.repeats == ()
 
 
+def test_a_default_with_a_late_rank_is_tried_again_once() -> None:
+    late = trial(results=tuple(result(each, 4 << 20, (1000.0, 5000.0)) for each in Collective))
+    first = next_step([candidate(DEFAULT)], False, (), Known(results=(late,)), runs_each=2)
+    assert first == Again(1, "rank 1 was late at every size")
+    assert next_step([candidate(DEFAULT)], False, (), Known(results=(late,), repeats=(late,)), runs_each=2) == Stop()
+    assert next_step([candidate(DEFAULT)], False, (), Known(results=(late,))) == Stop(), "bench repeats nothing"
+
+
 def test_repetitions_end_once_they_clear_the_node() -> None:
     fine = trial_of("repetition 1", time_us=400.0)
     played = play([DEFAULT], False, {DEFAULT: trial_of(DEFAULT, time_us=510.0)}, baseline=learnt(500.0),

@@ -1,0 +1,51 @@
+"""Which rank is late at every decision size, and by how much. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.model.collective import Collective
+from preflight.model.trial import CollectiveResult, RankTime, TrialResult
+
+LATE_ABOVE = 1.2
+SMALLEST_JUDGED_BYTES = 64 << 10  # below it latency noise decides
+GPU_DECISION_BYTES = 32 << 20
+# A scheduler's whim on a busy CPU costs a time slice; a GPU's collective of 32 MiB takes no longer than this in all.
+LEAST_LATENESS_CPU_US = 200.0
+LEAST_LATENESS_GPU_US = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rank's own time at one decision size, where it is the latest of all."""
+
+    result: CollectiveResult
+    time: RankTime
+
+    @property
+    def others_us(self) -> float:
+        """The median of the other ranks, of which not all are shown."""
+        return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
+
+
+def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
+    """Return how late one rank is at each decision size; nothing unless the same one is late at all of them."""
+    results = decision_results(trial, on_gpus)
+    if not results or any(len(result.ranks) < 2 for result in results):
+        return ()
+    found = tuple(Late(result, max(result.ranks, key=lambda rank: rank.slowdown)) for result in results)
+    least_us = LEAST_LATENESS_GPU_US if on_gpus else LEAST_LATENESS_CPU_US
+    is_late = all(each.time.slowdown > LATE_ABOVE and each.time.own_us - each.others_us >= least_us for each in found)
+    return found if is_late and len({each.time.rank for each in found}) == 1 else ()
+
+
+def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
+    """Return the results to judge by: 32 MiB and the largest, on CPU the two largest; none below 64 KiB."""
+    chosen: list[CollectiveResult] = []
+    for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
+        results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)
+        # all_gather rounds its size to a whole number per rank, so the size asked for is only nearly met.
+        near = [r for r in results if abs(r.size_bytes - GPU_DECISION_BYTES) < GPU_DECISION_BYTES / 20]
+        of_it = [*near, *results[-1:]] if on_gpus else results[-2:]
+        chosen.extend(r for i, r in enumerate(of_it) if r.size_bytes >= SMALLEST_JUDGED_BYTES and r not in of_it[:i])
+    return chosen
