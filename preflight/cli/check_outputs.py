@@ -16,7 +16,7 @@ from preflight import app as application
 from preflight.cli.history_file import add_run
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, say_where, style
 from preflight.errors import Interrupted, OutputError, PreflightError, UsageError
-from preflight.model.report import Report
+from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
 from preflight.render.check_screen import Written, render_check_screen, render_verdict
 from preflight.render.env_file import render_env
@@ -167,7 +167,12 @@ def _page(report: Report, outputs: Outputs) -> str:
 
 
 def _amend(report: Report, error: PreflightError, outputs: Outputs) -> Report:
-    """Have every output that can be written say what could not be."""
+    """Have every output that can be written say what could not be: nobody may act on an answer that was not kept."""
+    if isinstance(error, OutputError):
+        node = NodeVerdict.UNKNOWN if isinstance(report.node_verdict, NodeVerdict) else report.node_verdict
+        word = "node unknown" if isinstance(node, NodeVerdict) else "unknown"
+        headline = f"{word}: {error}; else: {report.headline}"
+        report = replace(report, verdict=Verdict.UNKNOWN, node_verdict=node, headline=headline)
     report = replace(report, exit_code=error.exit_code, problems=(*report.problems, str(error)))
     with contextlib.suppress(OutputError):
         save_interim(report, outputs)

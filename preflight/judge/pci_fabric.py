@@ -8,9 +8,12 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case
 from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts, PciDevice, PciKind, known
 from preflight.model.hca import NicKind, PortState
+from preflight.model.transport import CarrierKind
+from preflight.model.trial import Outcome, TrialResult
 from preflight.plan.gpus.locality import NVLINK, locality_of
 
 TRANSLATING = frozenset({"DMA", "DMA-FQ"})
+MEANWHILE = "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without"
 VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 
@@ -55,3 +58,27 @@ def carries_traffic(node: NodeFacts, name: str) -> bool:
     """Tell whether an adapter has an active port; one whose ports are not known may."""
     ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
+
+
+def meanwhile(case: Case) -> str:
+    """Return what to do until P2P over PCIe is repaired; nothing once its data were verified."""
+    return "" if any(map(_is_proved, case.trials)) else f"; {MEANWHILE}"
+
+
+def _is_proved(trial: TrialResult) -> bool:
+    """Tell whether all pairs of ranks went by P2P, over PCIe where no NVLink joins them, and all data were right."""
+    right = trial.outcome is Outcome.OK and trial.results and all(result.verified for result in trial.results)
+    paths = [carrier.name for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
+    return (
+        bool(right and paths)
+        and all(path.startswith("P2P") for path in paths)
+        and may_use_p2p(trial, over_nvlink=False)
+    )
+
+
+def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
+    """Tell whether a trial's data may have gone through peer access; where nothing tells, it may have."""
+    env = dict(trial.env)
+    if env.get("NCCL_P2P_DISABLE") == "1" or (env.get("NCCL_P2P_LEVEL") == "NVL" and not over_nvlink):
+        return False
+    return not trial.transport or any(carrier.name.startswith(("P2P", "NVLS")) for carrier in trial.transport)

@@ -103,6 +103,11 @@ class CollectiveResult:
     took_s: float | Gap = NOT_MEASURED  # on rank 0, warm-up, verification and barriers included
     verified_calls: int | Gap = NOT_MEASURED  # of the repetitions: looked at on every rank, at places drawn by chance
 
+    @property
+    def shown_gb_s(self) -> float | Gap:
+        """The bus bandwidth; of one rank alone, which has none, the algorithm's."""
+        return self.busbw_gb_s if isinstance(self.busbw_gb_s, Gap) else self.busbw_gb_s or self.algbw_gb_s
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:

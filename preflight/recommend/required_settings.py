@@ -149,9 +149,9 @@ def figure(trial: TrialResult, cpu_path: bool) -> str:
     if largest is None:
         return "no timed collective"
     what = f"{largest.collective.value} {size_text(largest.size_bytes)}"
-    if isinstance(largest.busbw_gb_s, Gap) or isinstance(largest.algbw_gb_s, Gap):
+    if isinstance(largest.shown_gb_s, Gap):
         return what
-    return f"{what} {rate_text(largest.busbw_gb_s or largest.algbw_gb_s)}"  # one rank alone has no bus bandwidth
+    return f"{what} {rate_text(largest.shown_gb_s)}"
 
 
 def ending(trial: TrialResult) -> str:

@@ -157,7 +157,7 @@ def _did(trial: TrialResult, report: Report) -> tuple[list[str], str, str]:
     """Return what a trial reached, over what, and whether the data was right."""
     speeds: dict[str, list[str]] = {}
     for each in deciding_results(trial, report):
-        rate = f"{fact_text(each.busbw_gb_s, rate_text)} at {size_text(each.size_bytes)}"
+        rate = f"{fact_text(each.shown_gb_s, rate_text)} at {size_text(each.size_bytes)}"
         speeds.setdefault(each.collective.value, []).append(rate)
     wrong = sum(each.wrong_elements for each in trial.results)
     all_right = bool(trial.results) and all(each.verified for each in trial.results)

@@ -76,7 +76,7 @@ def _trial_rows(report: Report) -> Iterable[list[str]]:
         start = [trial.candidate, trial.outcome.value]
         results = deciding_results(trial, report)
         for each in results:
-            busbw, time = fact_text(each.busbw_gb_s, rate_text), fact_text(each.median_us, time_text)
+            busbw, time = fact_text(each.shown_gb_s, rate_text), fact_text(each.median_us, time_text)
             data = "verified" if each.verified else "WRONG"
             yield [*start, each.collective.value, size_text(each.size_bytes), busbw, time, data]
             start = ["", ""]

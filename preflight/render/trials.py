@@ -96,9 +96,9 @@ def _rows(trial: TrialResult, report: Report) -> Iterator[list[str]]:
 def _speed(cell: CollectiveResult | None) -> tuple[str, str]:
     if cell is None:
         return "", ""
-    if isinstance(cell.busbw_gb_s, Gap) or isinstance(cell.median_us, Gap):
+    if isinstance(cell.shown_gb_s, Gap) or isinstance(cell.median_us, Gap):
         return UNKNOWN, UNKNOWN  # somebody else was on the GPUs: the finding gpu-busy says who
-    return three_digits(cell.busbw_gb_s), time_text(cell.median_us)
+    return three_digits(cell.shown_gb_s), time_text(cell.median_us)
 
 
 def _has_small_sizes_only(trial: TrialResult) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from preflight.model.collective import Collective
 from preflight.model.report import Report
 from preflight.model.trial import Outcome, TrialResult
 from preflight.plan.settings.minimise import CORNER
@@ -11,7 +12,7 @@ from preflight.render.check_page import render_check
 from preflight.render.console_writer import lines_of
 from preflight.render.text import Style
 from preflight.render.trials import is_step, search_section
-from tests.facts import trial
+from tests.facts import result, trial
 from tests.reports import advice_of, report_of
 
 P2P, SHM = ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")
@@ -71,3 +72,10 @@ def test_only_trials_that_lead_to_another_one_are_steps() -> None:
     assert [is_step(each) for each in (DEFAULT_HUNG, ALL, WITH_P2P, trial("NCCL_P2P_LEVEL=SYS"))] == [
         False, True, True, False,
     ]  # fmt: skip
+
+
+def test_one_rank_alone_has_the_same_speed_in_the_table_and_in_the_recommendation() -> None:
+    measured = result(Collective.ALL_REDUCE, 1 << 20, (100.0,))
+    alone = trial(world_size=1, results=(measured,))
+    assert (measured.busbw_gb_s, measured.shown_gb_s) == (0.0, measured.algbw_gb_s)
+    assert " 0.00 " not in render_check(report_of(trials=(alone,), world_size=1), Style(width=80))

@@ -9,12 +9,11 @@ from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of, must_have_run, must_have_speeds
 from preflight.judge.gpus_of_node import pairs_called
 from preflight.judge.parts import part_of_pair
-from preflight.judge.pci_fabric import TRANSLATING
+from preflight.judge.pci_fabric import MEANWHILE, TRANSLATING, may_use_p2p
 from preflight.judge.workarounds import works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Ending, PairTruth
-from preflight.model.trial import TrialResult
 from preflight.plan.gpus.locality import NVLINK
 from preflight.plan.gpus.slow_pairs import SlowPair, pair_times, slow_pairs
 
@@ -28,7 +27,6 @@ BARE_METAL = (
 )
 VIRTUAL = "on the host of this virtual machine: ACS and ATS as the vendor's guide for pass-through says"
 NVLINKS = "`nvidia-smi nvlink -s`, `dmesg | grep -i xid`, `systemctl status nvidia-fabricmanager`; reset or replace it"
-MEANWHILE = "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without; "
 
 
 @run_check("p2p-data", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes", "trials"))
@@ -52,7 +50,7 @@ def p2p_data(case: Case) -> Findings:
             Severity.WARN if safe else Severity.FAIL,
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
             f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}",
-            MEANWHILE + _repair(case.nodes[0], over_nvlink),
+            f"{MEANWHILE}; {_repair(case.nodes[0], over_nvlink)}",
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
             blame=Blame.GPU if over_nvlink else Blame.HOST,
@@ -60,14 +58,6 @@ def p2p_data(case: Case) -> Findings:
     if len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs:
         raise NotApplicable("a single GPU has no peer")
     must_have_run(hardware.pairs)
-
-
-def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
-    """Tell whether a trial's data may have gone through peer access; where nothing tells, it may have."""
-    env = dict(trial.env)
-    if env.get("NCCL_P2P_DISABLE") == "1" or (env.get("NCCL_P2P_LEVEL") == "NVL" and not over_nvlink):
-        return False
-    return not trial.transport or any(carrier.name.startswith(("P2P", "NVLS")) for carrier in trial.transport)
 
 
 def _evidence(pair: PairTruth) -> Evidence:

@@ -5,7 +5,7 @@ import pytest
 from preflight.judge.node.acs_iommu import iommu_translates
 from preflight.model.facts import Gap, PciKind
 from preflight.model.finding import Severity
-from tests.facts import gpu_case, system
+from tests.facts import gpu_case, system, trial
 from tests.judge.findings import found, only, skips
 from tests.topology import pcie_node, with_device
 
@@ -37,3 +37,21 @@ def test_a_virtual_machine_has_an_iommu_of_its_own() -> None:
 def test_an_unreadable_group_skips_the_check() -> None:
     node = with_device(pcie_node(), PciKind.GPU, iommu_type=Gap("/sys/kernel: not there"))
     assert skips(iommu_translates, gpu_case(nodes=(node,), **BOTH))
+
+
+@pytest.mark.parametrize(
+    ("carrier", "env", "is_advised"),
+    [
+        ("0>1 via P2P/CUMEM", (), False),
+        ("0>1 via SHM/direct/direct", (), True),
+        ("0>1 via P2P/CUMEM", (("NCCL_P2P_LEVEL", "NVL"),), True),
+    ],
+)
+def test_once_data_were_verified_over_pcie_nothing_advises_to_switch_it_off(
+    carrier: str, env: tuple[tuple[str, str], ...], is_advised: bool
+) -> None:
+    node = with_device(pcie_node(), PciKind.GPU, iommu_type="DMA")
+    tried = trial(transport=(carrier,), env=env)
+    fix = only(found(iommu_translates, gpu_case(tried, nodes=(node,), **BOTH))).fix
+    assert ("NCCL_P2P_DISABLE" in fix) is is_advised
+    assert "iommu=pt" in fix
