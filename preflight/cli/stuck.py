@@ -12,7 +12,7 @@ import typer
 
 from preflight.cli.options import JsonPath, Quiet, Verbose, timed, valued
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, style
-from preflight.errors import UsageError
+from preflight.errors import Interrupted, UsageError
 from preflight.model.stuck import StuckReport
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.render.json_document import render_json
@@ -54,23 +54,27 @@ def stuck(
     check_outputs(json)
     if merge is not None and (out or pid or job or user):
         raise UsageError("--merge looks at nothing here: give it alone, or with --json")
+    stopped: list[Interrupted] = []
     if merge is not None:
         nodes, problems = read_nodes(merge)
         if not nodes:
             raise UsageError(f"{merge}: no node wrote its evidence there{': ' + problems[0] if problems else ''}")
     else:
         problems = ()
-        nodes = _look(pid, job, user, How(WATCH_S if watch is None else watch, native, dump), out)
+        nodes = _look(pid, job, user, How(WATCH_S if watch is None else watch, native, dump), out, stopped)
     for problem in problems:
         to_stderr(f"{PROGRAM}: {problem}\n")
     report = answer(nodes)
+    code = stopped[0].exit_code if stopped else report.exit_code
+    if stopped:
+        to_stderr(f"{PROGRAM}: {stopped[0]}: this is what had been seen by then\n")
     if json == STDOUT:
         to_stdout(render_json(report))
-        raise typer.Exit(report.exit_code)
+        raise typer.Exit(code)
     if json is not None:
         write_atomically(json, render_json(report), PRIVATE)
     to_stdout(_page(report, detail_of(verbose, quiet), [each for each in (out, json) if each is not None]))
-    raise typer.Exit(report.exit_code)
+    raise typer.Exit(code)
 
 
 def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
@@ -83,7 +87,9 @@ def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
             return render_stuck(report, style())
 
 
-def _look(pid: int | None, job: str | None, user: str | None, how: How, out: str | None) -> tuple[NodeEvidence, ...]:
+def _look(
+    pid: int | None, job: str | None, user: str | None, how: How, out: str | None, stopped: list[Interrupted]
+) -> tuple[NodeEvidence, ...]:  # fmt: skip
     started_at = time.time()
     machine = live_machine()
     uid = _uid_of(user) if user is not None else os.geteuid()
@@ -102,14 +108,17 @@ def _look(pid: int | None, job: str | None, user: str | None, how: How, out: str
         return ()
     if len(found) > 1:
         raise UsageError(f"{len(found)} jobs run here, name one with --pid: {'; '.join(map(_shown, found[:8]))}")
-    evidence = collect_node(machine, found[0], how, platform.node())
+    evidence = collect_node(machine, found[0], how, platform.node(), stopped)
     if out is None:
         return (evidence,)
     to_stderr(f"{PROGRAM}: this node's evidence is in {write_node(out, evidence)}\n")
     count, number = _step_nodes()
-    if count < 2 or number != 0:
+    if count < 2 or number != 0 or stopped:
         return (evidence,)
-    wait_for_nodes(out, count, started_at - CLOCK_SKEW_S, OTHERS_S)
+    try:
+        wait_for_nodes(out, count, started_at - CLOCK_SKEW_S, OTHERS_S)
+    except Interrupted as error:
+        stopped.append(error)
     nodes, _ = read_nodes(out)
     return tuple(each for each in nodes if each.job == evidence.job) or (evidence,)
 

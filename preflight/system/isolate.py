@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from preflight.errors import Interrupted
 from preflight.model.gap import NO_ANSWER
 from preflight.system.child import ChildProcess, Parent, fork_child
 from preflight.system.machine import Json
@@ -40,11 +41,13 @@ class _Isolated:
 
 
 def run_isolated(
-    functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float], meanwhile: Callable[[], object] = tuple
-) -> dict[str, Answer]:
+    functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float],
+    meanwhile: Callable[[], object] = tuple, when_stopped: Callable[[Interrupted], object] | None = None,
+) -> dict[str, Answer]:  # fmt: skip
     """Return an Answer per function. A function that raises, dies or takes longer than its limit has a `failure`.
 
-    `meanwhile` is called once they run. Must be called from a process with a single thread, since it forks.
+    `meanwhile` is called once they run. With `when_stopped` a signal is told to it, and what is known is returned.
+    Must be called from a process with a single thread, since it forks.
     """
     start = time.monotonic()
     running: dict[str, _Isolated] = {}
@@ -56,6 +59,13 @@ def run_isolated(
         own_time = OwnTime()
         while waiting := [each for each in running.values() if each.answer is None]:
             _collect(waiting, start, own_time)
+    except Interrupted as error:
+        if when_stopped is None:
+            raise
+        when_stopped(error)
+        for each in running.values():
+            each.answer = each.answer or Answer(None, str(error), time.monotonic() - start)
+            each.child.kill()
     finally:
         for each in running.values():
             if each.answer is None:

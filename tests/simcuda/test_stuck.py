@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,12 @@ from tests.simcuda.checking import machine_of
 from tests.simcuda.places import PROJECT
 from tests.simcuda.sandbox import Sandbox
 
-pytestmark = [pytest.mark.simcuda, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.simcuda, pytest.mark.usefixtures("simcuda_torch"), pytest.mark.timeout(300),
+    pytest.mark.parametrize("ras", ("with RAS", "without")),
+]  # fmt: skip
 
 START_S, STILL_S = 90.0, 1.0
-AT_ONCE = 2
 RAS: dict[str, dict[str, str]] = {"with RAS": {}, "without": {"NCCL_RAS_ENABLE": "0"}}
 CODE = Path(__file__).with_name("hanging_job.py").read_text().splitlines()
 
@@ -136,31 +137,6 @@ def _loses_path(place: Path, env: dict[str, str]) -> Job:
     return job
 
 
-STORIES = {"rank": _waits_for_rank, "bytes": _loses_bytes, "path": _loses_path}
-
-
-@pytest.fixture(scope="module")
-def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Future[Job]]]:
-    """Run all jobs, two at a time: half of the time they wait."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {
-            (name, ras): pool.submit(run, tmp_path_factory.mktemp(name), env)
-            for name, run in STORIES.items() for ras, env in RAS.items()
-        }  # fmt: skip
-        yield running
-        for each in running.values():
-            each.cancel()
-
-
-@pytest.fixture(params=RAS)
-def ras(request: pytest.FixtureRequest, simcuda_torch: None) -> str:
-    """Return whether RAS is on."""
-    return str(request.param)
-
-
-Stories = dict[tuple[str, str], Future[Job]]
-
-
 def _line(call: str) -> str:
     return f"(hanging_job.py:{CODE.index(f'        {call}') + 1}, run_rank)"
 
@@ -170,8 +146,9 @@ def _ras(report: dict[str, Any]) -> list[str]:
     return [each for culprit in report["culprits"] for each in culprit["evidence"] if "NCCL's RAS" in each]
 
 
-def test_a_rank_that_launches_nothing_is_named(ras: str, stories: Stories) -> None:
-    report = stories["rank", ras].result().answer()
+def test_a_rank_that_launches_nothing_is_named_and_one_that_is_gone(ras: str, tmp_path: Path) -> None:
+    job = _waits_for_rank(tmp_path, RAS[ras])
+    report = job.answer()
     (culprit,) = report["culprits"]
     assert (report["exit_code"], culprit["reason"], culprit["ranks"]) == (1, "other_collective", [2])
     where = f"waits in all_reduce {_line('dist.all_reduce(loss)')}, 2 others for the GPU {_line('loss.item()')}"
@@ -182,18 +159,15 @@ def test_a_rank_that_launches_nothing_is_named(ras: str, stories: Stories) -> No
         gaps = {gap["fact"]: gap["reason"] for gap in report["gaps"]}
         told = "2 flight recorder dumps show their ranks level; asked for one, made none: rank 2"
         assert gaps["nodes[0].recorded"] == told
-
-
-def test_a_rank_that_is_gone_is_named(ras: str, stories: Stories) -> None:
-    report = stories["rank", ras].result().answer(1)
+    report = job.answer(1)
     (culprit,) = report["culprits"]
     assert (report["exit_code"], culprit["reason"], culprit["ranks"]) == (1, "dead_rank", [2])
     assert f"2 ranks wait for the GPU {_line('loss.item()')}" in report["summary"]
     assert ["does not answer" in each for each in _ras(report)] == ([True] if ras == "with RAS" else []), culprit
 
 
-def test_where_a_pair_of_gpus_loses_the_bytes_no_rank_is_named(ras: str, stories: Stories) -> None:
-    report = stories["bytes", ras].result().answer()
+def test_where_a_pair_of_gpus_loses_the_bytes_no_rank_is_named(ras: str, tmp_path: Path) -> None:
+    report = _loses_bytes(tmp_path, RAS[ras]).answer()
     (culprit,) = report["culprits"]
     assert (report["exit_code"], culprit["reason"], culprit["ranks"]) == (1, "nothing_moves", [])
     assert f"all 2 ranks that were seen wait for the GPU {_line('loss.item()')}" in culprit["what"]
@@ -201,8 +175,8 @@ def test_where_a_pair_of_gpus_loses_the_bytes_no_rank_is_named(ras: str, stories
     assert ["have launched the same" in e for e in _ras(report)] == ([True] if ras == "with RAS" else []), culprit
 
 
-def test_the_pair_of_nodes_whose_path_breaks_is_named(ras: str, stories: Stories) -> None:
-    job = stories["path", ras].result()
+def test_the_pair_of_nodes_whose_path_breaks_is_named(ras: str, tmp_path: Path) -> None:
+    job = _loses_path(tmp_path, RAS[ras])
     command = [sys.executable, "-m", "preflight", "stuck", "--merge", str(job.out / "nodes"), "--json", "-"]
     merged = json.loads(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stdout)
     (culprit,) = merged["culprits"]

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -122,6 +123,27 @@ def test_a_huge_environment_is_no_obstacle() -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_ctrl_c_gives_what_was_seen_by_then_and_whole_files(tmp_path: Path) -> None:
+    few = StandIns(3)
+    try:
+        command = [sys.executable, "-m", "preflight", "stuck", "--pid", str(few.process.pid), "--watch", "60"]
+        looking = subprocess.Popen(
+            [*command, "--out", str(tmp_path / "out"), "--json", "-"], cwd=PROJECT, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(6)
+        looking.send_signal(signal.SIGINT)
+        stdout, stderr = looking.communicate(timeout=30)
+        assert looking.returncode == 130, stderr
+        assert "this is what had been seen by then" in stderr
+        report = json.loads(stdout)
+        assert [(place["rank"], place["activity"]) for place in report["places"]] == [(i, "sleeping") for i in range(3)]
+        (file,) = (tmp_path / "out").iterdir()
+        assert json.loads(file.read_text())["ranks"][2]["rank"] == 2
+    finally:
+        few.end()
 
 
 def test_a_hidden_proc_is_said_to_be_so() -> None:

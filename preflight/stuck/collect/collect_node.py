@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from preflight.errors import UnreadableFact
+from preflight.errors import Interrupted, UnreadableFact
 from preflight.model.codec import decode_value, encode_value
 from preflight.model.gap import Gap
 from preflight.model.stuck_evidence import (
@@ -39,7 +39,7 @@ from preflight.stuck.collect.process_table import Listed, shown_command
 from preflight.stuck.collect.python_stacks import read_stacks
 from preflight.stuck.collect.ras import ask_ras
 from preflight.stuck.collect.recordings import read_recordings
-from preflight.stuck.collect.thread_states import look_at, scheduler_clock_s, watch
+from preflight.stuck.collect.thread_states import glance, look_at, scheduler_clock_s, watch
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine
 
@@ -75,8 +75,11 @@ class _Taken:
     ages_s: Mapping[int, float] = field(default_factory=dict)
 
 
-def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEvidence:
-    """Return the evidence of this node about one job. Must be called from a process with a single thread: it forks."""
+def collect_node(machine: Machine, job: FoundJob, how: How, host: str, stopped: list[Interrupted]) -> NodeEvidence:
+    """Return the evidence of this node about one job; after a signal, which goes into `stopped`, what there is by then.
+
+    Must be called from a process with a single thread: it forks.
+    """
     listed = [p for r in job.ranks for p in (r.process, *r.helpers[:MOST_HELPERS])] + [p for _, p in job.orphans]
     pids = [each.pid for each in listed if each.state != "Z"]
     ranks = {each.process.pid for each in job.ranks}
@@ -96,20 +99,15 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str) -> NodeEv
         "xids": lambda: encode_value(probe_xid_lines(machine)),
         "recorded": lambda: encode_value(read_recordings([r.process for r in job.ranks], how.dumps)),
     }  # fmt: skip
-    limits_s = {
-        "watch": most_s + rest_s + SPARE_S,
-        "stacks": STACKS_S + SPARE_S,
-        "gpus": 6.0,
-        "ras": 6.0,
-        "recorded": 7.0,
-    }
-    answers = run_isolated(functions, {name: limits_s.get(name, SPARE_S) for name in functions})
-    watched = answers["watch"].value or {"watched_s": 0.0, "threads": {}}
+    limits_s = dict.fromkeys(functions, SPARE_S) | {"watch": most_s + rest_s + SPARE_S} | SLOW_S
+    answers = run_isolated(functions, limits_s, when_stopped=stopped.append)
+    watched = answers["watch"].value or glance(pids, partial(look_at, machine), partial(scheduler_clock_s, machine))
     earlier = _decoded(answers["stacks"], pids)
     threads = {int(p): decode_value(tuple[ThreadState, ...], each) for p, each in watched["threads"].items()}
     taken = _Taken(
-        threads=threads, watched_s=watched["watched_s"], earlier=earlier, stacks=_again(listed, threads, earlier, how),
-        ages_s=_ages(machine, listed),
+        threads=threads, watched_s=watched["watched_s"],
+        earlier=dict.fromkeys(pids, Gap(str(stopped[0]))) if stopped else earlier,
+        stacks=earlier if stopped else _again(listed, threads, earlier, how), ages_s=_ages(machine, listed),
     )  # fmt: skip
     connections = _waiting(first_connections, _connections(machine, of_ranks, first_opened))
     mounts: dict[str, tuple[Mount, ...]] = {}
