@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -13,6 +14,9 @@ from preflight.model.explanation import Explanation
 from preflight.render.explain import render_explanation, render_explanation_env
 from preflight.render.explain_screen import render_explain_screen, render_explain_verdict
 from preflight.render.json_document import render_json
+from preflight.render.stuck import render_stuck_in
+from preflight.stuck.judge.answer import answer
+from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically
 
 Logs = Annotated[
@@ -39,8 +43,15 @@ def explain(
     explanation = explain_paths(logs)
     if env_out is not None:
         write_atomically(env_out, render_explanation_env(explanation))
-    print_result(json, lambda: render_json(explanation), lambda: _page(explanation, detail_of(verbose, quiet)))
+    hang = _while_it_hung(logs)
+    print_result(json, lambda: render_json(explanation), lambda: _page(explanation, detail_of(verbose, quiet)) + hang)
     raise typer.Exit(explanation.exit_code)
+
+
+def _while_it_hung(paths: list[str]) -> str:
+    """Return what `preflight stuck` saw of the run, whose files lie beside its logs; "" where there are none."""
+    found = [(folder, read_nodes(folder)[0]) for folder in paths if os.path.isdir(folder)]
+    return "".join(render_stuck_in(folder, answer(nodes), style()) for folder, nodes in found if nodes)
 
 
 def _page(explanation: Explanation, detail: Detail) -> str:

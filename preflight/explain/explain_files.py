@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,9 @@ from preflight.system.log_source import LogSource, open_log
 from preflight.system.text_encoding import is_binary
 
 MOST_ENTRIES = 300_000  # of all dumps together; of what is more, the last of each group
+
+
+STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --out`: what it saw, and no log
 
 
 def explain_paths(paths: Sequence[str]) -> Explanation:
@@ -58,7 +62,7 @@ class _Reader:
                 head = source.peek()
                 if is_recording(source.name, head):
                     self._record(source)
-                elif path in self.in_folders and not head:
+                elif path in self.in_folders and (not head or STUCK_FILE.search(source.name)):
                     continue  # torchrun and Ray make a file for every stream, and most stay empty
                 elif path in self.in_folders and is_binary(head):
                     self.left_out[path] = "binary data"

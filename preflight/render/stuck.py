@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from preflight.model.stuck import Culprit, RankPlace, StuckReport, StuckVerdict
@@ -34,6 +35,13 @@ def render_stuck(report: StuckReport, style: Style) -> str:
     blocks += section("Hints", *map(bullet, report.hints))
     blocks += section("Not seen", *map(bullet, report.not_seen))
     return page([*blocks, BLANK, *_footer(report.nodes)], style)
+
+
+def render_stuck_in(folder: str, report: StuckReport, style: Style) -> str:
+    """Return what is said of a folder of logs in which `preflight stuck` has left its files."""
+    command = f"preflight stuck --merge {shlex.quote(folder)}"
+    said = Text(f"While it hung, preflight stuck saw: {report.summary} The whole of it:", 2)
+    return page([BLANK, said, Code((command,), 6)], style)
 
 
 def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:

@@ -46,7 +46,7 @@ from preflight.system.machine import Json, Machine
 LEAST_WATCH_S, REST_S, REST_SHARE = 2.0, 4.0, 0.6
 STACKS_S, AGAIN_S = 6.0, 3.0
 SPARE_S = 3.0  # for a reader to answer once its time is up
-SLOW_S = {"gpus": 6.0, "ras": 6.0, "recorded": 7.0}
+SLOW_S = {"gpus": 6.0, "ras": 6.0, "recorded": 11.0}
 MOST_HELPERS = 8  # of a rank whose stacks are read
 ALLOW_PTRACE = (
     "Python stacks could not be read: this user may not look into the processes. Run as root or with CAP_SYS_PTRACE "

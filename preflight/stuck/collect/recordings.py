@@ -21,7 +21,7 @@ DEFAULT_FILE = "/tmp/nccl_trace_rank_"
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"  # followed by the rank's number and .pipe
 MOST_AGE_S = 600.0  # older ones tell of another hang
 BUFFER = "TORCH_FR_BUFFER_SIZE (older TORCH_NCCL_TRACE_BUFFER_SIZE)"
-WAIT_S = 4.0  # torch looks into its pipe once a second
+WAIT_S = 8.0  # torch looks into its pipe once a second, and takes seconds to name the functions of its C++ stacks
 POLL_S = 0.2
 CLOCK_S = 2.0  # by which the clock of a file system may be behind
 

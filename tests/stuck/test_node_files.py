@@ -1,0 +1,40 @@
+"""What nodes write for each other: private, whole, and taken by `preflight explain` beside the logs of the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from preflight.stuck.node_files import read_nodes, write_node
+from tests.stuck.evidence import SAVE, four, process, rank
+
+PROJECT = Path(__file__).resolve().parents[2]
+LOG = """step 41 loss 0.61
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB
+"""
+
+
+def test_what_a_node_wrote_comes_back_as_it_was(tmp_path: Path) -> None:
+    evidence = four(rank(2, process(102, SAVE)), host="n/0")
+    path = Path(write_node(str(tmp_path), evidence))
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent == tmp_path
+    assert read_nodes(str(tmp_path)) == ((evidence,), ())
+
+
+def test_half_a_file_is_told_and_left_out(tmp_path: Path) -> None:
+    path = Path(write_node(str(tmp_path), four(rank(2))))
+    path.write_text(path.read_text()[:200])
+    nodes, problems = read_nodes(str(tmp_path))
+    assert nodes == () and problems[0].startswith(path.name)
+
+
+def test_explain_says_what_was_seen_while_the_job_hung(tmp_path: Path) -> None:
+    write_node(str(tmp_path), four(rank(2, process(102, SAVE))))
+    (tmp_path / "rank0.log").write_text(LOG)
+    command = [sys.executable, "-m", "preflight", "explain", str(tmp_path)]
+    ran = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
+    words = " ".join(ran.stdout.split())
+    assert "out of memory" in words and "While it hung, preflight stuck saw: 3 ranks wait in all_reduce" in words
+    assert "rank 2 on n0 is in a save: torch.save" in words and "stuck-n0.json" not in words
+    assert ran.returncode == 1
