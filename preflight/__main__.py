@@ -45,5 +45,16 @@ def _limit_behind(error: BaseException) -> str:
     return "" if allowed == RLIM_INFINITY else f"; `ulimit -v` allows {allowed >> 20} MiB only: raise it"
 
 
+def _leave_out_where_the_user_stands() -> None:
+    """Have `python -m preflight` import no typer.py or torch.py of the working directory, as `preflight` does not."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        if sys.path and sys.path[0] == os.getcwd() != home:
+            del sys.path[0]
+    except OSError:  # it was deleted
+        return
+
+
 if __name__ == "__main__":
+    _leave_out_where_the_user_stands()
     main()

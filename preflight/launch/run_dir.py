@@ -131,7 +131,8 @@ def last_words(run_dir: str) -> str:
     logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]
-    errors = [line for line in own if "Error" in line]
+    pairs = zip(own, [*own[1:], ""], strict=False)  # torch begins some messages on the line behind the error's name
+    errors = [f"{line} {then}".strip() if line.endswith("Error:") else line for line, then in pairs if "Error" in line]
     return (errors or own or lines or [""])[-1][:300]
 
 

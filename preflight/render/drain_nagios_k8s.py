@@ -49,6 +49,10 @@ def _plain(text: str) -> str:
     return UNSAFE.sub("_", text.replace('"', "").replace("'", ""))
 
 
+# What follows a bar is numbers to Nagios, and some of its pages show a plugin's line as HTML.
+NAGIOS_ACTS_ON = str.maketrans("|<>", "/\u2039\u203a")
+
+
 def render_nagios(report: Report) -> str:
     """Return the line of a Nagios plugin, `OK - text | 'label'=value;;;0`; what could not be looked at is UNKNOWN."""
     return f"PREFLIGHT {nagios_state(report)} - {answer(report)}: {_text(report)} | {' '.join(_perfdata(report))}\n"
@@ -65,7 +69,7 @@ def nagios_state(report: Report) -> str:
 
 def _text(report: Report) -> str:
     warned = [line(f"{each.subject}: {each.problem}") for each in report.findings if each.severity is Severity.WARN]
-    text = "; ".join(dict.fromkeys([summary(report), *(warned if is_good(report) else [])])).replace("|", "/")
+    text = "; ".join(dict.fromkeys([summary(report), *(warned if is_good(report) else [])])).translate(NAGIOS_ACTS_ON)
     return _cut(text, MOST_IN_NAGIOS)
 
 

@@ -125,6 +125,8 @@ def _settle(path: str) -> _Output:
         mode = stat.S_IFREG
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if stat.S_ISSOCK(mode):
+        raise OSError(errno.ENXIO, "is a socket")
     output = _Output(target) if stat.S_ISREG(mode) else _Output(target, _open_special(path))
     _settled[path] = output
     return output

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from preflight.errors import MalformedInput, UsageError
+from preflight.system.inputs import WRITER_S
 from preflight.system.text_encoding import as_utf8, is_binary, utf16_of
 from preflight.system.unpack import unpacked
+from preflight.system.wakeups import wait_for
 
 STDIN = "-"
 # A log shrinks 5 to 100 times. What grows far beyond that is no log, and reading stops there.
@@ -20,8 +24,11 @@ MAGIC_BYTES = 1 << 10
 class LogSource:
     """A log that can be read once; `note` says, after reading, what could not be."""
 
-    def __init__(self, name: str, file: BinaryIO) -> None:
+    def __init__(self, name: str, file: BinaryIO, size_bytes: int = 0, is_pipe: bool = False) -> None:
         self.name = name
+        self._size_bytes = size_bytes  # of a file when it was opened: one that grows faster than it is read ends there
+        self._is_pipe = is_pipe
+        self._is_silent = False
         self.note = ""
         self._file = file
         self._taken_bytes = 0
@@ -91,6 +98,13 @@ class LogSource:
         return data
 
     def _read(self, size: int) -> bytes:
+        if self._size_bytes:
+            size = min(size, self._size_bytes - self._taken_bytes)
+        if self._is_pipe and not self._is_silent and not wait_for([self._file.fileno()], (), WRITER_S):
+            self._say(f"nothing came for {WRITER_S:.0f} s; read up to there")
+            self._is_silent = True
+        if self._is_silent:
+            return b""
         try:
             data = self._file.read(size) or b""
         except (OSError, MalformedInput) as error:
@@ -108,6 +122,13 @@ def open_log(path: str) -> LogSource:
     if path == STDIN:
         return LogSource(path, sys.stdin.buffer)
     try:
-        return LogSource(path, open(path, "rb", buffering=0))
+        # A FIFO without a writer, or /proc/kmsg, would be waited for without end.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        status = os.fstat(fd)
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            os.close(fd)
+            raise UsageError(f"{path}: can't be read: is a device, no log")
+        size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        return LogSource(path, open(fd, "rb", buffering=0), size_bytes, stat.S_ISFIFO(status.st_mode))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None

@@ -38,6 +38,17 @@ CRASHING_PROBE = """
         raise ZeroDivisionError("made on purpose")
     run.PROBES = (*(probe for probe in run.PROBES if probe.fact != "FACT"), run.Probe("FACT", crash, "PROCESS"))
 """
+LEAVING_PROBE = CRASHING_PROBE.replace('raise ZeroDivisionError("made on purpose")', "leave()").replace(
+    "import preflight.probe.run as run",
+    """import os, time
+    import preflight.probe.run as run
+    def leave():
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(300)
+            os._exit(0)""",
+)
 NO_PYTHON = """
     import sys
     sys.executable = "/nonexistent/python"
@@ -112,6 +123,11 @@ def test_a_probe_that_crashes_costs_its_own_fact_only(command: Command, fact: st
     ]
     assert node["environment"] is not None
     assert node["system"]["kernel"]
+
+
+def test_a_process_that_a_library_leaves_behind_ends_with_the_probes(command: Command) -> None:
+    drive(command, LEAVING_PROBE.replace("FACT", "limits").replace("PROCESS", "limits"), "probe", "--json", "-")
+    assert command.processes() == {}
 
 
 def test_a_check_runs_on_without_the_fact_of_a_crashed_probe(command: Command) -> None:

@@ -48,6 +48,13 @@ def test_a_dependency_that_cannot_be_imported_is_3_and_retires_the_old_answers(c
     assert all(map(is_this_runs_or_gone, old))
 
 
+def test_files_where_the_user_stands_are_not_imported(command: Command) -> None:
+    for name in ("typer.py", "json.py", "torch.py"):
+        (command.cwd / name).write_text("import os; os._exit(0)\n")
+    ran = command.run(*CPU)
+    assert (ran.code, ran.report["verdict"]) == (0, "ready")
+
+
 def test_no_descriptors_are_told_in_this_run_s_report(command: Command) -> None:
     old = leave_old_outputs(command)
     ran = command.run(*CPU, "--also", "drain=drain.txt", prefix=("prlimit", "--nofile=10", "--"))

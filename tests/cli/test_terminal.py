@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import pty
 import re
 import struct
 import subprocess
 import termios
+import time
 import unicodedata
 from pathlib import Path
 
@@ -104,6 +106,22 @@ def test_with_q_or_on_a_dumb_terminal_no_line_is_drawn(
     assert code == 0, drawn
     assert "\x1b[K" not in drawn and "at most" not in drawn
     assert drawn.count("\n") == 1 or "-v" in options
+
+
+def test_a_terminal_that_is_closed_ends_the_run_and_the_report_says_the_same_code(command: Command) -> None:
+    ours, theirs = pty.openpty()
+    process = command.start(
+        "check", "--backend", "gloo", "--nproc", "1", prefix=("setsid", "-c"), env=TERMINAL,
+        stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    until = time.monotonic() + 20
+    while not any("worker" in line for line in command.processes().values()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    os.close(ours)
+    assert process.wait(timeout=30) == 129
+    assert json.loads((command.cwd / "preflight-report.json").read_text())["exit_code"] == 129
 
 
 def closed_pipe() -> int:

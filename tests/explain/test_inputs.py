@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import io
 import json
@@ -21,7 +22,7 @@ from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
 from preflight.render.explain import render_explanation
 from preflight.render.text import Style
-from preflight.system import unpack
+from preflight.system import log_source, unpack
 from preflight.system.log_source import LogSource
 from preflight.system.text_encoding import as_utf8, is_binary, utf16_of
 from tests.explain.logs import SEEDS, watchdog
@@ -173,6 +174,25 @@ def test_thousands_of_files_need_few_descriptors(tmp_path: Path) -> None:
         assert _first(explain_paths(paths)) == "cuda_oom_masked"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_log_that_grows_while_it_is_read_ends_where_it_ended(tmp_path: Path) -> None:
+    path = _put(tmp_path / "growing.log", OOM)
+    with contextlib.closing(log_source.open_log(str(path))) as source:
+        _put(path, OOM * 1000)
+        assert b"".join(source.chunks()) == OOM
+
+
+def test_a_pipe_in_which_nothing_comes_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_source, "WRITER_S", 0.1)
+    os.mkfifo(tmp_path / "fifo")
+    found = explain_paths([str(tmp_path / "fifo")])
+    assert "nothing came" in render_explanation(found, Style(width=120, colour=False, unicode=True))
+
+
+def test_a_device_is_no_log() -> None:
+    with pytest.raises(UsageError, match="/dev/zero: can't be read: is a device"):
+        explain_paths(["/dev/zero"])
 
 
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ def test_the_last_of_several_errors_counts(run_dir: str) -> None:
     assert last_words(run_dir) == "OSError: third"
 
 
+def test_a_message_that_begins_on_the_next_line_is_told(run_dir: str) -> None:
+    log(run_dir, "agent.log", "ValueError: \nInvalid log settings: garbage, must be a list\nof names\n", 1000)
+    assert last_words(run_dir) == "ValueError: Invalid log settings: garbage, must be a list"
+
+
 def test_a_death_without_the_word_error_leaves_its_last_line(run_dir: str) -> None:
     log(run_dir, "0/stderr.log", "starting\nIllegal instruction (core dumped)\n\n", 1000)
     log(run_dir, "agent.log", "E0612 10:00:00.2 7 api.py] failed (exitcode: -4)\n", 2000)

@@ -221,7 +221,7 @@ def test_a_drain_reason_that_is_too_long_keeps_its_beginning() -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_the_nagios_line_has_one_bar_and_perfdata_that_can_be_read(name: str) -> None:
     text = render_nagios(EVERY[name])
-    assert text.count("\n") == 1 and text.count("|") == 1
+    assert text.count("\n") == 1 and text.count("|") == 1 and not re.search("[<>]", text)
     assert re.match(r"PREFLIGHT (OK|WARNING|CRITICAL|UNKNOWN) - .", text)
     for item in text.partition("|")[2].split():
         assert re.fullmatch(r"'[A-Za-z0-9_]{1,}'=[0-9.e+]+s?;;;0", item), item

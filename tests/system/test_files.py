@@ -12,6 +12,7 @@ import pytest
 
 from preflight.errors import OutputError, UsageError
 from preflight.system.files import check_writable, set_aside, write_atomically
+from preflight.system.report_files import read_reports, report_paths
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -126,3 +127,9 @@ def test_a_read_only_directory_is_told_before_the_run(tmpfs: Path) -> None:
         check_writable(str(tmpfs / "preflight.env"))
     with pytest.raises(OutputError, match="read-only file system"):
         write_atomically(str(tmpfs / "preflight.env"), "x")
+
+
+def test_a_report_that_is_a_link_to_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")  # as /proc/kmsg, which is waited for without end
+    os.symlink(tmp_path / "fifo", tmp_path / "kmsg.json")
+    assert list(read_reports(report_paths([str(tmp_path)]))) == [(str(tmp_path / "kmsg.json"), None, "no regular file")]

@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from preflight.errors import UnreadableFact
 from preflight.system.isolate import run_isolated
 from preflight.system.machine import Json
@@ -55,6 +57,12 @@ def test_a_function_that_never_returns_ends_at_its_limit_and_leaves_no_process()
 def test_an_answer_larger_than_a_pipe_arrives_whole() -> None:
     answer = run_isolated({"large": lambda: "x" * (5 << 20)}, {"large": LIMIT_S})["large"]
     assert answer.value == "x" * (5 << 20)
+
+
+def test_what_a_library_prints_while_it_is_asked_never_reaches_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    answer = run_isolated({"loud": lambda: os.write(1, b"NVML says hello")}, {"loud": LIMIT_S})["loud"]
+    assert answer.value == len("NVML says hello")
+    assert "hello" not in capfd.readouterr().out
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:

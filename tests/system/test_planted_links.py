@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -118,6 +119,14 @@ def test_a_reader_that_takes_nothing_is_not_waited_for(tmp_path: Path, monkeypat
     with pytest.raises(OutputError, match="its reader took nothing"):
         write_atomically(path, "x" * (1 << 21))
     os.close(reader)
+
+
+def test_a_socket_is_told_as_such_and_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # its address has room for 107 bytes
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        with pytest.raises(UsageError, match="socket: can't be written: is a socket"):
+            check_writable("socket")
 
 
 def test_a_name_that_is_too_long_is_told_before_the_run(tmp_path: Path) -> None:
