@@ -37,6 +37,10 @@ def explain_paths(paths: Sequence[str]) -> Explanation:
     return explanation
 
 
+def _log(source: LogSource) -> Log:
+    return Log(source.name, plain_lines(source.chunks()), lambda: source.note, lambda: source.is_whole)
+
+
 @dataclass(slots=True)
 class _Reader:
     """Takes the files one after the other, so that thousands of them need no more than one descriptor."""
@@ -68,7 +72,7 @@ class _Reader:
                     self.left_out[path] = "binary data"
                 else:
                     self.was_read = True
-                    yield Log(source.name, plain_lines(source.chunks()), lambda source=source: source.note)  # type: ignore[misc]
+                    yield _log(source)
 
     def _record(self, source: LogSource) -> None:
         kept = KEPT_PER_GROUP if self.entries < MOST_ENTRIES else 1

@@ -54,11 +54,15 @@ CAPTURE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log by name, as pieces of bytes that may end anywhere; after reading, `note()` says what was left out."""
+    """A log by name, as pieces of bytes that may end anywhere.
+
+    After reading, `note()` says what was left out, and `is_whole()` whether it was read to its end.
+    """
 
     name: str
     chunks: Iterable[bytes]
     note: Callable[[], str] = str
+    is_whole: Callable[[], bool] = lambda: True
 
 
 def explain(
@@ -69,7 +73,7 @@ def explain(
     scanner = Scanner(causes)
     for log in logs:
         source = scanner.read(log.name, log.chunks)
-        source.note = log.note()  # known once it was read
+        source.note, source.is_whole = log.note(), log.is_whole()  # known once it was read
     evidence = scanner.evidence
     evidence.sources.extend(SourceState(name, note=note) for name, note in (refused or {}).items())
     evidence.recordings.extend(recordings)
@@ -98,7 +102,7 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
     if any(not evidence.survival.is_after_success(event) for event in evidence.alarms()):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE
     if evidence.successes() or _left_after_the_work(evidence):
-        return ExplainVerdict.HEALTHY
+        return ExplainVerdict.HEALTHY if _is_whole(evidence) else ExplainVerdict.UNFINISHED
     if any(FRAME.search(line) for source in evidence.sources for line in source.tail[-BROKEN_OFF:]):
         return ExplainVerdict.NOT_ENOUGH_EVIDENCE  # the log breaks off within a traceback
     works = (
@@ -107,6 +111,10 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         or evidence.has(DONE, RESTART)
     )
     return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+
+
+def _is_whole(evidence: LogEvidence) -> bool:
+    return all(source.is_whole for source in evidence.sources)
 
 
 def _goes_on(source: SourceState) -> bool:
@@ -130,6 +138,8 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
         case ExplainVerdict.HEALTHY:
             return "Nothing in this log failed; the job reached its end."
         case ExplainVerdict.UNFINISHED:
+            if not _is_whole(evidence):
+                return "Nothing failed in what could be read of this log; its end is missing."
             return "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             if evidence.alarms():

@@ -27,6 +27,7 @@ class SourceState:
     size_bytes: int = 0
     lines: int = 0
     note: str = ""
+    is_whole: bool = True  # read to its end
     file_rank: str = ""
     phases: list[PhaseRecord] = field(default_factory=list)  # before its first failures, else at its end
     failed_at: int | None = None  # order of the first line that tells of a failure

@@ -105,8 +105,8 @@ class Scanner:
         search, position, counted, line = self._prefilter.search, 0, 0, source.lines + 1
         worked = 0  # how far the block was read for steps of the job's work
         while (match := search(block, position)) is not None:
-            at = match.start()
-            start, end = line_around(block, at, match.end(), LINE_LIMIT, BEFORE_SIGN)
+            at, after = match.span()
+            start, end = line_around(block, at, after, LINE_LIMIT, BEFORE_SIGN)
             if self._work.is_counting and start > worked:
                 self._work.read(block[worked:start])
             worked, alarms = max(worked, start), self._work.alarms
@@ -114,9 +114,9 @@ class Scanner:
             counted = max(counted, start)
             if self._line(source, block, (start, at, end), self._place(line)):
                 search = self._prefilter.search
-            position = max(end, match.end(), at + 1)
+            position = max(end, after, at + 1)
             if self._work.alarms > alarms:
-                worked = max(end, match.end())  # the line of an alarm is no step
+                worked = max(end, after)  # the line of an alarm is no step
         if self._work.is_counting:
             self._work.read(block[worked:])
         self._recent.append((source.lines + 1, block))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from preflight.explain.line_prefix import line_around
 from preflight.explain.linear_patterns import compile_any
 
 # What a line of a training loop tells beside the number of its step; "step 3 of the installation" is no work.
@@ -62,11 +61,19 @@ class StepCounter:
         self._left_bytes -= len(text)
         position = 0
         while self.is_counting and (match := STEP.search(text, position)) is not None:
-            step = text[match.start() : min(match.end(), match.start() + LONGEST)]
+            start, end = match.span()
+            step = text[start : min(end, start + LONGEST)]
             if step not in self._recent:
                 if len(self._recent) >= FAR * 4:
                     self._recent.clear()
                 self._recent.add(step)
                 self.count += 1
-            _, end = line_around(text, match.start(), match.end(), LONGEST * 2, 0)
-            position = max(end, match.end(), match.start() + 1)
+            position = max(_line_end(text, end), start + 1)
+
+
+def _line_end(text: bytes, at: int) -> int:
+    """Return where the line ends that goes on at a place, at most a little further; a carriage return ends one too."""
+    newline = text.find(b"\n", at, at + LONGEST * 2)
+    end = newline if newline >= 0 else min(at + LONGEST * 2, len(text))
+    back = text.find(b"\r", at, end)
+    return back if back >= 0 else end

@@ -19,10 +19,11 @@ STDIN = "-"
 MAX_RATIO = 250
 FREE_BYTES = 256 << 20
 MAGIC_BYTES = 1 << 10
+ZIP, TAR, TAR_AT = b"PK\x03\x04", b"ustar", 257  # archives of several files
 
 
 class LogSource:
-    """A log that can be read once; `note` says, after reading, what could not be."""
+    """A log that can be read once; after reading, `note` says what could not be, `is_whole` whether the end was."""
 
     def __init__(self, name: str, file: BinaryIO, size_bytes: int = 0, is_pipe: bool = False) -> None:
         self.name = name
@@ -30,6 +31,7 @@ class LogSource:
         self._is_pipe = is_pipe
         self._is_silent = False
         self.note = ""
+        self.is_whole = True
         self._file = file
         self._taken_bytes = 0
         self._packed_head = b""
@@ -48,7 +50,11 @@ class LogSource:
         if codec := utf16_of(head):
             yield from as_utf8(codec, self.data())
             return
-        if is_binary(head):
+        if head.startswith(ZIP):
+            self._say("a zip archive: unpack it, and give the folder")
+        elif head[TAR_AT : TAR_AT + len(TAR)] == TAR:
+            self._say("a tar archive, read as one text: unpack it, and give the folder")
+        elif is_binary(head):
             self._say("this is binary data, hardly a log")
         elif not head.strip(b"\0 \t\r\n"):
             self._say("there is nothing in it" if not head else "it begins with blanks or zeros")
@@ -86,9 +92,11 @@ class LogSource:
                 yield piece
                 if size > max(FREE_BYTES, MAX_RATIO * self._taken_bytes):
                     self._say(f"{size >> 20} MiB out of {self._taken_bytes} bytes is no log; the rest was not read")
+                    self.is_whole = False
                     return
         except MalformedInput as error:
             self._say(f"{error}; read up to there, {size} bytes")
+            self.is_whole = False
 
     def _next(self, size: int) -> bytes:
         """Return the next bytes as they lie in the file; those that the magic number was looked for in come again."""
@@ -109,6 +117,7 @@ class LogSource:
             data = self._file.read(size) or b""
         except (OSError, MalformedInput) as error:
             self._say(f"could not be read further: {getattr(error, 'strerror', None) or error}")
+            self.is_whole = False
             return b""
         self._taken_bytes += len(data)
         return data

@@ -10,7 +10,10 @@ import io
 import json
 import lzma
 import os
+import random
 import resource
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,6 +148,31 @@ def test_a_page_says_why_a_file_tells_nothing(tmp_path: Path, data: bytes, why: 
     explanation = explain_paths([str(_put(tmp_path / "job.log", data))])
     assert explanation.exit_code == 3
     assert why in " ".join(render_explanation(explanation, Style(width=80)).split())
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress], ids=["gzip", "xz", "bzip2"])
+def test_a_log_whose_packed_end_is_missing_is_not_called_healthy(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    rng = random.Random(1)
+    noise = "".join(f"eval {rng.random()}\n" for _ in range(60_000)).encode()
+    packed = pack(STEPS + b"Training completed successfully\n" + noise)
+    assert _first(explain_paths([str(_put(tmp_path / "whole.log", packed))])) == "healthy"
+    explanation = explain_paths([str(_put(tmp_path / "cut.log", packed[:-5000]))])
+    assert (explanation.verdict.value, explanation.exit_code) == ("unfinished", 3)
+    assert "its end is missing" in explanation.summary
+    both = explain_paths([str(tmp_path)])
+    assert both.verdict.value == "unfinished"
+
+
+def test_an_archive_of_several_logs_is_told_to_be_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    _put(tmp_path / "in" / "rank0.log", STEPS * 40)
+    for form in ("zip", "tar", "gztar"):
+        path = shutil.make_archive(str(tmp_path / f"logs-{form}"), form, tmp_path / "in")
+        explanation = explain_paths([path])
+        assert explanation.verdict.value != "healthy"
+        assert "unpack it, and give the folder" in explanation.sources[0].note
 
 
 def test_a_log_that_zeros_begin_after_a_crash_or_a_rotation_is_read(tmp_path: Path) -> None:
