@@ -53,8 +53,8 @@ CAUSE = Cause(
              r"remote process exited or there was a network error|"
              r"remote process ex\w{2,8} (?:prematurely|or)|Socket recv failed|socketProgress[^\n]{0,40}closed|"
              r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|[Bb]roken pipe|"
-             r"EOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|peer closed|"
-             r"gloo/transport/tcp/pair\.cc"),
+             r"\bEOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|"
+             r"peer closed|gloo/transport/tcp/pair\.cc"),
         Sign("peer.rendezvous", Authority.ECHO, "torchrun's meeting point was gone when this node ended",
              r"has failed to (?:shutdown the rendezvous|send a keep-alive)[^\n]{0,300}"),
         Sign("peer.actor", Authority.ECHO, "a worker process is gone",
