@@ -19,7 +19,8 @@ STOPPED = "run the same command again: this run was stopped"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
-    NodeVerdict.REJECT: "drain the node; `preflight render {report} --format drain` prints the reason",
+    NodeVerdict.REJECT: "drain the node, repair it, check it again; the reason to give: "
+    "`preflight render {report} --format drain`",
     NodeVerdict.UNKNOWN: "leave the node as it is; repair what kept preflight from looking, then run it again",
 }
 
@@ -39,7 +40,8 @@ def render_check_screen(report: Report, style: Style, written: Written) -> str:
     checks = ("Checks", f"{counts_text(report.checks, report.findings)} ({ALL})")
     next_step = STOPPED if report.exit_code > SIGNALLED else _next(report, written)
     rows = [("Next", next_step), *_timeouts(report), checks, _files(written)]
-    groups = [*_settings(report), *_problems(report), *map(short, by_weight(report))]
+    findings = [short(each, report.headline) for each in by_weight(report)]
+    groups = [*_settings(report), *_problems(report), *findings]
     return fitted(head, groups, foot_of(rows), style)
 
 
@@ -69,16 +71,17 @@ def _not_finished(report: Report) -> list[Block]:
 
 
 def _settings(report: Report) -> list[list[Block]]:
-    """Return each setting with what happened without it."""
+    """Return each setting with what happened without it, unless the headline has said all that is known of it."""
     advice = report.advice
-    named = [(export(name, value), name) for name, value in advice.env]
-    named += [(f"unset {name}", name) for name in advice.unset]
+    named = [(export(name, value), name, f"{name}={value}") for name, value in advice.env]
+    named += [(f"unset {name}", name, f"unset {name}") for name in advice.unset]
     groups: list[list[Block]] = []
-    for command, name in named:
+    for command, name, short_form in named:
         evidence = [text.splitlines()[0] for text in evidence_of(advice, name) if text]
         without = [text.removeprefix(WITHOUT) for text in evidence if text.startswith(WITHOUT)]
         why: list[Block] = [Text(without[0], 4, 6, label="without it: ", most_lines=2)] if without else []
-        groups.append([Text(command, 2), *why])
+        if why or short_form not in report.headline:
+            groups.append([Text(command, 2), *why])
     return groups
 
 

@@ -100,7 +100,9 @@ def _next(fleet: Fleet, out: str) -> str:
     if not fleet.nodes:
         return "give reports of `preflight check`, or folders that hold them as *.json"
     if fleet.failing:
-        return f"drain {those('failing_nodes.txt', 'what failed')}, and repair what its reasons name"
+        more = "; compare the odd ones before you drain any" if odd_hosts(fleet) else ""
+        more += "; check the unknown ones again" if fleet.unknown else ""
+        return f"drain {those('failing_nodes.txt', 'what failed')} and repair what its reasons name{more}"
     if fleet.would_drain:
         return f"look at {those('would_drain_nodes.txt', 'what would be drained')}: without --shadow it would be"
     if odd_hosts(fleet):

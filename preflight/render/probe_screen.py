@@ -22,7 +22,7 @@ ANSWERS = {
 }
 TRY = "`preflight check{gpus}` runs real collectives: facts alone can't show that data arrive"
 LOOK = "read what could not be looked at (-v), repair it, then run the same command again"
-DEFECT = "report the defect; `preflight capture` writes this machine without names and addresses, to go with it"
+DEFECT = "report this defect of preflight, with the file that `preflight capture` writes (no names, no addresses)"
 
 
 def render_probe_screen(
@@ -84,7 +84,7 @@ def _titled(blocks: list[Block]) -> list[Block]:
 
 
 def _defect(check: SkippedCheck) -> list[Block]:
-    text = f"the check {check.check} failed, a defect of preflight: {check.reason}"
+    text = f"the check {check.check} crashed, a defect of preflight and not of the node: {check.reason}"
     return [Text(text, 0, 6, label="ERROR ", label_tone="yellow", most_lines=2)]
 
 

@@ -38,10 +38,11 @@ def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:
     ]
 
 
-def short(finding: Finding) -> list[Block]:
-    """Return a finding in at most four lines: what it is, and what to do about it unless it is a note."""
-    text = f"{finding.check} · {finding.subject}: {finding.problem}"
+def short(finding: Finding, headline: str = "") -> list[Block]:
+    """Return a finding in at most five lines: what it is, unless the headline says it, and what to do about it."""
+    subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
+    text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")
     label = f"{finding.severity.name:<6}"
     found = Text(text, 0, 6, label=label, label_tone=SEVERITIES[finding.severity], most_lines=2)
-    fix = Text(finding.fix, 6, 8, label="fix: ", most_lines=2)
+    fix = Text(finding.fix, 6, 8, label="fix: ", most_lines=3)
     return [found, fix] if finding.fix and finding.severity is not Severity.INFO else [found]

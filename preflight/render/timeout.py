@@ -106,7 +106,7 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
 def framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
     """Return the line of each framework, with its default in so many lines."""
     column = max((width_of(each.name) for each in frameworks), default=0)
-    blocks: list[Block] = [Heading("Where it goes")]
+    blocks: list[Block] = [Heading("Where to set it")]
     for each in frameworks:
         blocks.append(Text(each.line, 2, column + 6, label=f"{each.name:<{column}}  "))
         blocks.append(Text(_about(each), column + 4, tone="dim", most_lines=most_lines))

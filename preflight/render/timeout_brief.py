@@ -20,7 +20,7 @@ from preflight.render.timeout import TERM_HEADERS, TITLES, answer_blocks, framew
 LARGEST = 3
 FRAMEWORK = "torch"  # where none was asked for
 MORE = "-v: every term with its source, what would shorten it, all frameworks"
-MEASURE = "--checkpoint-dir DIR, where the checkpoints go, measures what was assumed here"
+MEASURE = "--checkpoint-dir DIR (where the checkpoints go) measures what was assumed here"
 
 
 def render_timeout_brief(
@@ -63,4 +63,4 @@ def _next(safe: SafeTimeout, cannot_fit: bool) -> str:
         is_guess = safe.longest_source is Source.ASSUMED
         return MEASURE if is_guess else f"{safe.smaller[0]}" if safe.smaller else "shorten that pause"
     is_assumed = any(term.name == "saving" and term.source is Source.ASSUMED for term in safe.terms)
-    return f"give the job this timeout{f'; {MEASURE}' if is_assumed else ''}"
+    return f"better first: {MEASURE}; else give the job this timeout" if is_assumed else "give the job this timeout"

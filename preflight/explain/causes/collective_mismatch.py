@@ -79,6 +79,6 @@ CAUSE = Cause(
     ),
     infers=True,
     needs="TORCH_DISTRIBUTED_DEBUG=DETAIL names two ranks with different collectives",
-    confirm_with="the same command with TORCH_DISTRIBUTED_DEBUG=DETAIL; preflight check clears the machine",
+    confirm_with="the same command with TORCH_DISTRIBUTED_DEBUG=DETAIL; `preflight check` checks the machine",
     outranks=("not_nccl",),
 )  # fmt: skip

@@ -37,6 +37,6 @@ CAUSE = Cause(
         "same GPU and never another: look for Xid 13/31/79 in dmesg.",
     ),
     needs="the same operation in the traceback twice",
-    confirm_with="CUDA_LAUNCH_BLOCKING=1 with the same command; preflight check --profile standard clears the machine",
+    confirm_with="CUDA_LAUNCH_BLOCKING=1 with the same command; `preflight check --profile standard` checks the GPUs",
     outranks=("ib_broken", "nccl_plugin_problem", "p2p_broken", "version_mismatch"),
 )  # fmt: skip

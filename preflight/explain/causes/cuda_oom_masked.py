@@ -53,12 +53,12 @@ CAUSE = Cause(
     remedy=fixed(
         "Use less GPU memory; a longer timeout changes nothing: smaller per-device batch (and more gradient "
         "accumulation), gradient checkpointing, shorter sequences, ZeRO-3/FSDP or offload, 8-bit optimizer.",
-        "At the first collective or on an idle machine: see who else holds the GPU (nvidia-smi), and kill leftovers.",
-        "Fragmentation (much reserved, little allocated): export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "Out of memory only when saving or evaluating: gather to the CPU (offload_to_cpu=True), "
+        "If it came at the start of the job: see who else holds the GPU (nvidia-smi), and end what was left over.",
+        "If much is reserved, little allocated (fragments): export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "If it came in a save or an evaluation: gather to the CPU (FSDP: offload_to_cpu=True), "
         "evaluate in smaller batches.",
     ),
     needs="torch.cuda.max_memory_allocated() near the card's size on that rank",
-    confirm_with="the same command with half the batch; preflight check clears the machine",
+    confirm_with="the same command with half the batch; `preflight check` checks the machine",
     outranks=("not_nccl", "nccl_plugin_problem"),
 )  # fmt: skip

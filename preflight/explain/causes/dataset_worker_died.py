@@ -28,6 +28,6 @@ CAUSE = Cause(
         'On Windows and wherever "spawn" is used, the script needs: if __name__ == "__main__":',
     ),
     needs="it runs with one worker, or the kernel log names the worker's pid",
-    confirm_with="the same command with num_workers=0 (num_proc=1); preflight check clears the machine",
+    confirm_with="the same command with num_workers=0 (num_proc=1); `preflight check` checks the machine",
     outranks=("not_nccl", "segfault_worker"),
 )  # fmt: skip

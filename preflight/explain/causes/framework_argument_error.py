@@ -40,6 +40,6 @@ CAUSE = Cause(
         "Compare with a recipe of the same release of the framework: names and defaults change between releases.",
     ),
     needs="the same refusal in a run of one step",
-    confirm_with="the same command with the setting changed; preflight check clears the machine",
+    confirm_with="the same command with the setting changed; `preflight check` checks the machine",
     outranks=("not_nccl",),
 )  # fmt: skip

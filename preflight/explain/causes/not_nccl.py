@@ -110,5 +110,5 @@ CAUSE = Cause(
     ),
     infers=True,
     needs="the same traceback in a run of one process",
-    confirm_with="the same command on one GPU; preflight check clears the machine",
+    confirm_with="the same command on one GPU; `preflight check` checks the machine",
 )  # fmt: skip

@@ -113,5 +113,5 @@ CAUSE = Cause(
     ),
     infers=True,
     needs="a flight recorder dump or a stack of the late rank",
-    confirm_with="preflight check   # clears the machine; then the run with the flight recorder on",
+    confirm_with="preflight check   # is the machine sound? then the run with the flight recorder on",
 )  # fmt: skip
