@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 from preflight.errors import MalformedInput
@@ -42,6 +43,7 @@ class NodeDigest:
     is_simulated: bool
     is_interrupted: bool  # a signal ended the run: what it says is half of it
     is_shadow: bool  # it answered, and nobody was to act on it
+    checks: tuple[tuple[str, str], ...]  # each with how it ended
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
@@ -73,6 +75,9 @@ def _of_node(path: str, report: Json, node: Json, *, solo: bool) -> NodeDigest:
         is_simulated=bool(report.get("simulated")),
         is_interrupted=_number(report.get("exit_code")) >= SIGNALS,
         is_shadow=bool(report.get("shadow")),
+        checks=tuple(
+            (intern(str(e.get("check"))), intern(str(e.get("outcome")))) for e in _records(report.get("checks"))
+        ),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
 from preflight.errors import MalformedInput
 from preflight.fleet.digest import NodeDigest, digest
 from preflight.fleet.outliers import compare_nodes
-from preflight.model.fleet import Fleet, NodeState, Unread
+from preflight.model.finding import CheckOutcome
+from preflight.model.fleet import CheckEnds, Fleet, NodeState, Unread
 
 FAILING = {"reject", "not_ready"}
 UNKNOWN = "unknown"
@@ -50,8 +52,18 @@ def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
         reports, len(nodes), passing, failing, unknown, groups, tuple(unread), tuple(replaced),
         any(node.is_simulated for node in nodes), would_drain,
         tuple(node.host for node in nodes if node.is_simulated),
-        tuple(node.host for node in nodes if node.is_interrupted),
+        tuple(node.host for node in nodes if node.is_interrupted), _checks(nodes),
     )  # fmt: skip
+
+
+def _checks(nodes: Iterable[NodeDigest]) -> tuple[CheckEnds, ...]:
+    counts = Counter(ended for node in nodes for ended in node.checks)
+    known = {outcome.value for outcome in CheckOutcome}
+    names = sorted({check for check, outcome in counts if outcome in known})
+    return tuple(
+        CheckEnds(name, tuple((outcome.value, counts[name, outcome.value]) for outcome in CheckOutcome))
+        for name in names
+    )
 
 
 def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...] | Unread:

@@ -73,6 +73,14 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckEnds:
+    """On how many nodes a check ended in which way."""
+
+    check: str
+    ends: tuple[tuple[str, int], ...]  # all five of CheckOutcome, in their order
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The overview. `passing` are nodes that are ready (with --accept: accepted) and not odd."""
 
@@ -88,6 +96,7 @@ class Fleet:
     would_drain: tuple[NodeState, ...] = ()  # not ready, or rejected, in a run with --shadow
     simulated: tuple[str, ...] = ()  # whose report is of a simulated run: unknown
     interrupted: tuple[str, ...] = ()  # whose run a signal ended
+    checks: tuple[CheckEnds, ...] = ()  # each by its five endings
 
     @property
     def exit_code(self) -> int:

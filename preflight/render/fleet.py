@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from preflight.model.finding import CheckOutcome
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
 from preflight.model.placement import compress
 from preflight.render.console_writer import page
 from preflight.render.document import Block, Column, Heading, Table, Text, answer_line, item, note, right, table
 from preflight.render.text import Style, clean, line, shorten
 
+MOST_BLIND = 5
 MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
 WOULD_DRAIN = "Would have been drained (--shadow)"
 ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("unknown", "yellow")}
@@ -28,6 +31,8 @@ def render_fleet(fleet: Fleet, style: Style) -> str:
     answer, tone = answer_of(fleet)
     blocks: list[Block] = [answer_line(answer.upper(), tone, reason_of(fleet)), Text(f"{counts_of(fleet)}.", hang=2)]
     blocks += [Text(each, hang=2) for each in caveats(fleet)]
+    if checks := check_counts(fleet):
+        blocks.append(Text(f"Checks of all nodes: {checks}.", hang=2))
     blocks += [*_states("Failing", fleet.failing), *_states(WOULD_DRAIN, fleet.would_drain)]
     blocks += _states("Unknown", fleet.unknown)
     for group in fleet.groups:
@@ -67,6 +72,20 @@ def counts_of(fleet: Fleet) -> str:
     ]  # fmt: skip
     files = f"; {counted(len(fleet.unread), 'file')} no report" if fleet.unread else ""
     return f"{', '.join(counts)}, from {counted(fleet.reports, 'report')}{files}"
+
+
+def check_counts(fleet: Fleet) -> str:
+    """Return how all checks of all nodes ended, and which could not look on most nodes; "" where no report says."""
+    if not fleet.checks:
+        return ""
+    totals = Counter[str]()
+    for each in fleet.checks:
+        totals.update(dict(each.ends))
+    counts = ", ".join(f"{totals[outcome.value]} {outcome.value.replace('_', ' ')}" for outcome in CheckOutcome)
+    blind = {each.check: dict(each.ends)[CheckOutcome.COULD_NOT_LOOK.value] for each in fleet.checks}
+    most = sorted((name for name in blind if blind[name]), key=lambda name: (-blind[name], name))[:MOST_BLIND]
+    named = ", ".join(f"{line(name)} on {counted(blind[name], 'node')}" for name in most)
+    return f"{counts}{f'; could not look: {named}' if named else ''}"
 
 
 def counted(count: int, name: str) -> str:

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from preflight.model.fleet import Fleet, Group, Metric, NodeState, Odd, Unread
 from preflight.model.placement import compress
 from preflight.render.document import grouped
-from preflight.render.fleet import answer_of, caveats, failing_hosts, odd_by_host, odd_hosts, reason_of, why_of
+from preflight.render.fleet import (
+    answer_of,
+    caveats,
+    check_counts,
+    failing_hosts,
+    odd_by_host,
+    odd_hosts,
+    reason_of,
+    why_of,
+)
 from preflight.render.html_writer import html_page
 from preflight.render.text import line, shorten
 
@@ -62,7 +71,7 @@ def render_fleet_html(fleet: Fleet) -> str:
         tone={0: "good", 1: "bad", 3: "unknown"}[fleet.exit_code],
         answer=answer_of(fleet)[0],
         reason=reason_of(fleet),
-        caveats=caveats(fleet),
+        caveats=[*caveats(fleet), *([f"Checks of all nodes: {check_counts(fleet)}."] if fleet.checks else [])],
         odd_count=len(odd_hosts(fleet)),
         groups=[_group(group) for group in fleet.groups[:MOST_GROUPS]],
         more_groups=max(0, len(fleet.groups) - MOST_GROUPS),

@@ -11,6 +11,7 @@ from preflight.render.document import Block, Text, answer_line, grouped
 from preflight.render.fleet import (
     answer_of,
     caveats,
+    check_counts,
     counted,
     counts_of,
     odd_by_host,
@@ -41,7 +42,8 @@ def render_fleet_screen(fleet: Fleet, style: Style, out: str = "", written: Sequ
         *([_group(each)] for each in fleet.groups),
     ]
     files = ", ".join(written) or f"nothing; {LISTS}"
-    rows = [("Next", _next(fleet, out)), ("Nodes", f"{counts_of(fleet)} ({ALL})"), ("Written", files)]
+    rows = [("Next", _next(fleet, out)), ("Nodes", f"{counts_of(fleet)} ({ALL})")]
+    rows += [*([("Checks", check_counts(fleet))] if fleet.checks else []), ("Written", files)]
     return fitted(head, groups, foot_of(rows), style)
 
 

@@ -18,6 +18,7 @@ from preflight.model.codec import encode
 from preflight.model.fleet import Fleet
 from preflight.render.fleet import failing_hosts, odd_hosts, odd_reasons, render_fleet, render_host_list
 from preflight.render.fleet_html import render_fleet_html
+from preflight.render.fleet_screen import render_fleet_screen
 from preflight.render.text import Style
 from tests.reports import report_of
 
@@ -258,3 +259,16 @@ def test_odd_parts_below_nccl_are_figures_less(value: object) -> None:
     odd = dict.fromkeys(("gpu_tests", "p2p", "counters"), value)
     (node,) = digest("n.json", report("n1", random.Random(1), **odd))
     assert all(isinstance(each, float) for each in node.metrics.values())
+
+
+def test_every_page_shows_how_the_checks_of_all_nodes_ended_in_five_ways() -> None:
+    endings = ("passed", "found", "could_not_look", "not_applicable", "not_run")
+    checks = [{"check": f"c-{ending}", "outcome": ending} for ending in endings]
+    fleet = fleet_of(6, n001={"checks": checks}, n002={"checks": [*checks, {"check": 3, "outcome": []}]})
+    words = "2 found, 2 could not look, 2 not applicable, 2 not run; could not look: c-could_not_look on 2 nodes"
+    for page in (render_fleet(fleet, PAGE), render_fleet_screen(fleet, PAGE), render_fleet_html(fleet)):
+        assert words in " ".join(page.split())
+    assert dict(next(each.ends for each in fleet.checks if each.check == "c-not_run")) == {
+        "passed": 0, "found": 0, "could_not_look": 0, "not_applicable": 0, "not_run": 2,
+    }  # fmt: skip
+    assert not fleet_of(5).checks or "Checks of all nodes" in render_fleet(fleet_of(5), PAGE)
