@@ -30,11 +30,11 @@ def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Seque
 
 
 def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:
-    """Return the lines at the end of a screen: names, each with what is said of it in at most two lines."""
+    """Return the lines at the end of a screen: names, each with what is said of it in at most three lines."""
     column = max(len(name) for name, _ in rows) + 2
     return [
         BLANK,
-        *(Text(text, 0, column, label=name.ljust(column), label_tone="bold", most_lines=2) for name, text in rows),
+        *(Text(text, 0, column, label=name.ljust(column), label_tone="bold", most_lines=3) for name, text in rows),
     ]
 
 
