@@ -33,10 +33,9 @@ class Children:
 
     def __init__(self) -> None:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        self._passed_on = {each for each in PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN}
-        self._heard = {*self._passed_on, signal.SIGCHLD, signal.SIGWINCH}
+        self._heard = {*PASSED_ON, signal.SIGCHLD, signal.SIGWINCH}  # Linux queues what is blocked, ignored or not
         signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
-        self._witness, self._witnessed = _start_witness(self._passed_on)
+        self._witness, self._witnessed = _start_witness(set(PASSED_ON))
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._main: subprocess.Popen[bytes] | None = None
         self.last_signal = 0  # the last that was sent to us, or to all
