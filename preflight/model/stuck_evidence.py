@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from preflight.model.gap import Gap
 
 SCHEMA_VERSION = 1
 NO_PTRACE = "ptrace is forbidden"  # how the reason begins where stacks can't be read for want of a permission
+OF_C = re.compile(r"(?i)^$|\.(?:so(?:\.[\d.]+)?|c|cc|cpp|cxx|cu|h|hpp|inc|pyx|s)$")  # libraries and sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Stack:
     thread: str
     has_gil: bool
     frames: tuple[Frame, ...]
+
+
+def python_frames(stack: Stack) -> tuple[Frame, ...]:
+    """Return the frames of Python: those of C are there only where they were asked for."""
+    return tuple(each for each in stack.frames if not OF_C.search(each.file))
 
 
 @dataclass(frozen=True, slots=True)

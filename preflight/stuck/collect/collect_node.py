@@ -29,6 +29,7 @@ from preflight.model.stuck_evidence import (
     RecordedLag,
     Stack,
     ThreadState,
+    python_frames,
 )
 from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.stuck.collect.find_ranks import FoundJob, is_data_worker
@@ -170,8 +171,18 @@ def _again(
         if isinstance(earlier.get(each.pid), tuple) and (main := threads.get(each.pid))
         if main[0].state == "R" or main[0].wakes != 0
     ]
-    again = read_stacks(moving, how.is_native, AGAIN_S)
-    return {pid: again[pid] if _has_frames(again.get(pid)) else stacks for pid, stacks in earlier.items()}
+    again = read_stacks(moving, False, AGAIN_S)  # --native stops a process once, and not twice
+    return {pid: _later(stacks, again.get(pid), how.is_native) for pid, stacks in earlier.items()}
+
+
+def _later(
+    first: tuple[Stack, ...] | Gap, last: tuple[Stack, ...] | Gap | None, is_native: bool
+) -> tuple[Stack, ...] | Gap:
+    """Return the stacks of the second look, unless it saw nothing, or the same without the frames of C."""
+    if not isinstance(last, tuple) or not _has_frames(last):
+        return first
+    is_same = isinstance(first, tuple) and [*map(python_frames, first)] == [*map(python_frames, last)]
+    return first if is_native and is_same else last
 
 
 def _has_frames(stacks: tuple[Stack, ...] | Gap | None) -> bool:

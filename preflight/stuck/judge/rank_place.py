@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from preflight.model.gap import Gap
 from preflight.model.stuck import Activity, RankPlace
-from preflight.model.stuck_evidence import Frame, HeldLock, NodeEvidence, Process, RankProcess, Stack, ThreadState
+from preflight.model.stuck_evidence import (
+    HeldLock,
+    NodeEvidence,
+    Process,
+    RankProcess,
+    Stack,
+    ThreadState,
+    python_frames,
+)  # fmt: skip
 from preflight.stuck.judge.kernel_place import KernelWait, kernel_wait, main_thread, moved_bytes_path
 from preflight.stuck.judge.python_place import PythonPlace, place_of
 
@@ -85,10 +93,8 @@ def _same_stack(process: Process) -> bool:
     """Tell whether the job's own part of the main stack is the same at both ends of the watch."""
     pair = []
     for stacks in (process.earlier_stacks, process.stacks):
-        frames: Sequence[Frame] = ()
-        if isinstance(stacks, tuple):
-            frames = next((stack.frames for stack in stacks if stack.tid == process.pid), ())
-        pair.append([(frame.function, frame.file, frame.line) for frame in frames])
+        read = stacks if isinstance(stacks, tuple) else ()
+        pair.append(next((python_frames(stack) for stack in read if stack.tid == process.pid), ()))
     return bool(pair[0]) and pair[0] == pair[1]
 
 

@@ -1,0 +1,23 @@
+"""Which frames of a stack are Python's."""
+
+from __future__ import annotations
+
+import pytest
+
+from preflight.model.stuck_evidence import Frame, Stack, python_frames
+
+
+@pytest.mark.parametrize(
+    "file", ["train.py", "train", "<string>", "<frozen runpy>", "/job/run.v2/main.py", "model.pyc"]
+)
+def test_what_python_runs_is_a_frame_of_python(file: str) -> None:
+    frame = Frame("step", file, 3)
+    assert python_frames(Stack(7, "MainThread", True, (frame,))) == (frame,)
+
+
+@pytest.mark.parametrize(
+    "file", ["", "libc.so.6", "/usr/lib/libnccl.so.2.27.5", "torch/csrc/Module.cpp", "src/enqueue.cc", "ext.pyx"]
+)
+def test_what_native_adds_is_none(file: str) -> None:
+    python = Frame("step", "train.py", 3)
+    assert python_frames(Stack(7, "MainThread", True, (Frame("poll", file, 0), python))) == (python,)
