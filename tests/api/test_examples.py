@@ -67,7 +67,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_start_checks_and_becomes_torchrun_with_what_was_tried(folder: Path) -> None:
     ran = run(folder, "start.py")
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert sorted(ran.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
+    assert [ran.stdout.count(f"rank {rank} of 2") for rank in range(2)] == [1, 1], ran.stdout  # lines of ranks mix
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_framework_s_example_runs(
     need("frameworks", bool(installed_versions((package,))), f"{package} is not installed: make frameworks")
     ran = run(folder, *arguments)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert said <= set(ran.stdout.splitlines()), ran.stdout[-3000:]
+    assert all(each in ran.stdout for each in said), ran.stdout[-3000:]  # lines of ranks mix
 
 
 def test_a_ray_actor_checks_its_node(folder: Path) -> None:
