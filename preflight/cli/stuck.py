@@ -28,6 +28,7 @@ from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr, to_stdout
 
 WATCH_S = 6.0
+LARGEST_PID = 1 << 22  # PID_MAX_LIMIT of Linux
 OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
@@ -52,6 +53,8 @@ def stuck(
     Exit codes: 0 not stuck, 1 stuck and said why, 2 usage, 3 could not tell.
     """
     check_outputs(json)
+    if pid is not None and not 0 < pid <= LARGEST_PID:
+        raise UsageError(f"--pid {pid}: a process has a number from 1 to {LARGEST_PID}")
     if merge is not None and (out or pid or job or user):
         raise UsageError("--merge looks at nothing here: give it alone, or with --json")
     stopped: list[Interrupted] = []

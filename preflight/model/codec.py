@@ -23,6 +23,7 @@ GAPS = "gaps"
 OLDER = "not recorded: written by an older preflight, which did not know of it"
 VALUE = "value"
 # Half a pair of UTF-16 is no character and can't be written; U+DC80 to U+DCFF stand for bytes that are no UTF-8.
+LARGEST = 1 << 64  # RLIM_INFINITY is the largest that a node has
 LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 PLAIN = frozenset({int, float, str, bool})  # JSON has the same; most of what a report of thousands of ranks holds
 
@@ -178,6 +179,8 @@ def _decode_scalar(kind: Any, value: object, path: str) -> object:
         return value if value.isascii() else LONE.sub("\ufffd", value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _wrong(path, {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[kind], value)
+    if kind is int and isinstance(value, int) and abs(value) > LARGEST:
+        raise _wrong(path, "a whole number of at most 64 bits", value)
     if isinstance(value, float) and not math.isfinite(value):
         raise _wrong(path, "a finite number", value)
     return value

@@ -92,9 +92,11 @@ def _check_names(report: Report, name: str) -> None:
         *advice.timeout_env,
         *(pair for node in advice.nodes for pair in node.env),
     )
-    for variable, _ in variables:
+    for variable, value in variables:
         if not VARIABLE.fullmatch(variable):
             raise MalformedInput(f"{name}: no report: {variable[:40]!r} is no name of a variable")
+        if not value.isprintable():
+            raise MalformedInput(f"{name}: no report: the value of {variable[:40]} has control characters")
     for host in (*(node.host for node in report.nodes), *(node.host for node in advice.nodes)):
         if not HOST.fullmatch(host):
             raise MalformedInput(f"{name}: no report: {host[:40]!r} is no host name")

@@ -14,9 +14,14 @@ else:
     import tomli as tomllib
 
 
+MOST_PARTS = 64  # of a dotted key: the library's time grows with their square
+
+
 def read_toml(text: str, source: str) -> dict[str, Any]:
     """Return the tables of a text; MalformedInput names the line that can't be read."""
     check_text(text, POLICY, source)
+    if any(line.partition("=")[0].count(".") > MOST_PARTS for line in text.splitlines()):
+        raise MalformedInput(f"{source}: no TOML of ours: a key has more than {MOST_PARTS} parts")
     try:
         tables: dict[str, Any] = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: a number of more digits than Python reads

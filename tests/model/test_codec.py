@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
 from preflight.model import facts
-from preflight.model.codec import decode, decode_value, encode, encode_value
+from preflight.model.codec import LARGEST, decode, decode_value, encode, encode_value
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Limit, LimitFacts, NodeFacts
 from preflight.model.report import Report
@@ -32,7 +32,7 @@ ANY_JSON = st.recursive(
 
 SCALARS = {
     str: st.text(max_size=8),
-    int: st.integers(),
+    int: st.integers(-LARGEST, LARGEST),
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
 }

@@ -32,6 +32,25 @@ def test_a_name_that_a_shell_would_run_is_refused(key: str, name: str) -> None:
         load_report(json.dumps(hostile))
 
 
+@pytest.mark.parametrize("key", ["env", "timeout_env"])
+def test_a_value_that_would_act_on_a_terminal_is_refused(key: str) -> None:
+    hostile = document()
+    hostile["advice"][key] = {"A": "1\x1b]0;title\x07"}
+    with pytest.raises(MalformedInput, match="control characters"):
+        load_report(json.dumps(hostile))
+
+
+def test_a_number_that_no_machine_has_is_refused() -> None:
+    with pytest.raises(MalformedInput, match="64 bits"):
+        decode(RankEnd, encode(RankEnd(0, "error", "init", "x")) | {"rank": 10**400})
+
+
+def test_a_key_of_very_many_parts_is_refused_before_it_is_read() -> None:
+    with pytest.raises(MalformedInput, match="more than 64 parts"):
+        read_toml("a" + ".a" * 50_000 + "=1", "policy.toml")
+    assert read_toml('a.b = "1.5.6"', "policy.toml") == {"a": {"b": "1.5.6"}}
+
+
 @pytest.mark.parametrize("host", ["n[1-999]", "a,b", "a b", "a\x1b[31m", "$(id)"])
 def test_a_host_that_a_hostlist_would_expand_is_refused(host: str) -> None:
     hostile = document()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from preflight.stuck.collect.find_ranks import find_jobs, without_own
 from preflight.stuck.collect.process_table import Listed
+from tests.command import Command
 
 LAUNCHER = 10
 
@@ -68,3 +71,9 @@ def test_what_preflight_itself_runs_under_is_no_rank() -> None:
     rank = Listed(40, 1, 0, "python", "S", 40, ("python", "t.py"), step | {"SLURM_STEP_ID": "0"}, {}, frozenset())
     (job,) = find_jobs(without_own((rank, wrapper, own), 51))
     assert [each.process.pid for each in job.ranks] == [40]
+
+
+@pytest.mark.parametrize("pid", ["-1", "0", "99999999999999999999"])
+def test_a_number_that_no_process_has_is_a_mistake_on_the_command_line(command: Command, pid: str) -> None:
+    ran = command.run("stuck", "--pid", pid)
+    assert (ran.code, ran.stdout) == (2, "") and "a process has a number from 1" in ran.stderr
