@@ -16,9 +16,16 @@ def main() -> NoReturn:
     try:
         from preflight.cli import main as run  # noqa: PLC0415  a dependency may be missing
     except BaseException as error:  # noqa: BLE001  Python's own exit code for it, 1, would reject a good node
-        code = 130 if isinstance(error, KeyboardInterrupt) else _cannot_load(error)
+        code = 130 if was_interrupted(error) else _cannot_load(error)
         os._exit(code)
     run()
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Tell whether Ctrl-C is behind an error: a class that is being made turns it into a RuntimeError of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _cannot_load(error: BaseException) -> int:
