@@ -29,9 +29,8 @@ test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -n 2 -m 'integration and not simcuda' $(SIDE_BY_SIDE)
-	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE) $(HOSTILE))
+	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE))
 
-HOSTILE := tests/hostile tests/nodes/test_strangers.py
 KILLS ?= 200
 AT_ONCE ?= 30
 MINUTES ?= 1
