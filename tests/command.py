@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from preflight.model.trial import AGAIN, DEFAULT
+
 SIMNCCL = Path(__file__).resolve().parent / "simnccl"
 # This tree's preflight, also where another one is installed.
 OWN_PATH = os.pathsep.join((str(SIMNCCL.parent.parent), str(SIMNCCL)))
@@ -40,6 +42,14 @@ class Ran:
         """What it printed with --json -."""
         document: dict[str, Any] = json.loads(self.stdout)
         return document
+
+
+def default_trial(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the default's trial; all others must be its repetitions, since a busy machine makes a rank look late."""
+    trial: dict[str, Any] = report["trials"][0]
+    others = [each["candidate"] for each in report["trials"][1:]]
+    assert trial["candidate"] == DEFAULT and all(name.startswith(AGAIN) for name in others), others
+    return trial
 
 
 @dataclass

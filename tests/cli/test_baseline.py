@@ -54,7 +54,7 @@ def test_a_node_far_below_good_ones_is_measured_again_and_not_ready_and_one_abov
     golden.write_text(json.dumps(document))
     fine = command.run("check", "--baseline", str(golden))
     assert fine.code == 0, fine.stdout
-    assert [trial["candidate"] for trial in fine.report["trials"]] == ["default"]
+    assert all("baseline" not in trial["reason"] for trial in fine.report["trials"]), "nothing looked slow beside it"
 
 
 def test_a_file_that_is_no_baseline_and_several_nodes_are_one_line_and_exit_code_2(

@@ -104,10 +104,10 @@ def test_a_report_of_check_gives_the_measured_figures(command: Command, healthy:
     for name in ("largest collective", "making the communicator", "spread of the ranks"):
         assert sources[name] == "measured"
     assert ran.document["job"]["world_size"] == 2
-    trial = healthy.document["trials"][0]
-    largest = [result for result in trial["results"] if result["size_bytes"] == 1 << 20]
+    trials = healthy.document["trials"]
+    largest = [result for trial in trials for result in trial["results"] if result["size_bytes"] == 1 << 20]
     assert ran.document["measured"]["collective_s"] == max(result["p99_us"] for result in largest) / 1e6
-    assert ran.document["measured"]["connect_s"] == trial["connect_us"] / 1e6
+    assert ran.document["measured"]["connect_s"] == max(trial["connect_us"] for trial in trials) / 1e6
 
 
 def test_a_job_that_no_timeout_can_save_is_exit_1(command: Command) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Command
+from tests.command import Command, default_trial
 from tests.nodes.slurm_cluster import NODES, Cluster, two_nodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -30,7 +30,7 @@ def test_the_tasks_of_a_step_find_their_places_meet_and_run_together(cluster: Cl
         report = cluster.report(node)
         assert (report["verdict"], report["world_size"]) == ("ready", 4)
         assert [each["host"] for each in report["nodes"]] == list(NODES)
-        (trial,) = report["trials"]
+        trial = default_trial(report)
         assert trial["outcome"] == "ok" and trial["transport"] == ["TCP/eth0"]
         assert trial["world_size_seen"] == {str(each): 4 for each in range(4)}
         said = {each["what"]: (each["value"], each["source"]) for each in report["launch"]}
