@@ -27,7 +27,8 @@ from preflight.model.report import Report
 from preflight.model.saved_report import load_baseline
 from preflight.plan.profiles import DEADLINE_S
 from preflight.probe.capture import open_capture
-from preflight.render.bench import render_bench
+from preflight.render.bench import render_bench, render_bench_screen
+from preflight.render.check_screen import Job, render_verdict
 from preflight.render.json_document import render_json
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine
@@ -62,6 +63,8 @@ def check(
     checkpoint_dir: options.SharedDirectory = None,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
+    starts: options.Starts = "",
+    starts_if_unknown: options.StartsIfUnknown = False,
 ) -> None:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
@@ -77,7 +80,9 @@ def check(
         baseline_source=baseline or "", history=read_history(history),
         asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id), checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
-    outputs = open_outputs(json, env_out, report, also, detail_of(verbose, quiet), history)
+    outputs = open_outputs(
+        json, env_out, report, also, detail_of(verbose, quiet), history, Job(starts, starts_if_unknown)
+    )
     with shadowed(shadow):
         _check(request, outputs, sysroot, machine)
 
@@ -103,16 +108,27 @@ def bench(
     stage_limit: options.StageLimit = None,
     collectives: options.Collectives = "all",
     sizes: options.Sizes = None,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Time every collective under the default settings and print nccl-tests' table."""
+    """Time every collective under the default settings; -v prints nccl-tests' table.
+
+    Exit codes: 0 the defaults work, 1 they do not, 2 usage, 3 preflight could not look.
+    """
     check_outputs(json)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
         collectives=options.parse_collectives(collectives), default_only=True,
         sizes=() if sizes is None else options.parse_sizes(sizes),
     )  # fmt: skip
-    checked = run_ranks(request, Progress())
-    print_result(json, lambda: render_json(checked.report), lambda: render_bench(checked.report, style()))
+    detail = detail_of(verbose, quiet)
+    checked = run_ranks(request, Progress(is_quiet=detail is Detail.VERDICT))
+    pages: dict[Detail, Callable[[], str]] = {
+        Detail.VERDICT: lambda: render_verdict(checked.report, style()),
+        Detail.SCREEN: lambda: render_bench_screen(checked.report, style(), json or ""),
+        Detail.ALL: lambda: render_bench(checked.report, style()),
+    }
+    print_result(json, lambda: render_json(checked.report), pages[detail])
     say_where(checked.run_dir)
     raise typer.Exit(checked.report.exit_code)
 

@@ -18,7 +18,7 @@ from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_r
 from preflight.errors import Interrupted, OutputError, PreflightError, UsageError
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
-from preflight.render.check_screen import Written, render_check_screen, render_verdict
+from preflight.render.check_screen import NO_JOB, Job, Written, render_check_screen, render_verdict
 from preflight.render.env_file import render_env
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
@@ -38,6 +38,7 @@ class Outputs:
     also: tuple[tuple[Format, str], ...] = ()
     detail: Detail = Detail.SCREEN
     history_path: str | None = None
+    job: Job = NO_JOB
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield every file, after the option that named it."""
@@ -57,9 +58,10 @@ def open_outputs(
     also: Sequence[str],
     detail: Detail = Detail.SCREEN,
     history_path: str | None = None,
+    job: Job = NO_JOB,
 ) -> Outputs:
     """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
-    outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail, history_path)
+    outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail, history_path, job)
     files = list(outputs.files())
     check_outputs(*(path for _, path in files))
     for place, (option, path) in enumerate(files):
@@ -161,7 +163,7 @@ def _page(report: Report, outputs: Outputs) -> str:
         case Detail.SCREEN:
             env = outputs.env_path if report.exit_code == 0 else ""
             others = (*(path for _, path in outputs.also), *([outputs.json_path] if outputs.json_path else []))
-            return render_check_screen(report, style(), Written(env, outputs.report_path, others))
+            return render_check_screen(report, style(), Written(env, outputs.report_path, others), outputs.job)
         case Detail.ALL:
             return render_check(report, style(), outputs.env_path)
 

@@ -129,6 +129,9 @@ Sizes = Annotated[
     str | None, valued("MIN:MAX", "In place of the profile's: 1K:1G, 8:128M:4 (factor).", "--sizes", group=TRIED)
 ]
 Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o", group=PRINTED)]
+# What `preflight run` tells its check, so that the page says what happens next.
+Starts = Annotated[str, typer.Option("--starts", hidden=True)]
+StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
 Keep = Annotated[bool, switch("Keep the run's directory with all logs.", "--keep", group=PRINTED)]
 Nnodes = Annotated[
     int | None, valued("N", "Nodes; by itself: what Slurm or Kubernetes says, or 1.", "--nnodes", group=NODES)

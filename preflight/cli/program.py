@@ -46,7 +46,7 @@ COMMANDS = {
                 "Say how long a collective of this job may wait, each term of the sum, and the line that each "
                 "framework takes."),
     "bench": ("check_bench",
-              "Time every collective under the default settings and print nccl-tests' table."),
+              "Time every collective under the default settings; -v prints nccl-tests' table."),
     "render": ("reports",
                "Render a saved report, of this release or an older one, in another form."),
     "fleet": ("fleet_baseline",

@@ -93,6 +93,8 @@ def run(
     kill_stuck: KillStuck = False,
     keep_output: KeepOutput = None,
     split_ranks: SplitRanks = False,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Check, then start the job with the settings that it needs; say why if it hangs or fails.
 
@@ -111,13 +113,15 @@ def run(
         "gpus": gpus, "nproc": nproc, "backend": backend, "profile": profile.value, "deadline": deadline,
         "env-out": env_out, "report": report, "nnodes": nnodes, "node-rank": node_rank,
         "rdzv-endpoint": rdzv_endpoint, "rdzv-id": rdzv_id,
+        "starts": os.path.basename(command[0]),
     }  # fmt: skip
     check = ["check", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
+    check += ["--strict"] * strict + ["--starts-if-unknown"] * (on_unknown is OnUnknown.START)
     asked = Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id)
     is_reused = reuse is not None and _reuse(report, env_out, reuse, gpus, asked, (profile, backend, nproc, strict))
     order = Order(
         command=command,
-        check=[] if is_reused else [*check, *(["--strict"] if strict else [])],
+        check=[] if is_reused else check,
         env_path=env_out,
         not_ready_code=exit_not_ready,
         starts_if_unknown=on_unknown is OnUnknown.START,
@@ -125,6 +129,7 @@ def run(
         kills_stuck=kill_stuck,
         keep_dir=keep_output or "",
         splits_ranks=split_ranks,
+        detail=["-q"] if quiet else ["-v"] if verbose else [],
     )
     become_supervisor(order, ignored_at_start())
 

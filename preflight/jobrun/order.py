@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
 # Without site and the user's paths: it starts at once, stays small, and the job's environment is left alone.
@@ -30,6 +30,7 @@ class Order:
     kills_stuck: bool
     keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
+    detail: list[str] = field(default_factory=list)  # -v or -q, for the pages of `check`, `stuck` and `explain`
 
 
 def supervisor_argv(order: Order) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,13 @@ FIRST_SIGNAL_CODE = 128
 DEFAULT_TIMEOUT_S = 600  # torch's own for NCCL since 2.2
 KILL_AFTER_S = 30.0
 OWN_S = 120.0  # `stuck` and `explain` end long before
+# What is said around the pages of `check`, `stuck` and `explain`.
+REFUSED = "not ready, so {} was not started (exit code {})"
+STOPPED = "unknown, so {} was not started (--on-unknown stop)"
+STARTED = "unknown; {} starts all the same (--on-unknown stop keeps it back)"
+STILL = "nothing has moved for {:.0f} s; `preflight stuck -v --pid {}` shows all"
+ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
+MORE = "`preflight explain -v {}` shows more than this page:"
 # Names the settings that sourcing the file makes: the variables before and after it, as a shell has them.
 SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
@@ -64,20 +72,20 @@ def _check(order: Order, children: Children) -> None:
     """Return where the job may start; exit otherwise."""
     if not order.check:
         return
-    check = children.start(own_argv(*order.check), None, subprocess.DEVNULL, 2, 2, is_main=True)
+    check = children.start(own_argv(*order.check, *order.detail), None, subprocess.DEVNULL, 2, 2, is_main=True)
     code = children.wait(check) or 0
     if code < 0 or code > FIRST_SIGNAL_CODE:
         children.end(code)
     if code == NOT_READY:
-        _say(f"not ready, so {order.command[0]} was not started")
+        _say(REFUSED.format(order.command[0], order.not_ready_code))
         children.end(order.not_ready_code)
     if code == USAGE:
         children.end(USAGE)
     if code != 0:
         if not order.starts_if_unknown:
-            _say(f"unknown, so {order.command[0]} was not started (--on-unknown stop)")
+            _say(STOPPED.format(order.command[0]))
             children.end(UNKNOWN)
-        _say(f"nobody could tell whether it would work; {order.command[0]} is started all the same")
+        _say(STARTED.format(order.command[0]))
 
 
 def _environment(order: Order) -> dict[str, str]:
@@ -110,11 +118,11 @@ def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movem
         if not movement.stands_still():
             continue
         page = os.path.join(folder, "stuck.txt")
-        found = _look(children, job, page)
+        found = _look(order, children, job, page)
         if found == NOT_STUCK:
             movement.seen_to_move()
             continue
-        _say(f"nothing has moved for {movement.still_s:.0f} s")
+        _say(STILL.format(movement.still_s, job.pid))
         _print(page)
         if found == STUCK and order.kills_stuck:
             return _kill(children, job)
@@ -123,9 +131,9 @@ def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movem
     return code or 0
 
 
-def _look(children: Children, job: subprocess.Popen[bytes], page: str) -> int | None:
+def _look(order: Order, children: Children, job: subprocess.Popen[bytes], page: str) -> int | None:
     with open(page, "wb", opener=lambda path, flags: os.open(path, flags, PRIVATE)) as file:
-        argv = own_argv("stuck", "--pid", str(job.pid))
+        argv = own_argv("stuck", "--pid", str(job.pid), *order.detail)
         looking = children.start(argv, None, subprocess.DEVNULL, file.fileno(), file.fileno())
         found = children.wait(looking, time.monotonic() + OWN_S)
     if found is None:
@@ -148,15 +156,15 @@ def _kill(children: Children, job: subprocess.Popen[bytes]) -> int:
 def _explain(order: Order, children: Children, code: int, streams: Streams, folder: str, prefix: str) -> None:
     """Print explain's first screen, unless it was the user who ended the job."""
     how = f"exit code {code}" if code > 0 else f"signal {-code}"
-    where = f"; its output is kept in {folder}" if streams.paths else ""
-    _say(f"{order.command[0]} ended with {how}{where}")
+    _say(ENDED.format(order.command[0], how) + (KEPT.format(folder) if streams.paths else ""))
     if not streams.paths and not order.keep_dir:
         shutil.rmtree(folder, ignore_errors=True)
     if children.last_signal in (2, 3) or not streams.paths:
         return
+    _say(MORE.format(shlex.quote(folder)))
     ranks = os.path.join(folder, f"{prefix}ranks")
     logs = [*streams.paths, *([ranks] if os.path.isdir(ranks) else [])]
-    explaining = children.start(own_argv("explain", *logs), None, subprocess.DEVNULL, 2, 2)
+    explaining = children.start(own_argv("explain", *logs, *order.detail), None, subprocess.DEVNULL, 2, 2)
     if children.wait(explaining, time.monotonic() + OWN_S) is None:
         explaining.kill()
 

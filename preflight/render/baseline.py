@@ -31,7 +31,9 @@ EXPLAINED = (
     f"floor: below it a node is rejected, after {MOST_REPEATS} repetitions. 5 % loss: learnt from so many good nodes, "
     "95 of 100 nodes that lost 5 % are found."
 )
-NEVER = "never: nodes or repetitions differ by more than a 5 % loss shows in, however many good nodes are learnt from."
+NEVER = (
+    "never: nodes or repetitions differ so much that a loss of 5 % does not show, however many nodes are learnt from."
+)
 
 
 def render_baseline(learnt: Learnt, style: Style, path: str) -> str:
@@ -43,7 +45,7 @@ def render_baseline(learnt: Learnt, style: Style, path: str) -> str:
         *map(note, _weaknesses(learnt)),
         *left_out("Left out", learnt.left_out, more=""),
         BLANK,
-        Text(f"Next: {_next(path)}"),
+        Text(f"Next: {_next(learnt, path)}"),
     ]
     return page(blocks, style)
 
@@ -64,34 +66,44 @@ def render_baseline_screen(learnt: Learnt, style: Style, path: str) -> str:
     ]
     sizes = len(learnt.bounds) - len(together)
     bounds = f"{sizes} sizes and {len(together)} groups of them, each with the floor that rejects a node ({ALL})"
-    rows = [("Next", _next(path)), ("Bounds", bounds), ("Written", quoted_path(path))]
+    rows = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]
     return fitted(_answer(learnt), groups, foot_of(rows), style)
 
 
 def render_baseline_verdict(learnt: Learnt) -> str:
     """Return the answer on one line, for `-q`."""
-    return f"BASELINE  {_counts(learnt)}\n"
+    return f"{_word(learnt)[0]}  {_counts(learnt)}\n"
 
 
 def _answer(learnt: Learnt) -> list[Block]:
     hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
-    return [answer_line("BASELINE", "green", _counts(learnt)), Text(hardware, 2, most_lines=2)]
+    return [answer_line(*_word(learnt), _counts(learnt)), Text(hardware, 2, most_lines=2)]
 
 
 def _counts(learnt: Learnt) -> str:
     return f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports"
 
 
+def _word(learnt: Learnt) -> tuple[str, str]:
+    return ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")
+
+
+def _is_weak(learnt: Learnt) -> bool:
+    """Tell whether some loss of 5 % stays below what good nodes differ by."""
+    return any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
+
+
 def _weaknesses(learnt: Learnt) -> list[str]:
     """Return why the bounds are worth less than they could be."""
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
-    is_never = any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
     once = [] if reason is None else [f"?: {reason}; give several reports of each node."]
-    return [*([NEVER] if is_never else []), *once]
+    return [*([NEVER] if _is_weak(learnt) else []), *once]
 
 
-def _next(path: str) -> str:
+def _next(learnt: Learnt, path: str) -> str:
+    if _is_weak(learnt):
+        return "`preflight fleet` on these reports shows which nodes stand out; learn again without them"
     return f"preflight check --accept --baseline {quoted_path(path)}"
 
 

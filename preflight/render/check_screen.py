@@ -16,6 +16,7 @@ from preflight.render.verdict import by_weight, deciding, phase_text, unfinished
 
 WITHOUT = "Without it: "
 STOPPED = "run the same command again: this run was stopped"
+UNSEEN = "repair what kept preflight from looking, then run the same command again"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
@@ -34,11 +35,22 @@ class Written:
     others: tuple[str, ...] = ()
 
 
-def render_check_screen(report: Report, style: Style, written: Written) -> str:
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What `preflight run` starts after the check; no name where the check was asked for by itself."""
+
+    name: str = ""
+    starts_if_unknown: bool = False
+
+
+NO_JOB = Job()
+
+
+def render_check_screen(report: Report, style: Style, written: Written, job: Job = NO_JOB) -> str:
     """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
     head: list[Block] = [*verdict_section(report, most_lines=3), *_paused(report), *_not_finished(report)]
     checks = ("Checks", f"{counts_text(report.checks, report.findings)} ({ALL})")
-    next_step = STOPPED if report.exit_code > SIGNALLED else _next(report, written)
+    next_step = STOPPED if report.exit_code > SIGNALLED else _then(report, written, job) or _next(report, written)
     rows = [("Next", next_step), *_timeouts(report), checks, _files(written)]
     findings = [short(each, report.headline) for each in by_weight(report)]
     groups = [*_settings(report), *_problems(report), *findings]
@@ -103,9 +115,22 @@ def _next(report: Report, written: Written) -> str:
         case Verdict.NOT_READY if any(each.fix for each in deciding(report)):
             return AGAIN
         case Verdict.NOT_READY:
-            return "-v shows every trial, --keep keeps its logs for `preflight explain`"
+            return "`preflight check -v --keep` shows every trial, and keeps its logs for `preflight explain`"
         case Verdict.UNKNOWN:
-            return "repair what kept preflight from looking, then run the same command again"
+            return UNSEEN
+
+
+def _then(report: Report, written: Written, job: Job) -> str:
+    """Return what `preflight run` does next by itself; "" where the user has to do something."""
+    name = line(job.name)
+    match report.verdict:
+        case Verdict.READY if name:
+            return f"{name} starts now; nothing has to be set"
+        case Verdict.READY_WITH_ENV if name:
+            return f"{name} starts now, with the settings of {quoted_path(written.env)}"
+        case Verdict.UNKNOWN if name and job.starts_if_unknown:
+            return f"let {name} run; before the next run repair what kept preflight from looking"
+    return ""
 
 
 def _timeouts(report: Report) -> list[tuple[str, str]]:

@@ -42,3 +42,17 @@ def test_bench_measures_what_it_was_asked_for(command: Command) -> None:
     ran = command.run("bench", "--backend", "gloo", "--nproc", "1", "--profile", "quick", "--json", "-", *asked)
     results = [(each["collective"], each["size_bytes"]) for each in ran.document["trials"][0]["results"]]
     assert sorted(results) == [("broadcast", 1024), ("broadcast", 2048), ("broadcast", 4096)], ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "most_lines", "has_table"), [((), 24, False), (("-q",), 1, False), (("-v",), 100, True)]
+)
+def test_bench_prints_one_screen_one_line_or_nccl_tests_table(
+    command: Command, options: tuple[str, ...], most_lines: int, has_table: bool
+) -> None:
+    asked = ("bench", "--backend", "gloo", "--profile", "quick", "--sizes", "1K")
+    ran = command.run(*asked, *options, env={"PREFLIGHT_VERBOSE": ""})
+    assert (ran.code, ran.stderr) == (0, ""), ran.stdout
+    assert len(ran.stdout.splitlines()) <= most_lines
+    assert ("# Out of bounds values : 0 OK" in ran.stdout) is has_table
+    assert ("READY  2 ranks" in ran.stdout) is not has_table

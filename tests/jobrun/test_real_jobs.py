@@ -49,6 +49,12 @@ def test_a_node_that_is_not_ready_starts_no_job(command: Command) -> None:
                        env={"SIMNCCL": "crash:rank=1,stage=init"}).code == 9  # fmt: skip
 
 
+def test_quiet_it_says_the_verdict_and_nothing_else(command: Command) -> None:
+    ran = command.run("run", "-q", "--backend", "gloo", "--nproc", "1", "--", "echo", "done")
+    assert (ran.code, ran.stdout) == (0, "done\n"), ran.stderr
+    assert ran.stderr.startswith("READY  ") and ran.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(("options", "code", "starts"), [((), 0, True), (("--on-unknown", "stop"), 3, False)])
 def test_where_nobody_could_tell_it_starts_unless_that_was_forbidden(
     command: Command, options: tuple[str, ...], code: int, starts: bool

@@ -9,6 +9,7 @@ import pytest
 
 from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
+from preflight.model.codec import encode
 from preflight.model.fleet import Fleet, Learnt
 from preflight.render.baseline import render_baseline_screen, render_baseline_verdict
 from preflight.render.fleet_screen import render_fleet_screen, render_fleet_verdict
@@ -17,7 +18,7 @@ from preflight.render.text import Style, width_of
 from tests.fleet.test_known_good import documents
 from tests.fleet.test_overview import fleet_of, report
 from tests.render.outputs import hostile, keep_screen
-from tests.reports import report_of
+from tests.reports import node_facts, report_of, trial_result
 
 LOST = {"check": "gpu-lost", "severity": "fail", "subject": "GPU 3", "problem": "it fell off the bus"}
 FAILED = {"node_verdict": "reject", "findings": [LOST]}
@@ -34,6 +35,14 @@ def changed(host: str, **system: Any) -> dict[str, Any]:
     return made
 
 
+def differing(share: float) -> list[tuple[str, object, str]]:
+    """Return reports of good nodes that differ by so much."""
+    chance = random.Random(7)
+    made = [trial_result(median_us=800 * chance.gauss(1, share)) for _ in range(10)]
+    return [(f"{i}.json", encode(report_of(nodes=(node_facts(host=f"n{i}"),), trials=(each,))), "")
+            for i, each in enumerate(made) for _ in range(3)]  # fmt: skip
+
+
 FLEETS = {
     "alike": fleet_of(50),
     "odd": fleet_of(50, n007=changed("n007"), n031=changed("n031", kernel="5.15.0")),
@@ -43,6 +52,7 @@ FLEETS = {
 }
 LEARNT = {
     "sure": learn_from(documents(count=40, times=4)),
+    "weak": learn_from(differing(0.08)),
     "measured_once": learn_from(documents(report_of(simulated=True), count=8, times=1)),
 }
 
