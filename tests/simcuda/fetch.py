@@ -94,6 +94,7 @@ def build() -> None:
     _library("libcuda.so.1", driver, *includes, "-lpthread")
     _library("libnvidia-ml.so.1", [SOURCES / "nvml.c"])
     _library("libnccl-tuner.so", [SOURCES / "tuner.c"])
+    _library("libpolling.so", [SOURCES / "polling.c"])
     _compile("ranks", [SOURCES / "ranks.c"])
     names = cudart.write(_cuda() / "lib/libcudart.so.12", built("cudart_names.c"), built("libcuda.so.1"))
     script = built("cudart.map")

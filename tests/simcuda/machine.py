@@ -153,7 +153,8 @@ def install(machine: Machine, folder: Path, data: bool = False, torch: bool = Fa
     settings = "".join(f"SIMCUDA_{name} {value}\n" for name, value in _settings(machine).items())
     (folder / "libnvidia-ml.so.1.machine").write_text(answers + settings, encoding="utf-8")
     (folder / "topology.xml").write_text(topology(machine.node), encoding="utf-8")
-    environ = {"LD_LIBRARY_PATH": str(folder), "SIMCUDA_MACHINE": str(folder / "libnvidia-ml.so.1.machine")}
+    environ = {"LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": str(built("libpolling.so"))}
+    environ["SIMCUDA_MACHINE"] = str(folder / "libnvidia-ml.so.1.machine")
     if torch:
         environ["LD_LIBRARY_PATH"] += f":{built('stubs')}"
         environ |= {"SIMCUDA_NCCL": str(nccl(WITH_DATA)), "CUDA_MODULE_LOADING": "LAZY"}

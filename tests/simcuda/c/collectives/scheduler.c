@@ -74,7 +74,7 @@ static void pause_a_little(Launch *launch, int rounds) {
         launch->aborted = 1;
     }
     if (sim_gpu_health(launch->gpu)) launch->failed = 1;
-    if (!launch->told && waited_s > (double)sim_number("HANG_TOLD_S", 5)) tell_what_waits(launch, waited_s);
+    if (!launch->told && waited_s > SLOW_AFTER_S && waited_s > (double)sim_number("HANG_TOLD_S", 5)) tell_what_waits(launch, waited_s);
     if (rounds < PATIENT_ROUNDS) sched_yield();
     else nanosleep(&(struct timespec){0, waited_s > SLOW_AFTER_S ? LONG_PAUSE_NS : PAUSE_NS}, NULL);
 }
