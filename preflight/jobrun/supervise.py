@@ -31,7 +31,7 @@ OWN_S = 120.0  # `stuck` and `explain` end long before
 # What is said around the pages of `check`, `stuck` and `explain`.
 REFUSED = "not ready, so {} was not started (exit code {})"
 STOPPED = "unknown, so {} was not started (--on-unknown stop)"
-STARTED = "unknown; {} starts all the same (--on-unknown stop keeps it back)"
+STARTED = "unknown; {} starts all the same (see --on-unknown)"
 STILL = "nothing has moved for {:.0f} s; `preflight stuck -v --pid {}` shows all"
 ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
 MORE = "`preflight explain -v {}` shows more than this page:"

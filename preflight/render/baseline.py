@@ -16,6 +16,7 @@ from preflight.render.document import (
     figures,
     grouped,
     note,
+    right,
     section,
     table,
 )
@@ -25,7 +26,9 @@ from preflight.render.settings import quoted_path
 from preflight.render.text import Style, fact_text
 
 HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "floor", "5 % loss"))
-SHORT_HEADERS = ("collective", "sizes", *figures("nodes differ", "floor", "finds 5 % with"))
+SHORT_HEADERS: tuple[str | Column, ...] = (
+    "collective", "sizes", right("nodes differ", drop=1), *figures("floor", "finds 5 % with")
+)  # fmt: skip
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
     f"floor: below it a node is rejected, after {MOST_REPEATS} repetitions. 5 % loss: learnt from so many good nodes, "
@@ -56,14 +59,8 @@ def render_baseline_screen(learnt: Learnt, style: Style, path: str) -> str:
     left = grouped((each.reason, each.path) for each in learnt.left_out)
     groups: list[list[Block]] = [[Text(each, 2, 4, most_lines=3)] for each in _weaknesses(learnt)]
     groups += [[Text(f"{len(paths)} left out: {reason}", 2, 4, most_lines=2)] for reason, paths in left.items()]
-    groups += [
-        [
-            table(
-                ("collective", "sizes", *figures("nodes differ", "floor", "finds 5 % with")),
-                map(_short_row, together),
-            )
-        ]
-    ]
+    speeds = table(SHORT_HEADERS, map(_short_row, together))
+    groups += [[*([BLANK] if groups else []), speeds]]
     sizes = len(learnt.bounds) - len(together)
     bounds = f"{sizes} sizes and {len(together)} groups of them, each with the floor that rejects a node ({ALL})"
     rows = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]

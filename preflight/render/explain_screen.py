@@ -33,7 +33,10 @@ def render_explain_verdict(explanation: Explanation, style: Style) -> str:
 
 def _quote(quote: Quote, explanation: Explanation) -> list[Block]:
     place = where(quote, explanation.sources)
-    return [Text(f"{place}: {quote.means}", 2, 4, most_lines=1), Text(line(quote.text), 4, label="| ", most_lines=2)]
+    return [
+        Text(f"{place}: {quote.means}", 2, 4, most_lines=1),
+        Text(line(quote.text), 4, label="| ", tone="dim", most_lines=2),
+    ]
 
 
 def _steps(cause: NamedCause) -> list[Text]:

@@ -87,6 +87,7 @@ def render_html(report: Report) -> str:
         "report.html",
         report=report,
         tone=_tone(report),
+        is_good=is_good(report),
         answer=answer(report),
         for_job=WORDS[report.verdict][0].lower(),
         headline=_headline(report),

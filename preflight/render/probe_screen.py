@@ -10,7 +10,7 @@ from preflight.model.finding import Finding, RanCheck, Severity, SkippedCheck
 from preflight.model.links import Expected
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice
 from preflight.render.checks_and_findings import counts_text, worst_first
-from preflight.render.document import Block, Heading, Text, answer_line
+from preflight.render.document import BLANK, Block, Heading, Text, answer_line
 from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
 from preflight.render.text import Style, line
 from preflight.render.topology import expected_section, gpu_set_section
@@ -80,7 +80,7 @@ def _titled(blocks: list[Block]) -> list[Block]:
     """Return a section with its title before its first line: on this screen sections have no headings."""
     heading, first, *rest = blocks
     assert isinstance(heading, Heading) and isinstance(first, Text)
-    return [replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]
+    return [BLANK, replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]
 
 
 def _defect(check: SkippedCheck) -> list[Block]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from preflight.model.stuck import Culprit, StuckReport, StuckVerdict
 from preflight.render.console_writer import finish
-from preflight.render.document import Block, Code, Text, answer_line, bullet
+from preflight.render.document import BLANK, Block, Code, Text, answer_line, bullet
 from preflight.render.screen import ALL, fitted, foot_of
 from preflight.render.stuck import HEAD, rank_table
 from preflight.render.text import Style, line
@@ -29,7 +29,7 @@ def render_stuck_screen(report: StuckReport, style: Style, written: Sequence[str
         groups += [[_short(bullet(each))] for each in culprit.evidence]
         first = culprit is report.culprits[0]  # its first step is what comes next
         groups += [_step(each) for each in _steps(culprit)[first:]]
-    groups += [[rank_table(report.places)]] if report.places else []
+    groups += [[BLANK, rank_table(report.places)]] if report.places else []
     groups += [[_short(Text(each, 2, 4, label="not seen: "))] for each in report.not_seen]
     groups += [[_short(bullet(each))] for each in report.hints]
     files = [("Written", ", ".join(written))] if written else []

@@ -183,6 +183,13 @@ def test_settings_and_the_failed_trial_stand_first_among_the_sections() -> None:
     assert page.index("</span> trial-failed") < page.index("</span> straggler") < page.index("</span> gpu-set")
 
 
+def test_where_nothing_works_what_is_wrong_stands_before_the_settings_that_there_are_not() -> None:
+    page = render_html(ALL["blame gpu"])
+    places = [page.index(f'<section id="{name}"') for name in ("findings", "settings", "trials")]
+    assert places == sorted(places)
+    assert page.count('<section id="settings"') == 1
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_verdict_has_one_word(name: str) -> None:
     text = " ".join("".join(Reader(render_html(ALL[name])).words).split())
