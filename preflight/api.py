@@ -60,6 +60,10 @@ def check(
     strict: bool = False,
     policy: Path | None = None,
     checkpoint_dir: Path | None = None,
+    tests: str | Sequence[str] | None = None,
+    collectives: str | Sequence[str] | None = None,
+    sizes: str | None = None,
+    skip: str | Sequence[str] | None = None,
 ) -> Report:
     """Run `preflight check` and return its report; the options mean what they mean there. Writes no file.
 
@@ -70,8 +74,9 @@ def check(
     with tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
         report = os.path.join(folder, "report.json")
         given = _options(
-            gpus=_gpu_list(gpus), profile=name, backend=backend, nproc=nproc, nnodes=nnodes, deadline=deadline_s,
-            policy=policy, checkpoint_dir=checkpoint_dir, report=report, env_out=os.path.join(folder, "env"),
+            gpus=_listed(gpus), profile=name, backend=backend, nproc=nproc, nnodes=nnodes, deadline=deadline_s,
+            tests=_listed(tests), collectives=_listed(collectives), sizes=sizes, skip=_listed(skip), policy=policy,
+            checkpoint_dir=checkpoint_dir, report=report, env_out=os.path.join(folder, "env"),
         )  # fmt: skip
         ran = run_own(["check", "--quiet", *given, *(["--strict"] if strict else [])])
         if not os.path.exists(report):
@@ -84,7 +89,7 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 
     UsageError: no such GPUs. HarnessError: there is no answer. Interrupted: a signal ended it.
     """
-    ran = run_own(["probe", "--json", "-", *_options(gpus=_gpu_list(gpus), deadline=deadline_s)])
+    ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
     if not ran.stdout:
         raise HarnessError(f"preflight probe printed nothing: {last_line(ran)}")
     return decode(Probed, parse_json(ran.stdout.decode(), REPORT, "what preflight probe printed"))
@@ -135,8 +140,8 @@ def safe_timeout(
     return sum_up(job, measured, current_s, installed_versions(DISTRIBUTIONS))
 
 
-def _gpu_list(gpus: str | Sequence[int] | None) -> str | None:
-    return gpus if gpus is None or isinstance(gpus, str) else ",".join(map(str, gpus))
+def _listed(values: str | Sequence[int] | Sequence[str] | None) -> str | None:
+    return values if values is None or isinstance(values, str) else ",".join(map(str, values))
 
 
 def _options(**values: str | float | os.PathLike[str] | None) -> list[str]:

@@ -26,6 +26,7 @@ from preflight.model.finding import Finding
 from preflight.model.job import Job
 from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
 from preflight.model.outside_event import OutsideEvent, events_between
+from preflight.model.profile import LEFT_OUT, SKIPPED, GpuTests
 from preflight.model.report import Advice, Report
 from preflight.model.storage import NO_DIRECTORY
 from preflight.model.trial import Comparison, Outcome, RailTest, TrialResult, without_speeds
@@ -143,9 +144,9 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
         links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
-        hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s),
+        hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s, request.tests),
         baseline=request.baseline, baseline_source=request.baseline_source, outside=_outside_events(run),
-        control=_control(run, joint),
+        control=_control(run, joint), skip=request.skip,
     )  # fmt: skip
     if not joint.has_begun:
         return case
@@ -175,10 +176,10 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> Checked:
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Checked:
     """Return what the checks find in the common trials and all nodes, and what trials on single nodes had shown."""
-    checked = run_checks(all_checks(), case)
+    elsewhere = {e.check for solo in solo_results.values() for e in solo.skipped_checks if e.reason == SKIPPED}
+    checked = run_checks(all_checks(), replace(case, skip=case.skip | elsewhere))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
-    solo = [f for f in _by_host(solo_results) if f.check in of_runs]
-    return checked._replace(findings=(*checked.findings, *solo))
+    return checked._replace(findings=(*checked.findings, *(f for f in _by_host(solo_results) if f.check in of_runs)))
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> Checked:
@@ -205,7 +206,8 @@ def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tup
     if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
         return None
     if not run.launch.rails:
-        return Gap(run.launch.problem or run.launch.solo_problem or "the run ended before they were tried")
+        why = "" if GpuTests.RAILS in run.request.tests else LEFT_OUT
+        return Gap(why or run.launch.problem or run.launch.solo_problem or "the run ended before they were tried")
     if disturbed:
         return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in run.launch.rails)
     return run.launch.rails
@@ -295,4 +297,4 @@ def _unknown(request: Request, backend: str, interrupted: Interrupted | None, wh
         why, code, version=__version__, created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         backend=backend, profile=request.profile.value, accept=request.accept,
     )  # fmt: skip
-    return replace(report, simulated=request.is_other_machine, shadow=request.shadow)
+    return replace(report, simulated=request.is_other_machine, shadow=request.shadow, narrowed=request.narrowed)

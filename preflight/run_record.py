@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from preflight.launch.hardware_results import HardwareWatch
@@ -15,7 +15,7 @@ from preflight.model.history import PastRun
 from preflight.model.outside_event import Counts
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
-from preflight.model.profile import Profile
+from preflight.model.profile import ALL_TESTS, GpuTests, Profile
 from preflight.model.storage import StorageSpeed
 from preflight.plan import profiles
 from preflight.plan.backend_choice import BackendChoice
@@ -36,6 +36,9 @@ class Request:
     profile: Profile = Profile.QUICK
     collectives: tuple[Collective, ...] = profiles.COLLECTIVES
     sizes: tuple[int, ...] = ()  # in bytes, in the place of the profile's
+    tests: Set[GpuTests] = ALL_TESTS  # beside the collectives
+    skip: Set[str] = frozenset()  # names of checks
+    narrowed: str = ""  # the options that left something out, as they are written
     default_only: bool = False  # `bench`: measure what the job gets, try nothing else
     deadline_s: float | None = None
     stage_limit_s: float | None = None

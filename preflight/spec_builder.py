@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_class_of
 from preflight.model.facts import Gap, SystemFacts, known
-from preflight.model.profile import Profile
+from preflight.model.profile import GpuTests, Profile
 from preflight.model.run_spec import Backend, NodePlace, RankGpus, RunSpec, TrialPlan
 from preflight.model.units import size_text
 from preflight.plan import profiles
@@ -53,10 +53,10 @@ def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
         gpus=RankGpus(tuple(known(gpu.uuid) for gpu in gpus), addresses),
         inherited=run.inherited,
         devices=replace(
-            device_plan(request.profile, gpus, run.node, request.burn_s),
+            device_plan(request.profile, gpus, run.node, request.burn_s, request.tests),
             pair_limits=pair_limits(load_links(), run.node, gpus),
         ),
-        rails=rails_to_try(run.node, request.profile, path.dialect),
+        rails=rails_to_try(run.node, request.profile, path.dialect) if GpuTests.RAILS in request.tests else (),
         machine_path=machine_path,
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 
 import typer
@@ -61,6 +62,10 @@ def check(
     rdzv_endpoint: options.Endpoint = None,
     rdzv_id: options.RunId = None,
     checkpoint_dir: options.SharedDirectory = None,
+    tests: options.Tests = None,
+    collectives: options.Collectives = None,
+    sizes: options.Sizes = None,
+    skip: options.Skip = [],  # noqa: B006
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     starts: options.Starts = "",
@@ -80,11 +85,28 @@ def check(
         baseline_source=baseline or "", history=read_history(history),
         asked=Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id), checkpoint_dir=checkpoint_dir,
     )  # fmt: skip
+    request = narrowed(request, tests, collectives, sizes, skip)
     outputs = open_outputs(
         json, env_out, report, also, detail_of(verbose, quiet), history, Job(starts, starts_if_unknown)
     )
     with shadowed(shadow):
         _check(request, outputs, sysroot, machine)
+
+
+def narrowed(
+    request: application.Request, tests: str | None, collectives: str | None, sizes: str | None, skip: Sequence[str]
+) -> application.Request:
+    """Return the request for only those tests and measurements, without the checks to skip; and for it to be told."""
+    left_out = options.parse_skip(skip, {check.name for check in all_checks()}) if skip else frozenset()
+    given = {"tests": tests, "collectives": collectives, "sizes": sizes, "skip": ",".join(sorted(left_out)) or None}
+    return replace(
+        request,
+        tests=request.tests if tests is None else options.parse_tests(tests),
+        collectives=request.collectives if collectives is None else options.parse_collectives(collectives),
+        sizes=() if sizes is None else options.parse_sizes(sizes),
+        skip=left_out,
+        narrowed=" ".join(f"--{name} {''.join(text.split())}" for name, text in given.items() if text is not None),
+    )
 
 
 def _check(request: application.Request, outputs: Outputs, sysroot: str | None, machine: str | None) -> None:
@@ -118,7 +140,7 @@ def bench(
     check_outputs(json)
     request = application.Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline_s=deadline, stage_limit_s=stage_limit,
-        collectives=options.parse_collectives(collectives), default_only=True,
+        collectives=options.parse_collectives(collectives or "all"), default_only=True, tests=frozenset(),
         sizes=() if sizes is None else options.parse_sizes(sizes),
     )  # fmt: skip
     detail = detail_of(verbose, quiet)

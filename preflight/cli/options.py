@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
-from preflight.model.profile import Profile
+from preflight.model.profile import ALL_TESTS, GpuTests, Profile
 from preflight.system.kernel_queries import live_machine, tree_machine
 from preflight.system.machine import Machine
 from preflight.timeout.job_text import parse_duration_s
@@ -19,6 +21,7 @@ from preflight.timeout.job_text import parse_duration_s
 LONGEST_DEADLINE_S = 7 * 86400.0
 SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
 SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+FEW = 10  # names that an error lists
 LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 # The groups of options in --help; what has none stands last.
 TRIED, JUDGED, PRINTED = "What is looked at and tried", "How it is judged", "What is printed and written"
@@ -123,10 +126,20 @@ Also = Annotated[
     ),
 ]
 Collectives = Annotated[
-    str, valued("LIST", "Some of them: all_reduce,broadcast; nccl-tests' names too.", "--collectives", group=TRIED)
+    str | None,
+    valued("LIST", "Some of them: all_reduce,broadcast; nccl-tests' names too.", "--collectives", group=TRIED),
 ]
 Sizes = Annotated[
     str | None, valued("MIN:MAX", "In place of the profile's: 1K:1G, 8:128M:4 (factor).", "--sizes", group=TRIED)
+]
+Tests = Annotated[
+    str | None,
+    valued(
+        "LIST", "Beside the collectives: some of pairs, gpus, rails; or collectives for none.", "--tests", group=TRIED
+    ),
+]
+Skip = Annotated[
+    list[str], valued("CHECK", "Leave this check out; may be repeated. With --accept: unknown.", "--skip", group=JUDGED)
 ]
 Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.
@@ -159,8 +172,39 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
         return tuple(Collective)
     for name in names:
         if name not in known:
-            raise UsageError(f"--collectives {name or text!r}: give all, or some of {', '.join(known)}")
+            raise no_such(f"--collectives {name or text}", "collective", name, ["all", *known])
     return tuple(dict.fromkeys(known[name] for name in names))
+
+
+def parse_tests(text: str) -> frozenset[GpuTests]:
+    """Return what is tested beside the collectives, which are always tried."""
+    known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
+    chosen: set[GpuTests] = set()
+    for name in _names(text):
+        if name not in known:
+            raise no_such(f"--tests {name}", "test", name, known)
+        chosen |= known[name]
+    return frozenset(chosen)
+
+
+def parse_skip(texts: Sequence[str], known: Collection[str]) -> frozenset[str]:
+    """Return the names of the checks that are left out."""
+    names = [name for text in texts for name in _names(text)]
+    for name in names:
+        if name not in known:
+            raise no_such(f"--skip {name}", "check", name, known)
+    return frozenset(names)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip().lower() for name in text.split(",") if name.strip()]
+
+
+def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
+    """Return the error that names what is spelled alike, or all of a few."""
+    alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
+    listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
+    return UsageError(f"{where}: there is no such {what}; {f'did you mean {alike}?' if alike else listed}")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from enum import Enum
 from json import dumps
@@ -10,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, Output, choice
+from preflight.cli.options import JsonPath, Output, choice, no_such
 from preflight.cli.output import STDOUT, check_outputs, print_result, style, write_or_print
-from preflight.errors import UsageError
 from preflight.judge.check import all_checks
 from preflight.model.finding import CheckDescription, CheckList
 from preflight.model.input_limits import REPORT
@@ -73,9 +71,7 @@ def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription
     """Return a check by its name, in any case; UsageError names those that are spelled alike."""
     if name.lower() in known:
         return known[name.lower()]
-    alike = difflib.get_close_matches(name.lower(), known, n=3)
-    hint = f"did you mean {', '.join(alike)}?" if alike else "`preflight checks` lists them"
-    raise UsageError(f"{name}: there is no such check; {hint}")
+    raise no_such(name, "check", name, known)
 
 
 def schema(document: Document = DocumentKind.REPORT) -> None:

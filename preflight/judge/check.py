@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +24,7 @@ from preflight.model.finding import (
     SkippedCheck,
     Unseen,
 )
+from preflight.model.profile import SKIPPED
 
 if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `probe` a tenth of its time
     from preflight.model.baseline import Baseline
@@ -63,6 +64,7 @@ class Case:
     isolation: Isolation | None = None  # what groups of these nodes showed
     outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
     control: Control | None = None  # what was repeated, and the cure; None where nobody could have
+    skip: Set[str] = frozenset()  # names of checks that are not to be run
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +200,19 @@ def _run(
 
 
 def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Findings]]]:
+    if check.name in case.skip:
+        yield "", _skipped
+        return
     if isinstance(check, RunCheck):
         yield "", partial(check.judge, case)
         return
     for i, node in enumerate(case.nodes):
         own = replace(case, gpus=case.gpus_by_node[i]) if case.gpus_by_node else case
         yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)
+
+
+def _skipped() -> Findings:
+    raise NotRun(SKIPPED)
 
 
 def probe_exit_code(checked: Checked, *, strict: bool, is_cut_short: bool = False) -> int:

@@ -29,14 +29,14 @@ def gpu_results_of(case: Case) -> Hardware:
     return case.hardware
 
 
-def must_have_run(tests: Iterable[PairTruth | GpuTest]) -> None:
+def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
     """Raise UnreadableFact for the first test before the trials that could not tell, NotRun where there is none.
 
     Called after all was judged.
     """
     listed = list(tests)
     if not listed:
-        raise NotRun("no GPU was tested")
+        raise NotRun(hardware.untested)
     for test in listed:
         if test.end in UNDECIDED and test.repetition == 0:
             who = f"GPUs {test.a} and {test.b}" if isinstance(test, PairTruth) else f"GPU {test.gpu}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 
 from preflight.errors import UnreadableFact
 from preflight.launch.launch_result import LaunchResult
 from preflight.model.counters import KERNEL_LOG, ON_BUS, XID, XIDS, Counter, CounterChange, CounterKind, changes
 from preflight.model.facts import Gap, NodeFacts, known_or
-from preflight.model.gpu_test import Hardware, without_hardware_speeds
+from preflight.model.gpu_test import UNTESTED, Hardware, without_hardware_speeds
+from preflight.model.profile import ALL_TESTS, LEFT_OUT, GpuTests
 from preflight.plan.backend_choice import BackendChoice
 from preflight.plan.gpus.gpu_tests import one_per_pair
 from preflight.plan.gpus.link_speeds import host_limits, pair_limits
@@ -19,6 +20,7 @@ from preflight.system.links import load_links
 from preflight.system.machine import Machine
 from preflight.system.nvml_keeper import XidWatch, watch_xids
 
+BELOW_NCCL = frozenset({GpuTests.PAIRS, GpuTests.GPUS})
 EVENTS = "NVML events"
 LEAST_S = 0.3  # for reading the counters again
 CUT_SHORT = "the counters were not read again: the run was cut short"
@@ -89,6 +91,7 @@ def hardware_results(
     watching: HardwareWatch,
     disturbed: str,
     left_s: float = LIMIT_S,
+    tests: Set[GpuTests] = ALL_TESTS,
 ) -> Hardware | Gap:
     """Return what is known of the GPUs themselves, without speeds where somebody else used them.
 
@@ -96,19 +99,21 @@ def hardware_results(
     GPUs are tested before the joint trials, and what was found then stands.
     """
     if watching.results is None:
-        watching.results = _results(launched, node, path, watching, disturbed, left_s)
+        watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)
     return watching.results
 
 
 def _results(
-    launched: LaunchResult, node: NodeFacts, path: BackendChoice, watching: HardwareWatch, disturbed: str, left_s: float
-) -> Hardware | Gap:
+    launched: LaunchResult, node: NodeFacts, path: BackendChoice, watching: HardwareWatch, disturbed: str,
+    left_s: float, tests: Set[GpuTests],
+) -> Hardware | Gap:  # fmt: skip
     if not path.wants_gpus:
         return Gap("CPU path: no GPU was tested")
     if path.on_cpu:
         return Gap("a stand-in backend plays this machine: none of its GPUs is here to be tested")
     grown = watching.stop(min(left_s, LIMIT_S)) if watching.counters and left_s >= LEAST_S else None
-    if not launched.pairs and not launched.gpus:
+    is_left_out = not tests & BELOW_NCCL and not launched.problem
+    if not launched.pairs and not launched.gpus and not is_left_out:
         return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks told nothing of them'}")
     chosen = {gpu.nvml_index for gpu in path.gpus}
     burnt_s = sum(test.duration_s for test in launched.gpus if test.repetition) / max(1, len(chosen))
@@ -122,5 +127,6 @@ def _results(
         host_limits_gb_s=host_limits(load_links(), path.gpus),
         pair_limits=pair_limits(load_links(), node, path.gpus),
         burn_s=burnt_s if burnt_s else Gap("no burn was asked for"),
+        untested=UNTESTED if tests >= BELOW_NCCL else LEFT_OUT,
     )
     return without_hardware_speeds(hardware, disturbed) if disturbed else hardware

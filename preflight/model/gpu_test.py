@@ -150,6 +150,9 @@ class PairLimit:
     gb_s: float
 
 
+UNTESTED = "no GPU was tested"
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """Everything that was measured below NCCL."""
@@ -162,6 +165,7 @@ class Hardware:
     host_limits_gb_s: tuple[tuple[int, float], ...] = ()  # what each GPU's PCIe link carries one way, by nvml_index
     pair_limits: tuple[PairLimit, ...] = ()
     disturbed: str = ""  # why no speed counts; "" where nobody else used the GPUs
+    untested: str = UNTESTED  # why there are no pairs, or no gpus, where there are none
 
 
 def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:

@@ -1,4 +1,4 @@
-"""How thorough a run is."""
+"""How thorough a run is, and what of it is left out."""
 
 from __future__ import annotations
 
@@ -11,3 +11,16 @@ class Profile(Enum):
     QUICK = "quick"
     STANDARD = "standard"
     BURN = "burn"
+
+
+class GpuTests(Enum):
+    """What is tested beside the collectives, by the names that `--tests` takes."""
+
+    PAIRS = "pairs"  # copies between two GPUs
+    GPUS = "gpus"  # products on each GPU, and copies between it and the host
+    RAILS = "rails"  # RDMA ports, each by itself
+
+
+ALL_TESTS = frozenset(GpuTests)
+LEFT_OUT = "left out by --tests"
+SKIPPED = "skipped by --skip"

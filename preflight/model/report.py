@@ -160,6 +160,7 @@ class Report:
     rails: tuple[RailTest, ...] = ()  # RDMA ports of this node by themselves
     shadow: bool = False  # --shadow: preflight exited with 0, and `exit_code` is what it would have been
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault
+    narrowed: str = ""  # the options that had something left out: --skip, --tests, --sizes, --collectives
     control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings
 
     def raise_unless_ready(self, *, allow_unknown: bool = False) -> None:

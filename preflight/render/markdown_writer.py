@@ -45,7 +45,8 @@ def render_markdown(report: Report) -> str:
     sign = "✅" if is_good(report) else "❌" if is_bad(report) else "❔"
     about = [
         f"{code(hosts(report))}", f"{report.world_size} ranks on {code(report.backend)}",
-        f"profile {code(report.profile)}", f"preflight {code(report.preflight_version)}", code(report.created_at),
+        f"profile {code(' '.join(filter(None, (report.profile, report.narrowed))))}",
+        f"preflight {code(report.preflight_version)}", code(report.created_at),
     ]  # fmt: skip
     start = [f"# {sign} preflight: {answer(report)}", prose(headline(report)), " · ".join(about)]
     why = [] if is_good(report) else [Text(reason, indent=2, label="1. ") for reason in reasons(report)]

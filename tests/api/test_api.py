@@ -33,10 +33,13 @@ def python(code: str, folder: Path) -> str:
 
 def test_check_answers_with_the_report_and_writes_no_file(tmp_path: Path) -> None:
     code = (
-        "import preflight; report = preflight.check(backend='gloo', nproc=1)\n"
-        "report.raise_unless_ready(); print(report.verdict.value, report.world_size, report.exit_code)"
+        "import preflight; report = preflight.check(\n"
+        "    backend='gloo', nproc=1, collectives=['broadcast'], sizes='1K', skip=['pids', 'nofile'], tests=[])\n"
+        "report.raise_unless_ready(); print(report.verdict.value, report.world_size, report.exit_code)\n"
+        "print([result.collective.value for result in report.trials[0].results])\n"
+        "print([each.check for each in report.checks if each.reason == 'skipped by --skip'])"
     )
-    assert python(code, tmp_path) == "ready 1 0\n"
+    assert python(code, tmp_path) == "ready 1 0\n['broadcast']\n['nofile', 'pids']\n"
     assert list(tmp_path.iterdir()) == []
 
 

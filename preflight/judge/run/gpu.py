@@ -53,7 +53,7 @@ def gpu_slow(case: Case) -> Findings:
             *_load_evidence(hardware, gpu),
         )
     must_have_speeds(hardware)
-    must_have_run(hardware.gpus)
+    must_have_run(hardware.gpus, hardware)
     if len({test.gpu for test in hardware.gpus}) < 2:
         raise NotApplicable("a single GPU has no sibling to be compared with")
 
@@ -96,7 +96,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
                 "PERFORMANCE` under load shows when it is gone",
                 Evidence("throttle reasons under load", ", ".join(reasons), "NVML while it computed"),
             )
-    must_have_run(hardware.gpus)
+    must_have_run(hardware.gpus, hardware)
     for test in hardware.gpus:
         if isinstance(test.computing, Gap) and test.gemms and not test.repetition:
             raise UnreadableFact(f"GPU {test.gpu} under load: {test.computing.reason}")
@@ -160,7 +160,7 @@ def gpu_unusable(case: Case) -> Findings:
             Evidence("products and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
             blame=Blame.HARNESS if signal_from_outside(test.problem) else Blame.GPU,
         )
-    must_have_run(hardware.gpus)
+    must_have_run(hardware.gpus, hardware)
 
 
 FIX = (
@@ -194,7 +194,7 @@ def gpu_wrong_results(case: Case) -> Findings:
             FIX,
             *(Evidence(when, what, "products and host copies") for when, what in problems[:8]),
         )
-    must_have_run(hardware.gpus)
+    must_have_run(hardware.gpus, hardware)
 
 
 def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:

@@ -48,7 +48,7 @@ def numa_copy(case: Case) -> Findings:
             Evidence(direction, f"near {near_gb_s:.1f}, far {far_gb_s:.1f} GB/s", "pinned memory"),
         )
     must_have_speeds(hardware)
-    must_have_run(hardware.gpus)
+    must_have_run(hardware.gpus, hardware)
     if all(copy.is_near is not False for test in hardware.gpus for copy in test.copies):
         raise NotApplicable("no memory of another NUMA node was copied from")
 
@@ -90,7 +90,7 @@ def pcie_copy_slow(case: Case) -> Findings:
                 *_link(hardware, gpu),
             )
     must_have_speeds(hardware)
-    must_have_run(hardware.gpus)
+    must_have_run(hardware.gpus, hardware)
 
 
 def best_copies(hardware: Hardware, direction: str) -> dict[int, float]:

@@ -57,7 +57,7 @@ def p2p_data(case: Case) -> Findings:
         )
     if len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs:
         raise NotApplicable("a single GPU has no peer")
-    must_have_run(hardware.pairs)
+    must_have_run(hardware.pairs, hardware)
 
 
 def _evidence(pair: PairTruth) -> Evidence:

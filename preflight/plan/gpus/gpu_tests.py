@@ -10,7 +10,7 @@ before the deadline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from preflight.model.device_job import (
@@ -27,7 +27,7 @@ from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.gap import known_or, or_none
 from preflight.model.gpu import P2pStatus
 from preflight.model.gpu_test import Ending, PairTruth
-from preflight.model.profile import Profile
+from preflight.model.profile import ALL_TESTS, GpuTests, Profile
 from preflight.plan.profiles import BURN_S
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -45,7 +45,10 @@ Pair = tuple[int, int]
 WORST_FIRST = (Ending.WRONG, Ending.HANG, Ending.CRASH, Ending.INCONCLUSIVE, Ending.SKIPPED, Ending.OK)
 
 
-def device_plan(profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None) -> DevicePlan:
+def device_plan(
+    profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None,
+    tests: Set[GpuTests] = ALL_TESTS,
+) -> DevicePlan:  # fmt: skip
     """Return the tests of these GPUs; nothing for none of them.
 
     Pairs are tried first: whatever NCCL does later is read in the light of whether copies arrive. Bandwidth is measured
@@ -53,15 +56,17 @@ def device_plan(profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: 
     """
     if not gpus:
         return NO_DEVICES
-    rounds = [*_data_rounds(len(gpus)), _alone_round(gpus, node, GEMM_S[profile], COPY_S[profile])]
-    if profile is not Profile.QUICK:
-        rounds += _speed_rounds(len(gpus))
-    under_load = (_alone_round(gpus, node, BURN_GEMM_S, COPY_S[Profile.BURN]), *_data_rounds(len(gpus)))
+    pairs = _data_rounds(len(gpus)) if GpuTests.PAIRS in tests else []
+    alone, under_load = (
+        [_alone_round(gpus, node, gemm_s, copy_s)] if GpuTests.GPUS in tests else []
+        for gemm_s, copy_s in ((GEMM_S[profile], COPY_S[profile]), (BURN_GEMM_S, COPY_S[Profile.BURN]))
+    )
+    speeds = _speed_rounds(len(gpus)) if pairs and profile is not Profile.QUICK else []
     is_burn = profile is Profile.BURN
     return DevicePlan(
         gpus=tuple(gpu.nvml_index for gpu in gpus),
-        rounds=tuple(rounds),
-        burn_rounds=under_load if is_burn else (),
+        rounds=(*pairs, *alone, *speeds),
+        burn_rounds=(*under_load, *pairs) if is_burn else (),
         burn_s=(BURN_S if burn_s is None else burn_s) if is_burn else 0.0,
     )
 

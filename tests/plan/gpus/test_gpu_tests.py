@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from preflight.model.codec import decode, encode
 from preflight.model.device_job import NO_DEVICES, DevicePlan, JobKind
 from preflight.model.facts import Gap, NodeFacts, NumaNode, known
-from preflight.model.profile import Profile
+from preflight.model.profile import GpuTests, Profile
 from preflight.plan.gpus.gpu_tests import device_plan, host_memory
 from preflight.plan.profiles import deadline_s
 from tests.facts import gpu_node, system
@@ -98,3 +98,20 @@ def test_only_cpus_that_this_process_may_use_count_and_nodes_without_memory_do_n
 def test_a_gpu_whose_node_is_not_known_copies_from_wherever_it_runs() -> None:
     assert host_memory(gpu(0, numa_node=Gap("-1")), on(NEAR)) == ()
     assert host_memory(gpu(0), gpu_node(1, numa_nodes=Gap("no /sys"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        (set(), set()),
+        ({GpuTests.RAILS}, set()),
+        ({GpuTests.PAIRS}, {JobKind.PAIR_DATA, JobKind.PAIR_SPEED}),
+        ({GpuTests.GPUS}, {JobKind.GEMM, JobKind.HOST_COPY}),
+    ],
+)
+def test_only_what_was_asked_for_is_tested_and_repeated(tests: set[GpuTests], expected: set[JobKind]) -> None:
+    node = gpu_node(4)
+    plan = device_plan(Profile.BURN, known(node.gpus), node, 60.0, tests)
+    assert set(kinds(plan)) == expected
+    repeated = {job.kind for each in plan.burn_rounds for group in each.groups for job in group.jobs}
+    assert repeated == expected - {JobKind.PAIR_SPEED}
