@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Annotated
@@ -16,7 +18,8 @@ from preflight.cli import options
 from preflight.cli.options import timed, valued
 from preflight.cli.output import PROGRAM, check_outputs
 from preflight.errors import PreflightError, UsageError
-from preflight.jobrun.order import Order, become_supervisor
+from preflight.jobrun.job_gpus import gpus_here, gpus_of_job
+from preflight.jobrun.order import VISIBLE, Order, become_supervisor
 from preflight.jobrun.reuse import Now, why_not
 from preflight.launch.nodes.agreement import why_no_agreement
 from preflight.launch.nodes.placement import Asked, find_placement
@@ -118,7 +121,12 @@ def run(
     check = ["check", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
     check += ["--strict"] * strict + ["--starts-if-unknown"] * (on_unknown is OnUnknown.START)
     asked = Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id)
-    is_reused = reuse is not None and _reuse(report, env_out, reuse, gpus, asked, (profile, backend, nproc, strict))
+    visible = gpus_of_job(command, os.environ, gpus_here()) if gpus is None and nproc is None else ""
+    if visible:
+        to_stderr(f"{PROGRAM}: the check takes GPUs {visible}, as the job's launcher does; --gpus takes others\n")
+    environ = os.environ | ({VISIBLE: visible} if visible else {})
+    wanted = (profile, backend, nproc, strict)
+    is_reused = reuse is not None and _reuse(report, env_out, reuse, gpus, asked, wanted, environ)
     order = Order(
         command=command,
         check=[] if is_reused else check,
@@ -130,6 +138,7 @@ def run(
         keep_dir=keep_output or "",
         splits_ranks=split_ranks,
         detail=["-q"] if quiet else ["-v"] if verbose else [],
+        visible=visible,
     )
     become_supervisor(order, ignored_at_start())
 
@@ -145,14 +154,14 @@ def _make_folder(path: str) -> None:
 
 def _reuse(
     path: str, env_path: str, most_s: float, gpus: str | None, asked: Asked,
-    wanted: tuple[Profile, str | None, int | None, bool],
+    wanted: tuple[Profile, str | None, int | None, bool], environ: Mapping[str, str],
 ) -> bool:  # fmt: skip
     """Tell whether an earlier report speaks for this job on all its nodes; its settings are then in the `.env`."""
     place = find_placement(asked, os.environ)
     report, reason = None, "is not there"
     netifs: tuple[Netif, ...] = ()
     try:
-        now = _now(gpus, *wanted)
+        now = _now(gpus, environ, *wanted)
         netifs = known_or(now.node.netifs, ())
         if os.path.exists(path):
             report = load_report(read_input(path, REPORT), path)
@@ -171,13 +180,14 @@ def _reuse(
     return True
 
 
-def _now(gpus: str | None, profile: Profile, backend: str | None, nproc: int | None, is_strict: bool) -> Now:
+def _now(
+    gpus: str | None, environ: Mapping[str, str],
+    profile: Profile, backend: str | None, nproc: int | None, is_strict: bool,
+) -> Now:  # fmt: skip
     live = live_machine()
     node, _ = probe_node(live, live)
+    node = replace(node, environment=reported_environment(environ))
     booted_at = datetime.now(timezone.utc) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
     by_index = {gpu.nvml_index: str(gpu.uuid) for gpu in survey.numbered_gpus(node)}
     visible, chosen = (tuple(by_index[each] for each in survey.chosen_gpus(node, which)) for which in (None, gpus))
-    environment = reported_environment(os.environ)
-    return Now(
-        node, environment, visible, chosen, datetime.now(timezone.utc), booted_at, profile, backend, nproc, is_strict
-    )
+    return Now(node, visible, chosen, datetime.now(timezone.utc), booted_at, profile, backend, nproc, is_strict)

@@ -15,6 +15,7 @@ START = (
     "import sys; root = sys.argv.pop(1); sys.path.append(root); "
     "from preflight.jobrun.supervise import main; main(sys.argv[1])"
 )
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Order:
     keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
     detail: list[str] = field(default_factory=list)  # -v or -q, for the pages of `check`, `stuck` and `explain`
+    visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, where the job's launcher takes some GPUs only
 
 
 def supervisor_argv(order: Order) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from preflight.model.facts import EnvVar, Gap, NodeFacts
+from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Severity
 from preflight.model.gap import known_or
 from preflight.model.profile import Profile
@@ -19,7 +19,6 @@ class Now:
     """What a check that was made now would find and be asked for, as far as that is quickly known."""
 
     node: NodeFacts
-    environment: tuple[EnvVar, ...]
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
     chosen: tuple[str, ...]  # those that the job will use
     at: datetime
@@ -52,7 +51,7 @@ def _why_not_the_same(then: NodeFacts, now: Now) -> str:
         ("driver", then.driver, now.node.driver),
         ("Python, torch or NCCL", then.software, now.node.software),
         ("nccl.conf", then.nccl_conf, now.node.nccl_conf),
-        ("variables", then.environment, now.environment),
+        ("variables", then.environment, now.node.environment),
         ("GPUs", _uuids(then), _uuids(now.node)),
         ("network interfaces", _interfaces(then), _interfaces(now.node)),
     )

@@ -15,7 +15,7 @@ from typing import NoReturn
 from preflight import PG_TIMEOUT
 from preflight.jobrun.children import Children
 from preflight.jobrun.movement import Movement
-from preflight.jobrun.order import Order, inherited_environ, read_order
+from preflight.jobrun.order import VISIBLE, Order, inherited_environ, read_order
 from preflight.jobrun.output import PRIVATE, Streams
 from preflight.system.own_command import own_argv
 from preflight.system.processes import name_process
@@ -72,7 +72,8 @@ def _check(order: Order, children: Children) -> None:
     """Return where the job may start; exit otherwise."""
     if not order.check:
         return
-    check = children.start(own_argv(*order.check, *order.detail), None, subprocess.DEVNULL, 2, 2, is_main=True)
+    environ = inherited_environ() | {VISIBLE: order.visible} if order.visible else None
+    check = children.start(own_argv(*order.check, *order.detail), environ, subprocess.DEVNULL, 2, 2, is_main=True)
     code = children.wait(check) or 0
     if code < 0 or code > FIRST_SIGNAL_CODE:
         children.end(code)
