@@ -5,23 +5,39 @@
 #   SLURM_RESERVATION=maintenance ...                   # in a reservation: srun reads these variables
 #
 # PREFLIGHT_DIR is shared with the nodes. A node that is not idle within PREFLIGHT_WAIT_S is left alone. Only a report
-# that rejects the node drains it: srun too exits with 1, where it could start nothing.
+# that rejects the node drains it, and only where a second try finds the same: srun too exits with 1, where it could
+# start nothing.
 set -u
 export PREFLIGHT_DIR="${PREFLIGHT_DIR:-$PWD/preflight-drain}"
 mkdir -p "$PREFLIGHT_DIR" || exit 3
 
-try() {
+look() {
   report=$PREFLIGHT_DIR/$1.json
   rm -f "$report"
   srun --nodes=1 --ntasks=1 --nodelist="$1" --exclusive --immediate="${PREFLIGHT_WAIT_S:-30}" --cpu-bind=none \
-    preflight check -v --accept --env-out "$PREFLIGHT_DIR/$1.env" --report "$report" >"$PREFLIGHT_DIR/$1.txt" 2>&1
+    preflight check -v --accept --history "$PREFLIGHT_DIR/$1.history" --env-out "$PREFLIGHT_DIR/$1.env" \
+    --report "$report" >"$PREFLIGHT_DIR/$1.txt" 2>&1
   code=$?
   reason=$(preflight render "$report" --format drain 2>/dev/null) || reason=
+}
+
+finding() { # what the first reason is about, and the check
+  echo "$reason" | awk '{ match($0, / \[[a-z0-9-]+\]/); print substr($0, 1, index($0, ": ") - 1) substr($0, RSTART, RLENGTH) }'
+}
+
+try() {
+  look "$1"
+  case $code:$reason in "1:preflight node rejected"*) first=$(finding) && look "$1" ;; *) first= ;; esac
   case $code:$reason in
-    "0:preflight node accepted"*) echo "$1: accepted" ;;
-    "1:preflight node rejected"*) scontrol update "NodeName=$1" State=DRAIN "Reason=$reason" && echo "$1: drained: $reason" ;;
+    "0:preflight node accepted"*) [ -z "$first" ] && echo "$1: accepted" || echo "$1: left as it is, rejected only once: $first" ;;
+    "1:preflight node rejected"*) drain "$1" ;;
     *) echo "$1: unknown, left as it is (exit code $code): ${reason:-$(tail -n 1 "$PREFLIGHT_DIR/$1.txt")}" ;;
   esac
+}
+
+drain() {
+  [ "$(finding)" = "$first" ] || { echo "$1: left as it is, rejected for another reason each time: $reason"; return; }
+  scontrol update "NodeName=$1" State=DRAIN "Reason=$reason" && echo "$1: drained: $reason"
 }
 
 for node; do try "$node" & done

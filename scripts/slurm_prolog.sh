@@ -1,30 +1,40 @@
 #!/bin/sh
-# A Slurm prolog (slurm.conf: Prolog=/etc/slurm/preflight_prolog.sh, PrologFlags=Alloc) that drains a node which fails.
+# A Slurm prolog that reads this job's GPUs, within 10 s, and starts nothing on them (slurm.conf: docs/cluster.md).
 #
-# Exit 0 lets the job run. A prolog that exits with anything else drains the node and requeues the job, whoever is to
-# blame; so only a proven fault of the node does that here: exit code 1 of --accept and the reason that this run wrote
-# (Python exits with 1 too where it can't start). What could not be looked at is noted in the node's comment and lets the
-# job start.
+# Exit 0 lets the job run. A prolog that exits with anything else drains the node and requeues the job (held, unless
+# SchedulerParameters has nohold_on_prolog_fail), whoever is to blame. So only this does it: probe found a fault of a GPU
+# itself, twice the same. What could not be looked at is noted in the node's comment and lets the job start.
+# Active checks are slurm_epilog.sh's and slurm_drain.sh's.
 set -u
-export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH"
+export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH" LC_ALL=C COLUMNS=250
 dir=${PREFLIGHT_DIR:-/var/lib/preflight}
 node=${SLURMD_NODENAME:-$(hostname -s)}
+look_s=${PREFLIGHT_LOOK_S:-4} # twice, and a second for each to end: 10 s in all
 
 mkdir -p "$dir" && cd "$dir" || exit 0
-rm -f drain.txt preflight-report.json || exit 0 # what is there afterwards is this run's
 # The job's own GPUs alone: on a shared node the others may be a neighbour's. Without GPUs in the job: the whole node.
 [ -n "${SLURM_JOB_GPUS:-}" ] && set -- --gpus "$SLURM_JOB_GPUS"
-# Slurm gives a prolog PrologEpilogTimeout seconds (the default is none); ours must end before it.
-preflight check "$@" --accept --profile quick --deadline "${PREFLIGHT_DEADLINE_S:-60}" --env-out preflight.env \
-  --report preflight-report.json --also drain=drain.txt >prolog.log 2>&1
-code=$?
 
-reason=$(cat drain.txt 2>/dev/null) || reason=
-case $code:$reason in
-  0:*) exit 0 ;;
-  "1:preflight node rejected"*)
-     scontrol update "NodeName=$node" State=DRAIN "Reason=$reason"
-     exit 1 ;;
+look() {
+  timeout -k 1 "$look_s" preflight probe -v "$@" --deadline $((look_s - 1)) >prolog.txt 2>&1
+  code=$?
+  # Limits and settings as slurmd has them are not the job's: class gpu alone counts.
+  found=$(sed -n 's/^ *FAIL  *\(.*\) \[gpu\]$/\1/p' prolog.txt | tr -c '\nA-Za-z0-9 ._:/()-' '_' | head -n 3 | paste -s -d ';' -)
+}
+
+look "$@"
+case $code:$found in
+  0:* | 1:) exit 0 ;;
+  1:*) ;;
   *) scontrol update "NodeName=$node" "Comment=preflight could not look: exit code $code"
      exit 0 ;;
 esac
+first=$found
+look "$@"
+[ "$code:$found" = "1:$first" ] || exit 0 # not seen again: no evidence
+case ${PREFLIGHT_SHADOW:-0} in 0 | "") ;; *)
+  scontrol update "NodeName=$node" "Comment=SHADOW preflight probe: $found"
+  exit 0 ;;
+esac
+scontrol update "NodeName=$node" State=DRAIN "Reason=preflight probe: $found"
+exit 1

@@ -16,61 +16,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from preflight.model.finding import Blame
-from preflight.render.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
-from tests.render.judged import BLAMED, accepted
+from tests.scripts.conftest import ANSWERS, SCRIPTS, StandIn
 
-SCRIPTS = PROJECT / "scripts"
-ANSWERS = {0: render_drain(accepted()), 1: render_drain(BLAMED[Blame.GPU]()), 3: render_drain(BLAMED[Blame.HARNESS]())}
 WHERE = Path(sys.executable).parent
-
-STAND_IN = """#!{python}
-# Answers as told, and writes what --also asks for.
-import sys
-code = int(open({code!r}).read())
-if code == 127:
-    sys.exit(127)
-for word in sys.argv:
-    form, _, path = word.partition("=")
-    if path and form in ("drain", "html", "junit", "prometheus", "k8s", "markdown"):
-        open(path, "w").write(open({text!r}).read() if form == "drain" else form)
-open({log!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
-print("the page")
-sys.exit(code)
-"""
-SCONTROL = '#!/bin/sh\nfor word; do printf "%s\\n" "$word" >> {log}; done\n'
-
-
-class StandIn:
-    """A folder for PATH with a `preflight` that answers as it was told, and an `scontrol` that notes its words."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.bin = folder / "bin"
-        self.out = folder / "out"
-        self.bin.mkdir()
-        names = {name: str(folder / name) for name in ("code", "text", "log")}
-        self._write("preflight", STAND_IN.format(python=sys.executable, **names))
-        self._write("scontrol", SCONTROL.format(log=folder / "scontrol"))
-
-    def _write(self, name: str, text: str) -> None:
-        path = self.bin / name
-        path.write_text(text)
-        path.chmod(0o755)
-
-    def answers(self, code: int) -> None:
-        (self.folder / "code").write_text(str(code))
-        (self.folder / "text").write_text(ANSWERS.get(code, ""))
-
-    def run(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-        environ = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder), **env}
-        return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False, timeout=100)
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path)
 
 
 @pytest.mark.parametrize(("code", "leaves", "word"), [
@@ -117,29 +66,7 @@ def has_no_gpu(need: Callable[[str, bool, str], None]) -> None:
     need("cpu-path", not list(Path("/dev").glob("nvidia*")), "there is a GPU here")
 
 
-@pytest.mark.parametrize(("code", "leaves"), [(0, 0), (1, 1), (2, 0), (3, 0), (127, 0)])
-def test_the_prolog_drains_for_a_fault_of_the_node_only(stand_in: StandIn, code: int, leaves: int) -> None:
-    stand_in.answers(code)
-    env = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7"}
-    ran = stand_in.run(str(SCRIPTS / "slurm_prolog.sh"), **env)
-    assert ran.returncode == leaves, ran.stderr
-    told = (stand_in.folder / "scontrol").read_text().splitlines() if code else []
-    if code == 1:
-        assert told[:3] == ["update", "NodeName=n7", "State=DRAIN"]
-        assert told[3] == "Reason=" + ANSWERS[1].strip()
-    elif code:
-        assert told == ["update", "NodeName=n7", f"Comment=preflight could not look: exit code {code}"]
-
-
-@pytest.mark.parametrize(("allotted", "asked"), [("2,3", "check --gpus 2,3 --accept"), ("", "check --accept")])
-def test_the_prolog_tests_no_neighbours_gpus(stand_in: StandIn, allotted: str, asked: str) -> None:
-    stand_in.answers(0)
-    env = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURM_JOB_GPUS": allotted}
-    stand_in.run(str(SCRIPTS / "slurm_prolog.sh"), **env)
-    assert (stand_in.folder / "log").read_text().startswith(asked)
-
-
-@pytest.mark.parametrize("script", ["gate.sh", "slurm_prolog.sh", "slurm_drain.sh", "slurm_health_check.sh"])
+@pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("*.sh")))
 @pytest.mark.parametrize("shell", ["sh", "dash", "bash"])
 def test_the_scripts_are_plain_shell(script: str, shell: str) -> None:
     if shutil.which(shell) is None:
@@ -208,9 +135,10 @@ def test_the_workflow_s_steps_run(stand_in: StandIn) -> None:
     assert (stand_in.folder / "summary").read_text() == "markdown"
 
 
-@pytest.mark.parametrize(
-    "script", ["gate.sh", "slurm_prolog.sh", "kubernetes_init.yml", "ci_workflow.yml", "ansible_accept.yml"]
-)
+@pytest.mark.parametrize("script", [
+    "gate.sh", "slurm_prolog.sh", "slurm_epilog.sh", "kubernetes_init.yml", "kubernetes_accept.yaml", "ci_workflow.yml",
+    "ansible_accept.yml",
+])  # fmt: skip
 def test_every_option_in_the_examples_exists(script: str) -> None:
     argv = (sys.executable, "-m", "preflight", "check", "--help")
     shown = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -222,14 +150,12 @@ def test_every_option_in_the_examples_exists(script: str) -> None:
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_exit_code_without_this_run_s_reason_is_no_answer(stand_in: StandIn, code: int) -> None:
     """Python exits with 1 too, where it can't even start."""
-    stand_in.answers(code)
-    (stand_in.folder / "text").write_text("")
+    stand_in.says((code, "", "the page"))
     stand_in.out.mkdir()
     (stand_in.out / "drain.txt").write_text(ANSWERS[1])  # yesterday's
     ran = stand_in.run(str(SCRIPTS / "gate.sh"), str(stand_in.out))
     assert (ran.returncode, (stand_in.out / "answer").read_text()) == (3, "unknown\n")
     (stand_in.out / "drain.txt").write_text(ANSWERS[1])
     env = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7"}
-    assert stand_in.run(str(SCRIPTS / "slurm_prolog.sh"), **env).returncode == 0
-    told = stand_in.folder / "scontrol"
-    assert not told.exists() or "State=DRAIN" not in told.read_text()
+    assert stand_in.run(str(SCRIPTS / "slurm_epilog.sh"), **env).returncode == 0
+    assert stand_in.told == []

@@ -165,16 +165,43 @@ def test_only_a_report_that_rejects_an_idle_node_drains_it_with_its_reason(start
     assert "node1: unknown, left as it is (exit code 1)" in ran.stdout, "srun itself failed: that says nothing"
 
 
+def as_documented() -> str:
+    """Return the lines of slurm.conf that the page shows, without what a test puts into their place."""
+    page = (PROJECT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    lines = page.partition("```ini\n")[2].partition("```")[0].splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("Prolog=", "Epilog=", "PartitionName=")))
+
+
 def test_the_prolog_drains_with_its_own_reason_and_lets_a_job_start_where_nothing_is_known(start: Start) -> None:
-    cluster = start("Prolog", "slurm_prolog.sh", "PrologFlags=Alloc")
+    cluster = start("Prolog", "slurm_prolog.sh", as_documented())
     answer(cluster, node0=3, node1=1)
     ran = cluster.run("srun", "--nodelist=node0", "echo", "the job")
     assert (ran.returncode, ran.stdout) == (0, "the job\n"), ran.stderr
     assert comment_of(cluster, "node0") == "preflight could not look: exit code 3"
-    cluster.run("sbatch", "--no-requeue", "--nodelist=node1", "--wrap", "true")
+    job = cluster.run("sbatch", "--parsable", "--nodelist=node1", "--wrap", "true").stdout.strip()
+    cluster.slurm.wait_until(lambda: cluster.slurm.state_of("node1").startswith("drain"), "node1 is not drained")
+    assert cluster.slurm.reason_of("node1") == "preflight probe: gpu-lost __ GPU 0000:1b:00.0"
+    assert cluster.slurm.state_of("node0") == "idle"
+    shown = cluster.run("scontrol", "show", "job", job).stdout
+    assert "JobState=PENDING" in shown and "held" not in shown, (
+        "it waits for another node, and nobody has to release it"
+    )
+
+
+def test_the_epilog_tries_a_node_whose_job_failed_and_drains_it_for_the_same_finding_twice(start: Start) -> None:
+    cluster = start("Epilog", "slurm_epilog.sh", as_documented())
+    answer(cluster, node0=3, node1=0)
+    report = cluster.cwd / "node1" / "preflight-report.json"
+    assert cluster.run("srun", "--nodelist=node1", "true").returncode == 0
+    cluster.slurm.wait_until(report.exists, "the epilog did not try the node")
+    answer(cluster, node0=3, node1=1)
+    assert cluster.run("srun", "--nodelist=node1", "true").returncode == 0
+    assert cluster.run("srun", "--nodelist=node0", "false").returncode == 1
+    cluster.slurm.wait_until((cluster.cwd / "node0" / "epilog.log").exists, "the epilog did not try node0")
+    assert [cluster.slurm.state_of(node) for node in NODES] == ["idle", "idle"], "tried today; unknown"
+    assert cluster.run("srun", "--nodelist=node1", "false").returncode == 1
     cluster.slurm.wait_until(lambda: cluster.slurm.state_of("node1").startswith("drain"), "node1 is not drained")
     assert cluster.slurm.reason_of("node1") == REASON
-    assert cluster.slurm.state_of("node0") == "idle"
 
 
 def test_the_health_check_notes_what_the_facts_show_and_drains_nobody(start: Start) -> None:
