@@ -7,7 +7,7 @@ SIDE_BY_SIDE := tests/explain tests/frameworks tests/memory tests/probe tests/re
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-integration test-hostile fuzz simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench clean
+.PHONY: help check test test-integration test-hostile fuzz simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -94,5 +94,28 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python -m scripts.bench_nodes
 	$(BIN)/python -m scripts.bench_stuck
 
+DIST ?= dist
+dist: $(STAMP) ## Build the wheel and the sdist, and check what is in them
+	rm -rf $(DIST)
+	$(BIN)/python -m build --no-isolation --outdir $(DIST) .
+	$(BIN)/twine check --strict $(DIST)/*
+	$(BIN)/check-wheel-contents $(DIST)/*.whl
+
+WHEELHOUSE ?= wheelhouse
+wheelhouse: dist ## Collect all wheels but torch's for a machine without network, of this Python and architecture
+	rm -rf $(WHEELHOUSE)
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes -r requirements.lock --dest $(WHEELHOUSE)
+	cp $(DIST)/*.whl requirements.lock $(WHEELHOUSE)
+
+lock: $(STAMP) ## Write requirements.lock anew: what the package index has today, without torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	echo torch | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --annotation-style line --excludes /dev/stdin --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+arm64: $(STAMP) ## Look up a wheel for 64-bit ARM of everything in requirements.lock
+	$(BIN)/python -m scripts.lock_wheels
+
+pairs: dist ## Try the wheel beside five releases of torch on four Pythons (20 GB, outside CI)
+	$(BIN)/python -m scripts.try_pairs $(DIST)/*.whl
+
 clean: ## Remove the venv and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build wheelhouse

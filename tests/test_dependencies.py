@@ -1,0 +1,71 @@
+"""docs/dependencies.md names every dependency and every long file; the table of Pythons and torches is whole."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from preflight.model.toml import read_toml
+from scripts.try_pairs import PAIRS
+from tests.conftest import PROJECT
+
+PAGE = (PROJECT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+RELEASING = (PROJECT / "docs" / "releasing.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
+LONG = 150  # lines
+# The modules of a dependency, where they have another name.
+MODULES = {"nvidia-ml-py": "pynvml", "netifaces2": "netifaces", "google-re2": "re2"}
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in ROW.findall(text)}
+
+
+def dependencies() -> set[str]:
+    settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
+    return {Requirement(each).name for each in settings["project"]["dependencies"]}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+def test_every_dependency_is_on_the_page_with_why_size_start_wheel_and_licence() -> None:
+    table = rows(PAGE.partition("## Long files")[0])
+    assert set(table) == dependencies()
+    assert all(len(cells) == 5 and all(cells) for cells in table.values())
+
+
+def test_every_long_file_is_on_the_page_with_why_no_library_does_it() -> None:
+    long = {
+        str(path.relative_to(PROJECT / "preflight"))
+        for folder in ("system", "render", "model")
+        for path in (PROJECT / "preflight" / folder).glob("**/*.py")
+        if len(path.read_text(encoding="utf-8").splitlines()) > LONG
+    }
+    table = rows(PAGE.partition("## Long files")[2])
+    assert long - set(table) == set()
+    assert {name for name in table if not (PROJECT / "preflight" / name).exists()} == set()
+    assert all(len(cells) == 1 and cells[0] for cells in table.values())
+
+
+def test_what_is_imported_is_declared() -> None:
+    files = (PROJECT / "preflight").glob("**/*.py")
+    others = set().union(*map(imported, files)) - set(sys.stdlib_module_names) - {"preflight", "__future__"}
+    assert others - {"tomllib"} <= {MODULES.get(name, name) for name in dependencies()}
+
+
+def test_every_pair_of_python_and_torch_that_was_run_is_in_the_table() -> None:
+    ran = re.findall(r"^\| (3\.\d+)\.\d+ \| (\d+\.\d+\.\d+) \| yes \| 0 \| 0 \| 0 \|", RELEASING, re.MULTILINE)
+    assert {"=".join(pair) for pair in ran} == set(PAIRS)
