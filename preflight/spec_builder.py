@@ -75,6 +75,7 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
         settings=run.plan.settings,
         cure_measures=profiles.measures(profiles.DUEL_EFFORT, profiles.cure_sizes(sizes), request.collectives),
         control_runs=0 if request.default_only else RUNS_EACH[request.profile],
+        on_gpus=path.wants_gpus,
         baseline=_comparable_baseline(run),
     )
 

@@ -100,6 +100,7 @@ class TrialPlan:
     settings: tuple[Setting, ...] = ()  # what may cure a default that fails, least suspect first
     cure_measures: tuple[Measure, ...] = ()  # of the many trials that look for the fewest of these
     control_runs: int = 0  # of the default and of a cure, to see that the fault follows the settings
+    on_gpus: bool = False  # what the run is about: a rank is late by less on a GPU
     baseline: Baseline = NO_BASELINE  # a default that looks slow beside it is repeated
     own_env: tuple[OwnEnv, ...] = ()
     routes: tuple[Route, ...] = ()  # between the nodes, to be tried one at a time with whoever is at fault; for node 0

@@ -94,7 +94,7 @@ class Conductor:
         last = ALGORITHMS if dialect == "nccl" else None
         return search.next_step(
             plan.candidates, plan.screen_all, plan.duel_measures, known, plan.settings, inherited, last,
-            plan.baseline, plan.cure_measures, plan.control_runs,
+            plan.baseline, plan.cure_measures, plan.control_runs, plan.on_gpus,
         )  # fmt: skip
 
     def _measures(self, step: steps.Try) -> tuple[Measure, ...]:

@@ -83,6 +83,7 @@ def plan_jointly(
         duel_measures=profiles.measures(profiles.DUEL_EFFORT, decision_sizes(sizes, cpu_path=not on_gpu)),
         duel_turns=DUEL_TURNS,
         control_runs=0 if effort.default_only else RUNS_EACH[effort.profile],
+        on_gpus=on_gpu,
     )
     world_size = sum(solo.ranks for solo in solo_results.values())
     planned: dict[int, JointPlan] = {}

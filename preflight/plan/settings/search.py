@@ -36,6 +36,7 @@ class _Asked:
     baseline: Baseline
     cure_measures: Sequence[Measure]
     runs_each: int
+    on_gpus: bool
     tried: Mapping[str, TrialResult]
 
     def untried(self) -> Candidate | None:
@@ -53,6 +54,7 @@ def next_step(
     baseline: Baseline = NO_BASELINE,
     cure_measures: Sequence[Measure] = (),
     runs_each: int = 0,
+    on_gpus: bool = False,
 ) -> Next:
     """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
 
@@ -62,7 +64,7 @@ def next_step(
     comparisons; what fails beside a default that works has a control too. The best of those that passed is measured
     afresh: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
     works: it only shows more of it. A default that works and looks slow, beside the `baseline` or one rank beside
-    the others, is repeated before anything else is measured.
+    the others (`on_gpus`: by what is late for a GPU), is repeated before anything else is measured.
 
     After a process that SIGKILL does not end nothing more is tried: every candidate would run on its GPU. Nor where the
     same settings ended differently: what comes and goes can't be searched for.
@@ -71,8 +73,9 @@ def next_step(
         return Stop()
     tried = {result.candidate: result for result in known.results}
     asked = _Asked(
-        candidates, screen_all, decisions, known, settings, inherited, last, baseline, cure_measures, runs_each, tried
-    )
+        candidates, screen_all, decisions, known, settings, inherited, last, baseline, cure_measures, runs_each,
+        on_gpus, tried,
+    )  # fmt: skip
     default = tried.get(DEFAULT)
     first = next((each for each in candidates if each.name in (DEFAULT, AS_IS) and each.name not in tried), None)
     if first is not None:
@@ -91,7 +94,7 @@ def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
     known = asked.known
     if wants_repetition(asked.baseline, (*known.results, *known.repeats)):
         return Again(len(known.repeats) + 1, "it looked slow beside the baseline")
-    late = next(filter(None, (late_rank(default, on_gpus) for on_gpus in (True, False))), ())
+    late = late_rank(default, asked.on_gpus)
     if late and asked.runs_each and not known.repeats:
         return Again(1, f"rank {late[0].time.rank} was late at every size")
     turn = control_of_failures(default, asked.candidates, known, asked.runs_each)

@@ -221,6 +221,13 @@ def test_a_default_with_a_late_rank_is_tried_again_once() -> None:
     assert next_step([candidate(DEFAULT)], False, (), Known(results=(late,))) == Stop(), "bench repeats nothing"
 
 
+def test_a_rank_that_waited_for_a_cpu_is_not_tried_again_by_what_is_late_for_a_gpu() -> None:
+    late = trial(results=tuple(result(each, 4 << 20, (100.0, 180.0)) for each in Collective))
+    known = Known(results=(late,))
+    assert next_step([candidate(DEFAULT)], False, (), known, runs_each=2, on_gpus=False) == Stop()
+    assert isinstance(next_step([candidate(DEFAULT)], False, (), known, runs_each=2, on_gpus=True), Again)
+
+
 def test_repetitions_end_once_they_clear_the_node() -> None:
     fine = trial_of("repetition 1", time_us=400.0)
     played = play([DEFAULT], False, {DEFAULT: trial_of(DEFAULT, time_us=510.0)}, baseline=learnt(500.0),
