@@ -70,10 +70,20 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class _Check(CheckDescription):
     def finding(
-        self, severity: Severity, subject: str, problem: str, fix: str, *evidence: Evidence, blame: Blame | None = None
+        self,
+        severity: Severity,
+        subject: str,
+        problem: str,
+        fix: str,
+        *evidence: Evidence,
+        blame: Blame | None = None,
+        parts: tuple[str, ...] = (),
     ) -> Finding:
-        """Return a finding of this check, which accuses whom the check does unless `blame` says otherwise."""
-        return Finding(self.name, blame or self.blame, severity, subject, problem, fix, evidence)
+        """Return a finding of this check, which accuses whom the check does unless `blame` says otherwise.
+
+        `parts` (parts.py) are what it accuses, for the runs to come.
+        """
+        return Finding(self.name, blame or self.blame, severity, subject, problem, fix, evidence, parts=parts)
 
 
 @dataclass(frozen=True, slots=True)

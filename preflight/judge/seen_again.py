@@ -14,6 +14,8 @@ RUNS, ENOUGH = 3, 2
 COUNTERS = "new-hardware-errors"
 # Measured beside a default that works: what was slow, or failed, once of several times is no reason to start no job.
 BESIDE_A_WORKING_DEFAULT = frozenset({"straggler", "p2p-slow", "rail"})
+# Slow is not failing: one does not confirm the other.
+SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-under-load", "pcie-copy-slow"}
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[PastRun]) -> tuple[Finding, ...]:
@@ -46,8 +48,8 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 def _accusation(run: PastRun, part: str, check: str) -> Accused | None:
     """Return what a run accused a part of: of failing, or as now of being slow."""
-    is_slow = check in BESIDE_A_WORKING_DEFAULT
-    alike = (each for each in run.accused if (each.check in BESIDE_A_WORKING_DEFAULT) == is_slow)
+    is_slow = check in SLOW
+    alike = (each for each in run.accused if (each.check in SLOW) == is_slow)
     return next((each for each in alike if each.part == part), None)
 
 

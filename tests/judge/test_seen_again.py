@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from preflight.judge.check import all_checks, fact_checks, run_checks
 from preflight.judge.parts import part_of_gpu, part_of_pair, part_of_port, parts_of_ranks
+from preflight.judge.run.gpu import gpu_unkillable
 from preflight.judge.run.new_hardware_errors import new_hardware_errors
+from preflight.judge.run.p2p import p2p_data
 from preflight.judge.seen_again import accused_by, weighed
 from preflight.model.finding import Blame, Finding, Severity
+from preflight.model.gap import Gap
+from preflight.model.gpu import EccCounts, RecoveryAction
+from preflight.model.gpu_test import Ending
 from preflight.model.history import Accused, PastRun
-from preflight.model.trial import Outcome
+from preflight.model.trial import Outcome, RankEnd
 from tests.facts import finding, gpu_case, gpu_node, trial
-from tests.hardware import counter, hardware
-from tests.judge.findings import only
+from tests.gpus import gpu
+from tests.hardware import LOAD, counter, gemm, hardware, host_copy, pair, run_with, with_one
+from tests.judge.findings import found, only
 from tests.topology import port
 
 A, B, C = "GPU-00000000", "GPU-00000001", "GPU-00000002"
@@ -69,6 +77,50 @@ def test_slow_and_failing_are_told_apart_and_what_was_slow_once_stops_no_job() -
     assert weighed([slow], [run(A)])[0].severity is Severity.WARN
     confirmed = weighed([slow], [run(A, check="p2p-slow")])[0]
     assert (confirmed.severity, confirmed.is_unconfirmed) == (Severity.FAIL, False)
+
+
+def test_a_gpu_that_was_slow_in_one_run_and_fails_in_another_is_not_seen_again() -> None:
+    assert weighed([once(A)], [run(A, check="gpu-slow")])[0].is_unconfirmed
+    assert not weighed([once(A)], [run(A, check="gpu-unusable")])[0].is_unconfirmed
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("gpu-slow", {"gemms": (gemm(tflop_s=20.0), gemm("bfloat16", 700.0))}),
+        ("gpu-throttled-under-load", {"computing": replace(LOAD, throttle_reasons=("hw_slowdown",))}),
+        ("gpu-unusable", {"end": Ending.CRASH, "problem": "at multiply float32: Xid 79"}),
+        ("gpu-wrong-results", {"end": Ending.WRONG, "problem": "3 wrong elements"}),
+        ("pcie-copy-slow", {"copies": (host_copy(gb_s=9.0), host_copy("d2h"))}),
+    ],
+)
+def test_a_gpu_that_fails_its_own_test_is_known_to_the_runs_to_come(check: str, change: dict[str, Any]) -> None:
+    case = run_with(4, gpus=with_one(hardware(4).gpus, 2, **change))
+    assert {each.check: each.parts for each in run_checks(all_checks(), case).findings}[check] == (C,)
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("gpu-recovery", {"recovery_action": RecoveryAction.GPU_RESET}),
+        ("gpu-memory-errors", {"ecc": EccCounts(0, 2, 0, 2)}),
+        ("gpu-throttled", {"throttle_reasons": ("hw_slowdown",)}),
+        ("gpu-lost", {"temperature_c": Gap("NVMLError_GpuIsLost")}),
+        ("nvlink-down", {"nvlinks": ()}),
+    ],
+)
+def test_a_gpu_that_the_driver_tells_on_is_known_to_the_runs_to_come(check: str, change: dict[str, Any]) -> None:
+    case = gpu_case(nodes=(gpu_node(gpus=(gpu(0), gpu(1, **change))),))
+    assert {each.check: each.parts for each in run_checks(fact_checks(), case).findings}[check] == (B,)
+
+
+def test_a_process_that_nobody_can_end_and_copies_that_get_lost_name_their_gpus() -> None:
+    stuck = trial(
+        outcome=Outcome.HANG, ranks=(RankEnd(0, "killed", "first", ""), RankEnd(1, "unkillable", "first", ""))
+    )
+    assert only(tuple(gpu_unkillable.judge(gpu_case(stuck, gpus=(0, 1))))).parts == (B,)
+    lost = run_with(3, pairs=(pair(0, 1, end=Ending.WRONG), pair(0, 2, end=Ending.WRONG), pair(1, 2)))
+    assert only(found(p2p_data, lost)).parts == (f"{A}+{B}", f"{A}+{C}")
 
 
 def test_a_finding_that_stands_by_itself_is_left_alone() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE, chosen_gpus, is_busy, must_be_known, subject
+from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import GpuProcess
@@ -73,5 +74,6 @@ def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
                 "PERFORMANCE` shows when it is gone",
                 Evidence("throttle reasons", ", ".join(reasons), "nvmlDeviceGetCurrentClocksEventReasons"),
                 Evidence("temperature", heat, "nvmlDeviceGetTemperature"),
+                parts=part_of_gpu(node, gpu.nvml_index),
             )
     must_be_known(((gpu, gpu.throttle_reasons) for gpu in gpus), "throttle reasons")

@@ -16,6 +16,7 @@ from preflight.judge.gpus_of_node import (
     severity_for_gpus,
 )
 from preflight.judge.node_limits import is_contained
+from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
@@ -56,6 +57,7 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
                 "the driver lists it, but has lost it: it does not answer on the bus any more",
                 LOST_FIX,
                 Evidence("NVML", IS_LOST, "libnvidia-ml.so.1"),
+                parts=part_of_gpu(node, gpu.nvml_index),
             )
     if is_contained(node):
         expected, where = len(nodes_of_gpus(node)), "given to the container as /dev/nvidia<N>"

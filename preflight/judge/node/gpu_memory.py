@@ -6,6 +6,7 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
 from preflight.judge.node_limits import is_contained
+from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import or_none
@@ -69,6 +70,7 @@ def gpu_memory_errors(node: NodeFacts, case: Case) -> Findings:
             "; ".join(problem for _, problem, _, _ in faults),
             worst[2],
             *(evidence for _, _, _, evidence in faults),
+            parts=part_of_gpu(node, gpu.nvml_index),
         )
     must_be_known(
         ((gpu, each) for gpu in gpus for each in (gpu.ecc, gpu.row_remap, gpu.retired_pages)), "memory errors"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
+from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import ComputeMode, Mode, RecoveryAction
@@ -74,5 +75,6 @@ def gpu_recovery(node: NodeFacts, case: Case) -> Findings:
             f"the driver asks for recovery: {words}",
             RECOVERY_FIXES[action],
             Evidence("recovery action", words, "NVML field 230"),
+            parts=part_of_gpu(node, gpu.nvml_index),
         )
     must_be_known(((gpu, gpu.recovery_action) for gpu in gpus), "recovery action")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, has_switch, must_be_known, name_of, subject
+from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import Fabric, FabricState
@@ -39,6 +40,7 @@ def nvlink_down(node: NodeFacts, case: Case) -> Findings:
                 "`nvidia-smi nvlink -s` and `dmesg | grep -i nvlink`; reset all GPUs of the board or reboot, then "
                 "reseat the board or the bridge",
                 Evidence("active links", f"{has}, peers {most}", "nvmlDeviceGetNvLinkState"),
+                parts=part_of_gpu(node, gpu.nvml_index),
             )
     must_be_known(((gpu, value) for gpu in chosen for value in (gpu.nvlinks, *link_states(gpu))), "NVLinks")
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from preflight.errors import NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size, ranks_text
@@ -47,7 +45,7 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     repair = "".join(f"; {each.repair}" for each in hidden) + (f"; {UNPROTECTED}" if P2P in hidden else "")
     lead = "`source preflight.env` before the job; it avoids this, and cures nothing" if cures(case) else "start no job"
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
-    finding = data_verified.finding(
+    return data_verified.finding(
         severity,
         f"trial {trial.candidate}",
         problem,
@@ -56,8 +54,8 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
         else "nothing to do: these settings are not recommended; never set them by hand",
         *evidence,
         blame=blame,
+        parts=parts_of_ranks(case, trial.culprits),
     )
-    return replace(finding, parts=parts_of_ranks(case, trial.culprits))
 
 
 def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:

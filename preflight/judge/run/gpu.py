@@ -15,6 +15,7 @@ from preflight.judge.gpu_test_results import (
 )
 from preflight.judge.gpus_of_node import NOT_OFFERED, SLOWED_BY, SLOWED_BY_HARDWARE
 from preflight.judge.outside_cause import signal_from_outside
+from preflight.judge.parts import part_of_gpu, parts_of_ranks
 from preflight.judge.workarounds import must_have_trials
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
@@ -51,6 +52,7 @@ def gpu_slow(case: Case) -> Findings:
             "CLOCK,POWER,PERFORMANCE,TEMPERATURE`; look at its cooling and power cables",
             Evidence("product", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} product"),
             *_load_evidence(hardware, gpu),
+            parts=part_of_gpu(case.nodes[0], gpu),
         )
     must_have_speeds(hardware)
     must_have_run(hardware.gpus, hardware)
@@ -95,6 +97,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
                 "look at fans, air or water flow and the power supplies' state in the BMC; `nvidia-smi -q -d "
                 "PERFORMANCE` under load shows when it is gone",
                 Evidence("throttle reasons under load", ", ".join(reasons), "NVML while it computed"),
+                parts=part_of_gpu(case.nodes[0], test.gpu),
             )
     must_have_run(hardware.gpus, hardware)
     for test in hardware.gpus:
@@ -133,6 +136,7 @@ def gpu_unkillable(case: Case) -> Findings:
                     "and reboot it: a process in D state keeps its GPU until then",
                     Evidence("end", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
                     blame=Blame.GPU if case.wants_gpus else Blame.HOST,
+                    parts=parts_of_ranks(case, (end.rank,)),
                 )
 
 
@@ -159,6 +163,7 @@ def gpu_unusable(case: Case) -> Findings:
             "it happens again have it replaced",
             Evidence("products and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
             blame=Blame.HARNESS if signal_from_outside(test.problem) else Blame.GPU,
+            parts=part_of_gpu(case.nodes[0], gpu),
         )
     must_have_run(hardware.gpus, hardware)
 
@@ -193,6 +198,7 @@ def gpu_wrong_results(case: Case) -> Findings:
             f"computes or copies wrong: {problems[0][1]}",
             FIX,
             *(Evidence(when, what, "products and host copies") for when, what in problems[:8]),
+            parts=part_of_gpu(case.nodes[0], gpu),
         )
     must_have_run(hardware.gpus, hardware)
 

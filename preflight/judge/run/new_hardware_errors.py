@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from preflight.errors import DispensableFact, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
@@ -55,7 +53,7 @@ def new_hardware_errors(case: Case) -> Findings:
             continue
         severity, how_many = judged
         before, after = known_or(change.before, "?"), known_or(change.after, "?")
-        finding = new_hardware_errors.finding(
+        yield new_hardware_errors.finding(
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
@@ -63,8 +61,8 @@ def new_hardware_errors(case: Case) -> Findings:
             Evidence(change.name, f"{before} before, {after} after", change.source),
             *_catalogued(change),
             blame=blame_of(change),
+            parts=_part(case, change),
         )
-        yield replace(finding, parts=_part(case, change))
     _must_be_read(hardware.counters)
 
 

@@ -12,6 +12,7 @@ from preflight.judge.gpu_test_results import (
     must_have_run,
     must_have_speeds,
 )
+from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Hardware, UnderLoad
@@ -88,6 +89,7 @@ def pcie_copy_slow(case: Case) -> Findings:
                 "settings",
                 Evidence(f"{direction} copy", f"{speed:.1f} GB/s", "pinned memory"),
                 *_link(hardware, gpu),
+                parts=part_of_gpu(case.nodes[0], gpu),
             )
     must_have_speeds(hardware)
     must_have_run(hardware.gpus, hardware)

@@ -54,6 +54,7 @@ def p2p_data(case: Case) -> Findings:
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
             blame=Blame.GPU if over_nvlink else Blame.HOST,
+            parts=tuple(dict.fromkeys(part for pair in pairs for part in part_of_pair(case.nodes[0], pair.a, pair.b))),
         )
     if len({test.gpu for test in hardware.gpus}) == 1 and not hardware.pairs:
         raise NotApplicable("a single GPU has no peer")

@@ -88,14 +88,14 @@ def _slow(case: Case, rails: Sequence[RailTest], again: Mapping[str, RailTest]) 
 
 
 def _finding(case: Case, subject: str, severity: Severity, problem: str, test: RailTest) -> Finding:
-    finding = rail.finding(
+    return rail.finding(
         severity,
         f"{case.nodes[0].host} {subject}",
         problem,
         FIX,
         Evidence("outcome", test.outcome.value, f"trial rail {_called(test)}"),
+        parts=part_of_port(case.nodes[0], test.hca, test.port),
     )
-    return replace(finding, parts=part_of_port(case.nodes[0], test.hca, test.port))
 
 
 def _called(rail: RailTest) -> str:
