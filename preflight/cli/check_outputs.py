@@ -14,7 +14,7 @@ import typer
 
 from preflight import app as application
 from preflight.cli.history_file import add_run
-from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, say_where, style
+from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, refuse_stdout, say_where, style
 from preflight.errors import Interrupted, OutputError, PreflightError, UsageError
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
@@ -63,6 +63,8 @@ def open_outputs(
     """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
     outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail, history_path, job)
     files = list(outputs.files())
+    for option, path in files:
+        refuse_stdout(option, path)
     check_outputs(*(path for _, path in files))
     for place, (option, path) in enumerate(files):
         for other, taken in files[:place]:
@@ -78,7 +80,7 @@ def _parse_also(option: str) -> tuple[Format, str]:
     if not equals or name not in [form.value for form in Format]:
         known = ", ".join(form.value for form in Format if form.value not in OWN_OPTION)
         raise UsageError(f"--also {option}: give FORMAT=FILE, with one of {known}")
-    if path in ("", "-"):
+    if path in ("", STDOUT):
         raise UsageError(f"--also {option}: give a file; stdout is for the page")
     return Format(name), path
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from preflight.cli.options import PRINTED, JsonPath, Quiet, Verbose, valued
-from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
+from preflight.cli.output import Detail, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
 from preflight.render.explain import render_explanation, render_explanation_env
@@ -39,6 +39,7 @@ def explain(
 
     Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
     """
+    refuse_stdout("--env-out", env_out)
     check_outputs(env_out, json)
     explanation = explain_paths(logs)
     if env_out is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from preflight.cli.options import PRINTED, JsonPath, Quiet, Verbose, valued
-from preflight.cli.output import STDOUT, Detail, check_outputs, detail_of, print_result, style
+from preflight.cli.output import STDOUT, Detail, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.errors import UsageError
 from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
@@ -77,6 +77,7 @@ def _write(compared: Fleet, out: str) -> list[str]:
 
 
 def _make_dir(path: str) -> None:
+    refuse_stdout("--out", path)
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 
+from preflight.errors import UsageError
 from preflight.render.text import Style
 from preflight.system.files import check_writable, write_atomically
 from preflight.system.streams import knows_unicode, to_stderr, to_stdout
@@ -59,6 +60,12 @@ def style() -> Style:
 def say_where(run_dir: str) -> None:
     if run_dir:
         to_stderr(f"{PROGRAM}: the logs of this run are kept in {run_dir}\n")
+
+
+def refuse_stdout(option: str, path: str | None) -> None:
+    """Raise UsageError where `-` names what can't go to stdout; a file of that name would surprise everybody."""
+    if path in ("", STDOUT):
+        raise UsageError(f"{option} {path}: give a path; stdout is for the page")
 
 
 def check_outputs(*paths: str | None) -> None:

@@ -16,7 +16,7 @@ import typer
 from preflight import survey
 from preflight.cli import options
 from preflight.cli.options import timed, valued
-from preflight.cli.output import PROGRAM, check_outputs
+from preflight.cli.output import PROGRAM, check_outputs, refuse_stdout
 from preflight.errors import PreflightError, UsageError
 from preflight.jobrun.job_gpus import gpus_here, gpus_of_job
 from preflight.jobrun.order import VISIBLE, Order, become_supervisor
@@ -105,6 +105,8 @@ def run(
     """
     if not 1 <= exit_not_ready <= 255:
         raise UsageError(f"--exit-not-ready {exit_not_ready}: give 1 to 255")
+    refuse_stdout("--env-out", env_out)
+    refuse_stdout("--report", report)
     check_outputs(env_out, report)
     if keep_output is not None:
         _make_folder(keep_output)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from preflight.cli.options import JsonPath, Quiet, Verbose, timed, valued
-from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, style
+from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
 from preflight.model.stuck import StuckReport
 from preflight.model.stuck_evidence import NodeEvidence
@@ -52,6 +52,7 @@ def stuck(
     Looks at the ranks on this node; signals, changes and kills nothing, and writes nothing but --out and --json.
     Exit codes: 0 not stuck, 1 stuck and said why, 2 usage, 3 could not tell.
     """
+    refuse_stdout("--out", out)
     check_outputs(json)
     if pid is not None and not 0 < pid <= LARGEST_PID:
         raise UsageError(f"--pid {pid}: a process has a number from 1 to {LARGEST_PID}")

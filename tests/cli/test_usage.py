@@ -24,6 +24,12 @@ WRONG = [
     ("check --sysroot /nonexistent", "/nonexistent"),
     ("check --env-out /nonexistent/x", "/nonexistent/x"),
     ("check --json /", "directory"),
+    ("check --report -", "--report -: give a path; stdout is for the page"),
+    ("check --env-out -", "--env-out -"),
+    ("run --report - -- true", "--report -"),
+    ("explain --env-out - log", "--env-out -"),
+    ("fleet --out - reports", "--out -"),
+    ("stuck --out -", "--out -"),
     ("probe --json /nonexistent/x", "/nonexistent/x"),
     ("probe --sysroot /etc/passwd", "not a directory"),
 ]
