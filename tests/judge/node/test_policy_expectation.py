@@ -8,11 +8,11 @@ import pytest
 
 from preflight.judge.check import Case, run_checks
 from preflight.judge.node.policy_expectation import is_driver, policy_expectation
-from preflight.judge.verdict import decide
+from preflight.judge.verdict import Decision, decide
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu import Mode
 from preflight.model.policy import Expectation, Policy
-from preflight.model.report import Verdict
+from preflight.model.report import NodeVerdict, Verdict
 from tests.facts import advice, case, gpu_node
 from tests.facts import node as plain_node
 from tests.gpus import gpu
@@ -36,13 +36,12 @@ def test_a_node_that_is_not_as_expected_fails_and_says_both() -> None:
     assert applies_not(policy_expectation, case()) == "no policy says what this node must have"
 
 
-def answer(node: NodeFacts, **expect: object) -> tuple[Verdict, int]:
-    """Return what `preflight check --policy` answers for a node whose trials all work."""
+def decided(node: NodeFacts, accept: bool, **expect: object) -> Decision:
+    """Return what `preflight check --policy` answers on the CPU path for a node whose trials all work."""
     policy = Policy("site.toml", TODAY, expect=Expectation(**expect))  # type: ignore[arg-type]
     asked = replace(case(nodes=(node,)), policy=policy)
     findings, skipped, _ = run_checks((policy_expectation,), asked)
-    told = decide(asked, findings, skipped, asked.trials, advice(), (), strict=False, accept=False, cpu_path=True)
-    return told.verdict, told.exit_code
+    return decide(asked, findings, skipped, asked.trials, advice(), (), strict=False, accept=accept, cpu_path=True)
 
 
 NO_BUS = Gap("no /sys")
@@ -72,7 +71,23 @@ NO_BUS = Gap("no /sys")
 def test_an_expectation_decides_or_says_that_it_cant(
     facts: dict[str, object], expect: dict[str, object], verdict: tuple[Verdict, int]
 ) -> None:
-    assert answer(plain_node(**facts), **expect) == verdict
+    told = decided(plain_node(**facts), False, **expect)
+    assert (told.verdict, told.exit_code) == verdict
+
+
+@pytest.mark.parametrize(
+    ("facts", "expect", "node_verdict"),
+    [
+        ({}, {"gpu_count": 8}, (NodeVerdict.REJECT, 1)),
+        ({"nvidia_pci": NO_BUS}, {"gpu_count": 8}, (NodeVerdict.UNKNOWN, 3)),
+        ({}, {"active_ports": 0}, (NodeVerdict.UNKNOWN, 3)),  # met, and no GPU was tested
+    ],
+)
+def test_without_a_gpu_only_a_contradicted_expectation_rejects_the_node(
+    facts: dict[str, object], expect: dict[str, object], node_verdict: tuple[NodeVerdict, int]
+) -> None:
+    told = decided(plain_node(**facts), True, **expect)
+    assert (told.node_verdict, told.exit_code) == node_verdict
 
 
 def test_gpus_that_cant_be_read_keep_no_other_expectation_from_being_decided() -> None:
