@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import OLD_ENV, write_old_env
-from tests.command import Command
+from tests.command import OWN_PATH, Command
 
 
 @pytest.mark.parametrize("module", ["nonexistent", "json.nonexistent", "nonexistent.json", "json.decoder.x"])
@@ -25,7 +25,7 @@ def test_a_name_that_the_module_does_not_register_is_refused_and_the_env_stays(
 ) -> None:
     (tmp_path / "registers_nothing.py").write_text("SIMULATED = True\n")
     path = write_old_env(command)
-    ran = command.run("check", "--backend", "foo@registers_nothing", env={"PYTHONPATH": str(tmp_path)})
+    ran = command.run("check", "--backend", "foo@registers_nothing", env={"PYTHONPATH": f"{tmp_path}:{OWN_PATH}"})
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == "preflight: --backend: the module registers_nothing registers no backend foo\n"
     assert path.read_text() == OLD_ENV
