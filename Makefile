@@ -93,6 +93,7 @@ bench: $(STAMP) ## Print what preflight costs and how true its figures are, side
 	$(BIN)/python -m scripts.bench_store
 	$(BIN)/python -m scripts.bench_nodes
 	$(BIN)/python -m scripts.bench_stuck
+	$(BIN)/python -m scripts.bench_run
 
 DIST ?= dist
 dist: $(STAMP) ## Build the wheel and the sdist, and check what is in them

@@ -6,9 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, NoReturn
 
 # Without site and the user's paths: it starts at once, stays small, and the job's environment is left alone.
 START = (
@@ -18,8 +17,7 @@ START = (
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):  # no dataclass: importing those takes a third of what stays beside the job takes in all
     """The job, what comes before it, and what is done where it hangs or fails."""
 
     command: list[str]
@@ -31,14 +29,14 @@ class Order:
     kills_stuck: bool
     keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
-    detail: list[str] = field(default_factory=list)  # -v or -q, for the pages of `check`, `stuck` and `explain`
+    detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`
     visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, where the job's launcher takes some GPUs only
 
 
 def supervisor_argv(order: Order) -> list[str]:
     """Return the command line that carries the order out."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [sys.executable, "-I", "-S", "-c", START, root, json.dumps(asdict(order))]
+    return [sys.executable, "-I", "-S", "-c", START, root, json.dumps(order._asdict())]
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:

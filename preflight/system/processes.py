@@ -14,7 +14,7 @@ import fcntl
 import os
 import signal
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 F_SETSIG = 10  # of fcntl(2); Python has no name for it before 3.13
@@ -27,8 +27,7 @@ STATE, PARENT, START_TIME = 0, 1, 19  # in /proc/PID/stat, counted behind the na
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(NamedTuple):
     """A process as /proc shows it; number and start time together name one process for good."""
 
     number: int  # of its directory in /proc

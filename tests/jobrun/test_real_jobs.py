@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from preflight.jobrun.order import Order, supervisor_argv
 from tests.command import Command
 
 TRAIN = Path(__file__).with_name("train.py")
@@ -112,6 +113,25 @@ def test_it_ends_as_without_and_says_why_it_failed(command: Command, way: str, s
     assert len(page.splitlines()) <= 25, page
     assert (ran.stdout.count("done") == 2) == (way == "success")
     assert ("FOUND" in page or "LIKELY" in page) == (way != "success"), page
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(200)
+def test_with_split_ranks_each_rank_has_files_of_its_own_and_its_lines_a_prefix(command: Command) -> None:
+    kept = command.cwd / "kept"
+    kept.mkdir()
+    order = Order(job("error", command.cwd), [], "no.env", 78, True, 600.0, False, str(kept), True)
+    ran = subprocess.run(
+        supervisor_argv(order), env=command.environ(), cwd=command.cwd, capture_output=True, text=True, timeout=150,
+        check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stderr
+    assert "[default1]:rank 1 trains" in ran.stderr.replace("[rank1]", "")
+    written = {path.parent.name: path.read_text() for path in kept.glob("*.ranks/*/attempt_0/?/stderr.log")}
+    assert sorted(written) == ["0", "1"]
+    assert "rank 0 trains" in written["0"] and "pad token" not in written["0"]
+    assert "rank 1 trains" in written["1"] and "pad token" in written["1"]
+    assert "the tokenizer has no pad token" in ran.stderr.partition("preflight: ")[2], "explain's page"
 
 
 @pytest.mark.integration

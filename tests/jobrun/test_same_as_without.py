@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -63,6 +64,14 @@ def in_terminal(argv: Sequence[str], folder: Path) -> Iterator[tuple[int, int]]:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
         os.close(terminal)
+
+
+def read_until(terminal: int, text: str) -> None:
+    """Read until a text has come, other than as the echo of what was typed."""
+    data, until = "", time.monotonic() + PATIENCE_S
+    while text not in data:
+        assert select.select([terminal], [], [], max(0.0, until - time.monotonic()))[0], data
+        data += os.read(terminal, 4096).decode()
 
 
 def read_to_end(terminal: int) -> bytes:
@@ -124,6 +133,24 @@ def test_ctrl_c_twice_comes_twice(tmp_path: Path, supervised: bool) -> None:
         read_to_end(terminal)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert seen.read_text().split() == ["ready", "SIGINT", "SIGINT", "SIGTERM"]
+
+
+@WAYS
+def test_a_shell_stops_it_and_takes_it_up_again_in_front_and_behind(tmp_path: Path, supervised: bool) -> None:
+    job = ["/bin/sh", "-c", "echo ready; read line; echo got $line; exit 5"]
+    for name, command in (("job", job), ("other", ["/bin/sh", "-c", "sleep 0.2; exit 6"])):
+        (tmp_path / name).write_text(f"exec {shlex.join(argv_of(command, supervised, tmp_path))}\n")
+    with in_terminal(["/bin/bash", "--norc", "--noprofile", "-i"], tmp_path) as (_, terminal):
+        for typed, answer in (
+            ("sh ./job\n", "ready"),
+            ("\x1a", "Stopped"),
+            ("fg\n", "job"),
+            ("hello\n", "got hello"),
+            ("echo code=$?\n", "code=5"),
+            ("sh ./other & wait $!; echo code=$?\n", "code=6"),
+        ):
+            os.write(terminal, typed.encode())
+            read_until(terminal, answer)
 
 
 def test_in_a_terminal_it_has_a_terminal_of_that_size_and_what_it_writes_arrives_once(tmp_path: Path) -> None:
