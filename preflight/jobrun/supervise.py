@@ -32,7 +32,7 @@ OWN_S = 120.0  # `stuck` and `explain` end long before
 REFUSED = "not ready, so {} was not started (exit code {})"
 STOPPED = "unknown, so {} was not started (--on-unknown stop)"
 STARTED = "unknown; {} starts all the same (see --on-unknown)"
-STILL = "nothing has moved for {:.0f} s; `preflight stuck -v --pid {}` shows all"
+STILL = "nothing has moved for {:.0f} s; more: `preflight stuck -v --pid {}`"
 ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
 MORE = "`preflight explain -v {}` shows more than this page:"
 # Names the settings that sourcing the file makes: the variables before and after it, as a shell has them.

@@ -6,14 +6,29 @@ import dataclasses
 
 import pytest
 
+from preflight.cli.program import COMMANDS
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.report import Report
 from preflight.render.check_screen import Written, render_check_screen, render_verdict
 from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from tests.render.golden_reports import healthy
-from tests.render.outputs import every_report, hostile, keep_screen
+from tests.render.outputs import SCREENS, every_report, hostile, keep_screen
 
+# Of every command that gives a verdict a good, a bad and an unknown one, as kept by the test of its screen.
+SITUATIONS = {
+    "check": ("healthy", "nothing_works", "unknown"),
+    "check --accept": ("accepted", "blame_gpu", "blame_harness"),
+    "probe": ("probe_h100x8", "probe_fault", "probe_unknown"),
+    "bench": ("bench_good", "bench_bad", "bench_unknown"),
+    "run": ("run_ready", "run_refused", "run_unknown", "run_failed", "run_stuck"),
+    "explain": ("explain_healthy", "explain_3b_xtuner_oom", "explain_unknown"),
+    "stuck": ("stuck_moves", "stuck_save", "stuck_nobody"),
+    "timeout": ("timeout_nothing", "timeout_not_enough", "timeout_unmeasured"),
+    "fleet": ("fleet_alike", "fleet_failed", "fleet_unknown"),
+    "baseline": ("baseline_sure", "baseline_weak", "baseline_measured_once"),
+}
+GIVE_NO_VERDICT = {"capture", "render", "checks", "schema"}
 WRITTEN = Written("preflight.env", "preflight-report.json")
 REFUSED = Written("", "preflight-report.json")
 REPORTS = every_report()
@@ -75,3 +90,16 @@ def test_a_run_that_was_stopped_says_so_once_and_asks_for_no_repair() -> None:
     page = " ".join(screen_of(report).split())
     assert page.count(why) == 1
     assert "run the same command again: this run was stopped" in page and "repair" not in page
+
+
+@pytest.mark.parametrize("name", [name for names in SITUATIONS.values() for name in names])
+def test_every_situation_is_one_screen_with_an_answer_and_what_comes_next(name: str) -> None:
+    lines = (SCREENS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= ROWS + 2 and max(map(width_of, lines)) <= 80
+    answer = next(line for line in lines if not line.startswith(("CPU path", "preflight: ")))
+    assert answer.split("  ")[0].isupper()
+    assert [line for line in lines if line.startswith("Next ")]
+
+
+def test_every_page_of_a_verdict_is_one_that_is_looked_at() -> None:
+    assert {command.split()[0] for command in SITUATIONS} == COMMANDS.keys() - GIVE_NO_VERDICT

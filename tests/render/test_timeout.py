@@ -113,6 +113,14 @@ def test_the_first_screen_is_the_expected_one(name: str) -> None:
     keep_screen(f"timeout_{name}", render_timeout_brief(SAFE[name], JOB, "7B", Style(), (), None))
 
 
+def test_where_the_storage_was_not_measured_the_screen_gives_the_range_and_what_measures_it() -> None:
+    job = dataclasses.replace(JOB, world_size=8, eval_s=0.0)
+    remarks = (storage_range(job, NOTHING, {}),)
+    keep_screen(
+        "timeout_unmeasured", render_timeout_brief(safe_timeout(job, NOTHING), job, "7B", Style(), remarks, None)
+    )
+
+
 @pytest.mark.parametrize("name", sorted(SAFE))
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_first_screen_is_one_whether_it_fits_or_not(name: str, width: int) -> None:
