@@ -40,7 +40,8 @@ PAGES = [
     if name not in NO_COMMANDS
 ]
 NOT_RUN = {  # a beginning, and why
-    "pip install ": "the package index; what it names is held against pyproject.toml",
+    "pip install ": "the package index; what it names is held against pyproject.toml, the rest is test_packages.py's",
+    "podman build ": "it takes a builder: test_packages.py lints both files, and runs the slim one's RUN",
     "sbatch ": "it takes a Slurm: tests/scripts/test_slurm_cluster.py submits that script",
     "SLURM_GPUS_PER_NODE=8 ": "it takes a Slurm that drains: tests/scripts/test_slurm_cluster.py runs that script",
     "python -m tests.simcuda.sandbox ": "it takes 2 GB of NCCL and torch: tests/simcuda/test_check.py runs that module",
@@ -59,6 +60,7 @@ PLAYED = {
     "preflight": f'PYTHONPATH="{OWN_PATH}" exec {sys.executable} -m preflight "$@"',
     "python": f'PYTHONPATH="{OWN_PATH}" exec {sys.executable} "$@"',
     "srun": 'while :; do case $1 in --jobid) shift 2 ;; -*) shift ;; *) exec "$@" ;; esac; done',
+    "apptainer": 'while :; do case $1 in --bind) shift 2 ;; *.sif) shift; exec "$@" ;; *) shift ;; esac; done',
     "torchrun": 'echo "torchrun: $*"',
     "accelerate": 'echo "accelerate: $*"',
     "kubectl": "cat slurm-4711.out",
@@ -77,8 +79,13 @@ CHOSEN = {
     "PREFLIGHT_CHECK_BACKEND": "simnccl@simnccl",
 }  # of a simulated node
 # What is not here: the other node, the file server, and for `run`, which plays no machine, the GPUs.
-ELSEWHERE = {"node0:": "localhost:", "/mnt/ckpt": "ckpt", "run --reuse 1h --gpus 0-3": "run --reuse 1h"}
-STARTS_RANKS = re.compile(r"preflight (?:check|run) |slurm_prolog")
+ELSEWHERE = {
+    "node0:": "localhost:",
+    "/mnt/ckpt": "ckpt",
+    "/var/lib/preflight": "DIR",
+    "run --reuse 1h --gpus 0-3": "run --reuse 1h",
+}
+STARTS_RANKS = re.compile(r"preflight (?:check|run) |slurm_epilog")
 
 
 def examples() -> dict[str, str]:
@@ -158,7 +165,7 @@ def test_a_line_of_the_pages_is_typed_and_answers(line: str, command: Command) -
     ran = typed(line, command)
     assert ran.returncode in ANSWERS, f"{SHOWN[line]}: {ran.stderr}"
     assert "see preflight" not in ran.stderr, "nothing of it was understood in another way than it was meant"
-    assert ran.stdout or "-o " in line or "slurm_prolog" in line
+    assert ran.stdout or "-o " in line or "slurm_epilog" in line
     is_page = not re.search(r"capture|--json -|^python -m", line)
     assert len(ran.stdout.splitlines()) <= MOST_LINES or not is_page
 
@@ -181,7 +188,7 @@ def test_a_variable_of_the_pages_is_an_option(line: str, command: Command) -> No
 
 def test_what_pip_installs_is_this_project() -> None:
     settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
-    names = [line.split()[2:] for line in SHOWN if line.startswith("pip install ")]
+    names = [line.split()[2:] for line in SHOWN if line.startswith("pip install ") and "--no-index" not in line]
     assert names == [[settings["project"]["name"]]]
 
 
