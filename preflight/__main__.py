@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes classes: a Ctrl-C meanwhile would be an error of theirs
 import gc
 import os
 import sys
-from typing import NoReturn
 
+TYPE_CHECKING = False  # as type checkers know it; nothing large is loaded before Ctrl-C is arranged
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+STOPPING = {_signal.SIGHUP: b"SIGHUP", _signal.SIGINT: b"SIGINT", _signal.SIGTERM: b"SIGTERM"}
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000  # loading makes many objects and no garbage: looking for it takes 80 ms
 gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)  # before anything large is loaded
 
 
 def main() -> NoReturn:
     """Run the command line; an installation that can't be loaded says nothing of the node, so that is 3 too."""
+    for number in STOPPING:
+        if _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, _end_at_once)
     try:
         from preflight.cli import main as run  # noqa: PLC0415  a dependency may be missing
     except BaseException as error:  # noqa: BLE001  Python's own exit code for it, 1, would reject a good node
-        code = 130 if was_interrupted(error) else _cannot_load(error)
-        os._exit(code)
+        os._exit(_cannot_load(error))
     run()
 
 
-def was_interrupted(error: BaseException | None) -> bool:
-    """Tell whether Ctrl-C is behind an error: a class that is being made turns it into a RuntimeError of its own."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    """End here: nothing was begun yet, and what is being loaded would turn an exception into another, or drop it."""
+    try:
+        os.write(2, b"preflight: stopped by %s\n" % STOPPING[number])
+    finally:
+        os._exit(128 + number)
 
 
 def _cannot_load(error: BaseException) -> int:

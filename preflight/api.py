@@ -68,7 +68,7 @@ def check(
     """Run `preflight check` and return its report; the options mean what they mean there. Writes no file.
 
     `gpus` are nvml_index or text such as "0-3". Whether the job may start says `Report.raise_unless_ready`.
-    UsageError: the options make no sense here. HarnessError: there is no report. Interrupted: a signal ended the check.
+    UsageError: the options make no sense here. HarnessError: there is no report.
     """
     name = profile.value if isinstance(profile, Profile) else profile
     with tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
@@ -87,7 +87,7 @@ def check(
 def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None = None) -> Probed:
     """Read this node's facts and judge them; starts no rank and needs no torch. Under a second, or until the deadline.
 
-    UsageError: no such GPUs. HarnessError: there is no answer. Interrupted: a signal ended it.
+    UsageError: no such GPUs. HarnessError: there is no answer.
     """
     ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
     if not ran.stdout:

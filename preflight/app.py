@@ -178,7 +178,7 @@ def _launch(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
         else:
             launched.end_solo(why_no_ranks)
             meet_without_ranks(peers, launched, watch, kill_at)
-    except Exception as error:  # noqa: BLE001  what the ranks reported until then is not lost with it
+    except (Exception, Interrupted) as error:  # noqa: BLE001  what the ranks reported until then is not lost with it
         launched.stop(error)
     result = launched.result
     if result.problem and run.outside_before:

@@ -15,7 +15,9 @@
      +- NotApplicable              a check has nothing to look at here
      +- NotRun                     what a check judges was not run
      +- NotReady                   exit_code 1 or 3: Report.raise_unless_ready() of a report that is not ready
-     +- DeadlinePassed             --deadline came before anything was known
+
+    Stopped                        raised by a signal's handler, so anywhere: nothing on its way takes it for its own
+     +- DeadlinePassed             exit_code 3: --deadline came before anything was known
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
 Messages say what failed, where, what was found there and what to do, in one line.
@@ -90,11 +92,17 @@ class NotReady(PreflightError):
         self.exit_code = exit_code
 
 
-class DeadlinePassed(PreflightError):
+class Stopped(BaseException):
+    """A signal ended what was going on. No Exception: a library that takes all of those would go on."""
+
+    exit_code = 3
+
+
+class DeadlinePassed(Stopped):
     """The deadline came before there was anything to tell."""
 
 
-class Interrupted(PreflightError):
+class Interrupted(Stopped):
     """A signal asked preflight to stop."""
 
     def __init__(self, signal_number: int, name: str) -> None:

@@ -273,7 +273,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
     return (*run.durations_s, *last, ("total", time.monotonic() - run.started_at))
 
 
-def unprobed(request: Request, error: Exception) -> Report:
+def unprobed(request: Request, error: Exception | Interrupted) -> Report:
     """Return the report of a run that came to nothing: stopped, or something that it needs could not be had."""
     match error:
         case Interrupted():

@@ -16,7 +16,7 @@ from preflight.cli.history_file import read_history
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.cli.shadow import shadowed
-from preflight.errors import UsageError
+from preflight.errors import Interrupted, UsageError
 from preflight.judge.check import all_checks
 from preflight.judge.policy import parse_policy
 from preflight.launch.launch_result import LaunchResult, progress_line
@@ -113,8 +113,8 @@ def _check(request: application.Request, outputs: Outputs, sysroot: str | None, 
     try:
         progress = Progress(is_quiet=outputs.detail is Detail.VERDICT)
         checked = run_ranks(request, progress, sysroot, machine, lambda interim: save_interim(interim, outputs))
-    except Exception as error:
-        if getattr(error, "exit_code", 3) == 3:  # unknown: nobody may read or source what an earlier run found
+    except (Exception, Interrupted) as error:
+        if getattr(error, "exit_code", 3) != UsageError.exit_code:  # nobody may take an earlier run's answer for this
             give_up(application.unprobed(request, error), outputs)
         raise
     write_and_print(checked, outputs)

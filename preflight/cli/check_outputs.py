@@ -15,7 +15,7 @@ import typer
 from preflight import app as application
 from preflight.cli.history_file import add_run
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, refuse_stdout, say_where, style
-from preflight.errors import Interrupted, OutputError, PreflightError, UsageError
+from preflight.errors import Interrupted, OutputError, UsageError
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
 from preflight.render.check_screen import NO_JOB, Job, Written, render_check_screen, render_verdict
@@ -23,6 +23,7 @@ from preflight.render.env_file import render_env
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
+from preflight.system.signals import ignore_signals
 from preflight.system.streams import to_stderr
 
 OWN_OPTION = {"env": "--env-out", "json": "--report"}
@@ -120,8 +121,6 @@ def _save(report: Report, outputs: Outputs, is_wanted: Callable[[str], bool]) ->
 def _render_also(form: Format, report: Report) -> str:
     try:
         return render_as(form, report)
-    except Interrupted:
-        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise OutputError(f"the {form.value} form could not be made, a defect in preflight: {reason}") from error
@@ -145,6 +144,7 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
     try:
         print_result(json_path, lambda: render_json(report), lambda: _page(report, outputs))
         say_where(checked.run_dir)
+        ignore_signals()  # the answer is out
     except (OutputError, Interrupted) as error:
         if checked.interrupted is None:  # a terminal that was closed has sent SIGHUP, and that is the reason
             failure = failure or error
@@ -170,7 +170,7 @@ def _page(report: Report, outputs: Outputs) -> str:
             return render_check(report, style(), outputs.env_path)
 
 
-def _amend(report: Report, error: PreflightError, outputs: Outputs) -> Report:
+def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -> Report:
     """Have every output that can be written say what could not be: nobody may act on an answer that was not kept."""
     if isinstance(error, OutputError):
         node = NodeVerdict.UNKNOWN if isinstance(report.node_verdict, NodeVerdict) else report.node_verdict

@@ -16,10 +16,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from preflight import __version__
 from preflight.cli.output import PROGRAM
-from preflight.errors import BrokenInstallation, PreflightError
+from preflight.errors import BrokenInstallation, PreflightError, Stopped
 from preflight.render.text import clean
 from preflight.system.last_resort import retire_outputs
-from preflight.system.signals import raise_on_signals
+from preflight.system.signals import ignore_signals, raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `preflight check`
@@ -90,7 +90,15 @@ app = typer.Typer(
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose --help shows its options in groups, those that have none last."""
+    """A command whose --help shows its options in groups, those that have none last; it may be stopped in order."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it. Before, while all was loaded, a signal ended the process; once the answer is out it does nothing."""
+        raise_on_signals()
+        try:
+            return super().invoke(ctx)
+        finally:
+            ignore_signals()
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a list for each group, in the order in which the groups first occur."""
@@ -114,8 +122,6 @@ class LazyCommand(TyperCommand):
         name = str(self.name)
         try:
             module = importlib.import_module(f"preflight.cli.{COMMANDS[name][0]}")
-        except PreflightError:  # Ctrl-C meanwhile
-            raise
         except Exception as error:
             raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -148,12 +154,11 @@ def main() -> NoReturn:
     """Run the command line and exit: never with a traceback, and never with 1 for what is not a verdict."""
     open_missing_streams()
     try:
-        raise_on_signals()
         code = app(standalone_mode=False, prog_name=PROGRAM)
         code = code if isinstance(code, int) else 0
     except typer.TyperException as error:
         code = _fail(2, f"{_first_line(error)} (see {_asked(error)} --help)")
-    except PreflightError as error:
+    except (PreflightError, Stopped) as error:
         code = _fail(error.exit_code, str(error))
         if isinstance(error, BrokenInstallation):  # `check` could write nothing
             retire_outputs(sys.argv[1:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickletools
 from typing import Any
 
-from preflight.errors import Interrupted, MalformedInput
+from preflight.errors import MalformedInput
 
 # An operation makes one value, of at most some hundred bytes beyond the data themselves, and takes a microsecond.
 MAX_BYTES = 16 << 20
@@ -36,7 +36,7 @@ def load_plain(source: str, data: bytes) -> object:
                 )
             machine.take(operation.name, argument)
         return machine.result
-    except (MalformedInput, Interrupted):
+    except MalformedInput:
         raise
     except Exception as error:  # noqa: BLE001  a hostile pickle can make pickletools raise anything
         raise MalformedInput(f"{source}: not a readable flight recorder dump: {type(error).__name__}") from None

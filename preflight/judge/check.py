@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from preflight.errors import DispensableFact, Interrupted, NotApplicable, NotRun, UnreadableFact
+from preflight.errors import DispensableFact, NotApplicable, NotRun, UnreadableFact
 from preflight.judge.outcomes import Ended, together
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import (
@@ -201,8 +201,6 @@ def _run(
     except UnreadableFact as error:
         costs = Unseen.NOTHING if isinstance(error, DispensableFact) else check.unseen
         ended = skip(f"{subject}{error}", CheckOutcome.COULD_NOT_LOOK, costs)
-    except Interrupted:
-        raise
     except Exception as error:  # noqa: BLE001  one check's defect must not end the others
         reason = f"{subject}{type(error).__name__}: {error}"
         ended = skip(reason, CheckOutcome.COULD_NOT_LOOK, Unseen.ANSWER, crashed=True)

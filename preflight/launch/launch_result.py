@@ -123,7 +123,7 @@ class Launch:
     def end(self) -> None:
         self.result = replace(self.result, done=True)
 
-    def stop(self, error: Exception) -> None:
+    def stop(self, error: Exception | Interrupted) -> None:
         """Note an error that ended the launch; what the ranks reported until then is not lost with it."""
         match error:
             case Interrupted():

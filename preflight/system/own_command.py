@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from preflight.errors import Interrupted, LaunchError, UsageError
+from preflight.errors import LaunchError, UsageError
 
 FIRST_SIGNAL_CODE = 128
 # This very preflight, wherever the user stands: a folder `preflight` in the working directory must not be imported.
@@ -26,7 +26,7 @@ def own_argv(*arguments: str) -> list[str]:
 def run_own(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     """Run `preflight` with these arguments and return how it ended, with what it printed.
 
-    UsageError: it called the arguments wrong. Interrupted: a signal ended it. LaunchError: it can't start.
+    UsageError: it called the arguments wrong. LaunchError: it can't start, or a signal ended it.
     """
     try:
         ran = subprocess.run(own_argv(*arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -36,7 +36,7 @@ def run_own(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
         raise UsageError(last_line(ran))
     if ran.returncode > FIRST_SIGNAL_CODE or ran.returncode < 0:
         number = abs(ran.returncode) % FIRST_SIGNAL_CODE
-        raise Interrupted(number, f"signal {number}")
+        raise LaunchError(f"preflight was stopped by signal {number}")
     return ran
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from types import FrameType
 
-from preflight.errors import DeadlinePassed, Interrupted
+from preflight.errors import DeadlinePassed, Interrupted, Stopped
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
+AGAIN_S = 0.01
 
 _ignored: set[signal.Signals] = set()
 
@@ -26,11 +27,18 @@ def ignored_at_start() -> frozenset[signal.Signals]:
 
 def raise_on_signals() -> None:
     """Have the main thread raise Interrupted at the first signal; SIGHUP stays ignored under nohup."""
+    sys.unraisablehook = _raise_again
     for number in STOPPING:
         if signal.getsignal(number) is signal.SIG_IGN:
             _ignored.add(number)
         if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
             signal.signal(number, _raise)
+
+
+def ignore_signals() -> None:
+    """Have neither these signals nor a deadline change anything any more."""
+    for number in (*STOPPING, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -55,6 +63,19 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def _raise(number: int, _frame: FrameType | None) -> None:
-    for each in STOPPING:
-        signal.signal(each, signal.SIG_IGN)
+    ignore_signals()
     raise Interrupted(number, signal.Signals(number).name)
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Where Python printed and forgot what a handler raised, as in the callback of a weak reference: once more."""
+    error = lost.exc_value
+    if not isinstance(error, Stopped):
+        sys.__unraisablehook__(lost)
+        return
+
+    def again(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

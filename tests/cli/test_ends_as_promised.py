@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from preflight.__main__ import was_interrupted
 from preflight.system.last_resort import outputs_of, retire_outputs
 from tests.command import OWN_PATH, Command
 
@@ -130,14 +129,3 @@ def test_the_last_resort_renames_and_goes_on_where_it_cannot(tmp_path: Path, mon
     Path("preflight.env").write_text(OLD)
     Path("preflight-report.json").mkdir()
     assert retire_outputs(("check", "--json", "\0")) == ("preflight.env.stale",)
-
-
-def test_ctrl_c_behind_an_error_of_loading_is_ctrl_c() -> None:
-    class Part:
-        def __set_name__(self, owner: type, name: str) -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises((RuntimeError, KeyboardInterrupt)) as caught:  # which of the two depends on Python's version
-        type("Whole", (), {"part": Part()})
-    assert was_interrupted(caught.value)
-    assert not was_interrupted(ImportError("no module of that name"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from tests.command import Command
 from tests.hostile.fuzz import Target, kept, mutate, targets, trouble_of
+from tests.hostile.interrupts import walk
+from tests.netns import can_mount
 
 pytestmark = pytest.mark.integration
 CPU = ("check", "--backend", "gloo", "--nproc", "1")
@@ -107,6 +110,13 @@ def test_a_cgroup_that_is_too_tight_is_no_verdict_and_is_named(
     assert ran.report["exit_code"] == code
     assert says in " ".join(ran.report["headline"].split())
     command.wait_until_gone(20)
+
+
+def test_wherever_ctrl_c_comes_the_exit_code_is_130_and_the_report_s(need: Callable[[str, bool, str], None]) -> None:
+    need("mount", can_mount(), "mounting needs root")
+    points, wrong = walk(loading=20_000, running=700, offset=17, number=signal.SIGINT)
+    assert points > 100, "the lines were not walked"
+    assert wrong == []
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)

@@ -219,3 +219,15 @@ def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=LIMIT_S)[0] == "stopped by SIGTERM\n"
+
+
+def test_a_signal_whose_exception_python_drops_is_raised_again() -> None:
+    """In the callback of a weak reference; importing a module has one, so it happens."""
+    dropped = STOPPABLE.replace(
+        'print("ready", flush=True)',
+        "import weakref; thing = {1}; weak = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT)); "
+        'del thing; print("goes on", flush=True)',
+    )
+    with python(dropped, "") as process:
+        assert process.communicate(timeout=LIMIT_S)[0] == "goes on\nstopped by SIGINT\n"
+    assert process.returncode == 130
