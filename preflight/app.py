@@ -40,7 +40,7 @@ from preflight.report_builder import KILLED, judged_or_not, solo_result_of, unju
 from preflight.run_record import Request, RunRecord
 from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials, too_little_memory, without_room
 from preflight.system.installed import module_exists
-from preflight.system.kernel_queries import address_space, live_machine
+from preflight.system.kernel_queries import live_machine, own_limits
 from preflight.system.machine import Machine
 
 __all__ = ["Checked", "Request", "check", "unprobed"]
@@ -183,7 +183,7 @@ def _launch(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
     result = launched.result
     if result.problem and run.outside_before:
         since = events_between(run.outside_before, probe_outside_events(live_machine()))
-        result = replace(result, problem=traced(result.problem, since, address_space()))
+        result = replace(result, problem=traced(result.problem, since, own_limits()))
     trials_s = time.monotonic() - result.started_at - result.ready_after_s
     durations_s = (*run.durations_s, ("start of the ranks", result.ready_after_s), ("trials", trials_s))
     if result.paused_s:

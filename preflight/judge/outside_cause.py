@@ -7,7 +7,7 @@ cgroup says so, else the harness's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from preflight.judge.check import Case
@@ -30,6 +30,8 @@ RAISE_LIMIT = "raise the limit (docker/podman: `--pids-limit`, `--ulimit nofile=
 AGAIN = "run it again"
 MORE_MEMORY = f"give the job more memory (Slurm `--mem`, docker `--memory`, a pod's limit), then {AGAIN}"
 REFUSED = "the cgroup's limit refused a process or thread that it needed"
+OUT_OF_TIME = frozenset({"SIGKILL", "SIGXCPU"})  # at the hard limit and at the soft one
+LONG_NAME = "label too long"  # Python's IDNA codec
 NO_ADDRESSES = re.compile(r"failed to map segment|bad_alloc|(cannot|can't) allocate memory|\bMemoryError\b", re.I)
 
 
@@ -57,15 +59,24 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
     return _broken_memory(case, ends) or _by_signal(case, ends) or _by_limit(case, trial) or _too_early(case, ends)
 
 
-def traced(problem: str, outside: Sequence[OutsideEvent], address_space: int | None) -> str:
-    """Return why the ranks did not start, or not come to their end, with the limit behind it and what to do."""
+def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
+    """Return why the ranks did not start, or not come to their end, with the limit behind it and what to do.
+
+    `limits` are those of a process: the `bytes` that it may map, the `cpu_s` that it may run.
+    """
     counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
     if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
         return f"{problem}: for want of memory ({counted[OutsideKind.OOM_KILL]} OOM kills); {MORE_MEMORY}"
     if OutsideKind.PIDS_LIMIT in counted:
         return f"{problem}: {REFUSED} ({counted[OutsideKind.PIDS_LIMIT]} times); {RAISE_LIMIT}{AGAIN}"
-    if address_space is not None and NO_ADDRESSES.search(problem):
-        return f"{problem}: `ulimit -v` allows {fine_size(address_space)} only; `ulimit -v unlimited`, then {AGAIN}"
+    if "bytes" in limits and NO_ADDRESSES.search(problem):
+        return f"{problem}: `ulimit -v` allows {fine_size(limits['bytes'])} only; `ulimit -v unlimited`, then {AGAIN}"
+    if "cpu_s" in limits and signal_from_outside(problem) in OUT_OF_TIME:
+        return (
+            f"{problem}: `ulimit -t` allows {limits['cpu_s']} s of CPU time only; `ulimit -t unlimited`, then {AGAIN}"
+        )
+    if LONG_NAME in problem:
+        return f"{problem}: torch takes no host name above 63 characters; shorten this host's, then {AGAIN}"
     return problem
 
 

@@ -92,10 +92,10 @@ def rlimits() -> Json:
     return {name: UNLIMITED if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
 
 
-def address_space() -> int | None:
-    """Return how many bytes this process may map (`ulimit -v`), None without a limit."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if soft == resource.RLIM_INFINITY else soft
+def own_limits() -> dict[str, int]:
+    """Return the `bytes` that this process may map (`ulimit -v`) and the `cpu_s` that it may run (`-t`), if limited."""
+    soft = {"bytes": resource.getrlimit(resource.RLIMIT_AS)[0], "cpu_s": resource.getrlimit(resource.RLIMIT_CPU)[0]}
+    return {name: value for name, value in soft.items() if value != resource.RLIM_INFINITY}
 
 
 def host_addresses() -> Json:

@@ -79,7 +79,7 @@ def one_kill(kill: Kill) -> str:
     (command.cwd / "preflight-report.json").write_text(OLD)
     (command.cwd / "preflight.env").write_text("# an earlier run's\n")
     process = command.start(*CHECK, prefix=("unshare", "--mount", "sh", "-c", OWN_SHM, "sh"),
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+                            stdout=subprocess.DEVNULL, stderr=(folder / "stderr").open("w"))  # fmt: skip
     what = f"seed {kill.seed}: {kill.number.name} after {kill.at_s:.2f} s"
     try:
         victim, name, is_launcher = kill.strike(command, process)
@@ -88,6 +88,7 @@ def one_kill(kill: Kill) -> str:
         command.wait_until_gone(GONE_WITHIN_S)
         wrong = broken_promise(command.cwd, code, is_launcher, kill.number)
         what += f": exit {code}"
+        wrong += wrong and f", after {(folder / 'stderr').read_text()[-300:]!r}"
     except (subprocess.TimeoutExpired, AssertionError) as error:
         victim, wrong = 1, f"{type(error).__name__}: {str(error)[:300]}"
     finally:

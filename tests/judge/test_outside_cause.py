@@ -59,25 +59,33 @@ ABORTED = "torchrun died by SIGABRT: what(): std::bad_alloc"
 
 
 @pytest.mark.parametrize(
-    ("problem", "outside", "address_space", "says"),
+    ("problem", "outside", "limits", "says"),
     [
-        ("torchrun died by SIGKILL", (OOM,), None, "want of memory (the cgroup's memory.events: 1 OOM kills); give"),
-        ("torchrun ended with exit code 1", (REFUSED,), None, "refused a process or thread that it needed"),
-        (SEGMENT, (), 400 << 20, "`ulimit -v` allows 400 MiB only"),
-        (ABORTED, (), 1 << 30, "`ulimit -v unlimited`"),
+        (
+            "torchrun died by SIGKILL",
+            (OOM,),
+            {"cpu_s": 60},
+            "want of memory (the cgroup's memory.events: 1 OOM kills); give",
+        ),
+        ("torchrun ended with exit code 1", (REFUSED,), {}, "refused a process or thread that it needed"),
+        (SEGMENT, (), {"bytes": 400 << 20}, "`ulimit -v` allows 400 MiB only"),
+        (ABORTED, (), {"bytes": 1 << 30}, "`ulimit -v unlimited`"),
+        ("torchrun died by SIGKILL", (), {"cpu_s": 60}, "`ulimit -t` allows 60 s"),
+        ("torchrun died by SIGXCPU", (), {"cpu_s": 60}, "`ulimit -t unlimited`"),
+        ("torchrun ended: UnicodeError: label too long", (), {}, "shorten this host's"),
     ],
 )
 def test_a_start_that_a_limit_ended_names_the_limit_and_what_to_do(
-    problem: str, outside: tuple[OutsideEvent, ...], address_space: int | None, says: str
+    problem: str, outside: tuple[OutsideEvent, ...], limits: dict[str, int], says: str
 ) -> None:
-    told = traced(problem, outside, address_space)
+    told = traced(problem, outside, limits)
     assert told.startswith(f"{problem}: ") and says in told
 
 
 @pytest.mark.parametrize("problem", ["torchrun died by SIGSEGV", "the ranks never said that they were ready"])
 def test_what_no_limit_explains_is_told_as_it_is(problem: str) -> None:
-    assert traced(problem, (OOM, BROKEN), 1 << 30) == problem
-    assert traced(SEGMENT, (), None) == SEGMENT
+    assert traced(problem, (OOM, BROKEN), {"bytes": 1 << 30, "cpu_s": 60}) == problem
+    assert traced(SEGMENT, (), {}) == SEGMENT
 
 
 @pytest.mark.parametrize("name", ["SIGBUS", "SIGKILL"])
