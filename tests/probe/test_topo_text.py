@@ -184,6 +184,14 @@ def test_any_text_gives_facts_or_is_refused(text: str) -> None:
         assert "\n" not in str(error)
 
 
+def test_a_gpu_whose_number_has_5000_digits_is_none() -> None:
+    """Python's own int() refuses to read such a number."""
+    digits = "9" * 5000
+    with pytest.raises(MalformedInput, match="no line names the columns"):
+        topology_facts(f"\tGPU0\tGPU{digits}\nGPU0\t X \tNV4\nGPU{digits}\tNV4\t X \n")
+    _assert_true(topology_facts(f"GPU {digits}: NVIDIA H100\n{TWO}"))
+
+
 def test_two_columns_in_one_word_are_parted_only_where_there_is_one_way() -> None:
     assert split_joined("0-47,96-1430") == ("0-47,96-143", "0")
     assert split_joined("0-470") is None
