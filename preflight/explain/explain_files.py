@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from preflight.errors import MalformedInput, UsageError
 from preflight.explain.explain_logs import Log, explain
 from preflight.explain.flight_recorder import KEPT_PER_GROUP, Recording, is_recording, read_recording
-from preflight.explain.plain_pickle import MAX_BYTES
 from preflight.explain.structured_lines import plain_lines
 from preflight.model.explanation import Explanation
+from preflight.model.input_limits import RECORDING
 from preflight.system.log_paths import find_logs
 from preflight.system.log_source import LogSource, open_log
 from preflight.system.text_encoding import is_binary
@@ -77,7 +77,7 @@ class _Reader:
     def _record(self, source: LogSource) -> None:
         kept = KEPT_PER_GROUP if self.entries < MOST_ENTRIES else 1
         try:
-            recording = read_recording(source.name, source.whole(MAX_BYTES), kept)
+            recording = read_recording(source.name, source.whole(RECORDING.most_bytes), kept)
         except MalformedInput as error:
             self.refused.append(error)
             self.left_out[source.name] = str(error).removeprefix(f"{source.name}: ")

@@ -9,10 +9,8 @@ import pickletools
 from typing import Any
 
 from preflight.errors import MalformedInput
+from preflight.model.input_limits import RECORDING
 
-# An operation makes one value, of at most some hundred bytes beyond the data themselves, and takes a microsecond.
-MAX_BYTES = 16 << 20
-MAX_OPERATIONS = 1_000_000
 LITERALS = frozenset((
     "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING",
     "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES",
@@ -22,16 +20,16 @@ CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 IGNORED = frozenset({"PROTO", "FRAME"})
 
 
-def load_plain(source: str, data: bytes) -> object:
+def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
     """Return what a pickle holds; MalformedInput: it is too large, damaged, or asks for anything but plain values."""
-    if len(data) > MAX_BYTES:
-        raise MalformedInput(f"{source}: {len(data)} bytes is too much for a flight recorder dump")
+    if len(data) > RECORDING.most_bytes:
+        raise MalformedInput(f"{source}: {RECORDING.too_large()}")
     machine = _Machine(source)
     try:
         for count, (operation, argument, _) in enumerate(pickletools.genops(data), 1):
-            if count > MAX_OPERATIONS:
+            if count > most_operations:
                 raise MalformedInput(
-                    f"{source}: refused: more than {MAX_OPERATIONS} operations, which a dump of 2000 entries "
+                    f"{source}: refused: more than {most_operations} operations, which a dump of 2000 entries "
                     "(TORCH_FR_BUFFER_SIZE) does not need"
                 )
             machine.take(operation.name, argument)

@@ -1,8 +1,8 @@
 """The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
 
 No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
-text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece; of a
-flight recorder's dump the operations are counted (explain/plain_pickle.py).
+text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece, and have no size. What a
+variable of Slurm or Kubernetes may hold says its pattern (launch/nodes/placement.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class InputLimit:
 
     kind: str
     most_bytes: int
-    most_values: int  # of JSON and TOML: what stands between brackets, commas and colons
+    most_values: int  # of JSON and TOML: what stands between brackets, commas and colons; of a pickle: its operations
     most_depth: int
 
     def too_large(self) -> str:
@@ -36,6 +36,9 @@ POLICY = InputLimit("policy", 1 * MIB, 20_000, 20)
 HISTORY = InputLimit("history", 8 * MIB, 500_000, 10)
 CAPTURE = InputLimit("capture", 32 * MIB, 2_000_000, 60)
 TOPOLOGY = InputLimit("topology", 1 * MIB, 0, 0)
+# An operation makes one value, of at most some hundred bytes beyond the data themselves, and takes a microsecond.
+RECORDING = InputLimit("flight recorder dump", 16 * MIB, 1_000_000, 0)
+STUCK_NODE = InputLimit("node's evidence", 64 * MIB, 0, 0)
 MODEL_CONFIG = InputLimit("model configuration", 4 * MIB, 200_000, 40)
 
 

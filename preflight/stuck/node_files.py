@@ -9,12 +9,12 @@ import time
 
 from preflight.errors import MalformedInput, OutputError, UsageError
 from preflight.model.codec import decode, encode
+from preflight.model.input_limits import STUCK_NODE
 from preflight.model.stuck_evidence import SCHEMA_VERSION, NodeEvidence
 from preflight.system.files import PRIVATE, write_atomically
 
 NAME = re.compile(r"stuck-.+\.json")
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
-MOST_FILE_BYTES = 64 << 20
 POLL_S = 0.2
 
 
@@ -57,9 +57,9 @@ def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> 
 def _read(path: str) -> NodeEvidence:
     try:
         with open(path, "rb") as file:
-            data = file.read(MOST_FILE_BYTES + 1)
-        if len(data) > MOST_FILE_BYTES:
-            raise MalformedInput(f"larger than {MOST_FILE_BYTES >> 20} MiB, which no such file is")
+            data = file.read(STUCK_NODE.most_bytes + 1)
+        if len(data) > STUCK_NODE.most_bytes:
+            raise MalformedInput(STUCK_NODE.too_large())
         document = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         raise MalformedInput(f"can't be read: {error}") from None

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
-from preflight.explain import plain_pickle
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.flight_recorder import find_clash, find_lag, read_recording
+from preflight.explain.plain_pickle import load_plain
 
 REAL = """
 import sys, torch, torch.distributed as dist
@@ -195,10 +195,9 @@ def test_a_dump_of_many_operations_takes_little_memory(hostile: str) -> None:
     assert int(done.stdout) < 110 << 10
 
 
-def test_a_dump_of_more_operations_than_any_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_pickle, "MAX_OPERATIONS", 1000)
+def test_a_dump_of_more_operations_than_any_has_is_refused() -> None:
     with pytest.raises(MalformedInput, match="TORCH_FR_BUFFER_SIZE"):
-        read_recording("nccl_trace_rank_0", b"\x80\x02" + b"N" * 2000 + b".")
+        load_plain("nccl_trace_rank_0", b"\x80\x02" + b"N" * 2000 + b".", most_operations=1000)
 
 
 def test_a_bomb_is_not_unpacked_beyond_what_a_dump_may_be(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_gpu_whose_number_has_5000_digits_is_none() -> None:
     digits = "9" * 5000
     with pytest.raises(MalformedInput, match="no line names the columns"):
         topology_facts(f"\tGPU0\tGPU{digits}\nGPU0\t X \tNV4\nGPU{digits}\tNV4\t X \n")
-    _assert_true(topology_facts(f"GPU {digits}: NVIDIA H100\n{TWO}"))
+    _assert_true(topology_facts(f"GPU {digits}: NVIDIA H100\n{WHOLE}"))
 
 
 def test_two_columns_in_one_word_are_parted_only_where_there_is_one_way() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from preflight.errors import MalformedInput
 from preflight.explain.flight_recorder import Recording, find_clash, find_lag, read_recording
-from preflight.explain.plain_pickle import MAX_BYTES
 from preflight.model.gap import Gap
+from preflight.model.input_limits import RECORDING
 from preflight.model.stuck_evidence import RecordedLag
 from preflight.stuck.collect.find_ranks import identity
 from preflight.stuck.collect.process_table import Listed
@@ -106,5 +106,5 @@ def _own_and_new(path: str, uid: int) -> bytes | None:
         return None
     with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
-        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == uid and status.st_size <= MAX_BYTES
-        return file.read(MAX_BYTES) if is_ours and time.time() - status.st_mtime < MOST_AGE_S else None
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == uid and status.st_size <= RECORDING.most_bytes
+        return file.read(RECORDING.most_bytes) if is_ours and time.time() - status.st_mtime < MOST_AGE_S else None
