@@ -26,7 +26,7 @@ from preflight.model.finding import Finding
 from preflight.model.job import Job
 from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
 from preflight.model.outside_event import OutsideEvent, events_between
-from preflight.model.profile import LEFT_OUT, SKIPPED, GpuTests
+from preflight.model.profile import BY_ORDER, LEFT_OUT, SKIPPED, GpuTests
 from preflight.model.report import Advice, Report
 from preflight.model.storage import NO_DIRECTORY
 from preflight.model.trial import Comparison, Outcome, RailTest, TrialResult, without_speeds
@@ -146,7 +146,7 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
         links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
         hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s, request.tests),
         baseline=request.baseline, baseline_source=request.baseline_source, outside=_outside_events(run),
-        control=_control(run, joint), skip=request.skip,
+        control=_control(run, joint), skip=dict.fromkeys(request.skip, SKIPPED),
     )  # fmt: skip
     if not joint.has_begun:
         return case
@@ -176,8 +176,8 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> Checked:
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Checked:
     """Return what the checks find in the common trials and all nodes, and what trials on single nodes had shown."""
-    elsewhere = {e.check for solo in solo_results.values() for e in solo.skipped_checks if e.reason == SKIPPED}
-    checked = run_checks(all_checks(), replace(case, skip=case.skip | elsewhere))
+    left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
+    checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
     return checked._replace(findings=(*checked.findings, *(f for f in _by_host(solo_results) if f.check in of_runs)))
 

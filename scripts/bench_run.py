@@ -45,10 +45,11 @@ RUN = (sys.executable, "-m", "preflight", "run", "--backend", "gloo", "--reuse",
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one run took: the whole, what `run` itself took of the CPU until the job started and from then on."""
+    """What one run took: the whole, how long until the job started, and what `run` itself took of the CPU."""
 
     wall_s: float
     job_cpu_s: float
+    before_s: float = 0.0
     before_cpu_s: float = 0.0
     beside_cpu_s: float = 0.0
 
@@ -66,8 +67,9 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 def describe(pairs: Sequence[tuple[Cost, Cost]], steps: int) -> str:
     """Return the page; each pair is the job alone, then under `preflight run`."""
     alone_s, under_s = (statistics.median(pair[side].wall_s for pair in pairs) for side in (0, 1))
-    more = [under.wall_s - alone.wall_s for alone, under in pairs]
-    low_s, high_s = interval(more)
+    more, beside = (
+        [under.wall_s - under.before_s * share - alone.wall_s for alone, under in pairs] for share in (0, 1)
+    )
     job_s, before_s, beside_s = (
         statistics.median(getattr(under, name) for _, under in pairs)
         for name in ("job_cpu_s", "before_cpu_s", "beside_cpu_s")
@@ -76,13 +78,18 @@ def describe(pairs: Sequence[tuple[Cost, Cost]], steps: int) -> str:
         f"run: {len(pairs)} pairs, a job of {steps} steps, 2 ranks, gloo\n"
         f"  torchrun alone              {alone_s:7.3f} s (median)\n"
         f"  preflight run -- torchrun   {under_s:7.3f} s (median), with a report of before\n"
-        f"  difference, pair by pair    {statistics.median(more):+7.3f} s (median; 95 % interval {low_s:+.3f} to "
-        f"{high_s:+.3f}), {statistics.median(more) / alone_s:+.1%}\n"
+        f"  difference, pair by pair    {_spread(more)}, {statistics.median(more) / alone_s:+.1%}\n"
+        f"  once the job has started    {_spread(beside)}, {statistics.median(beside) / alone_s:+.1%}\n"
         f"  CPU time: the job {job_s:.2f} s; preflight run {before_s:.3f} s until it starts and {beside_s:.3f} s "
         f"beside it, {beside_s / job_s:.2%} (at most {MOST_SHARE:.0%})\n"
         f"  both together are at most {MOST_SHARE:.0%} of a job of {(before_s + beside_s) / MOST_SHARE:.0f} s of "
         "CPU time and more\n"
     )
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    low_s, high_s = interval(seconds)
+    return f"{statistics.median(seconds):+7.3f} s (median; 95 % interval {low_s:+.3f} to {high_s:+.3f})"
 
 
 def keeps_promise(pairs: Sequence[tuple[Cost, Cost]]) -> bool:
@@ -95,7 +102,7 @@ def cost_of(argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Cos
 
     `preflight run` renames itself once it has the job to start: what its process took until then, and after.
     """
-    since, before_s, own_s = time.monotonic(), 0.0, 0.0
+    since, before_s, before_cpu_s = time.monotonic(), 0.0, 0.0
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             argv, env=environ, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
@@ -104,7 +111,8 @@ def cost_of(argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Cos
         ended.register(os.pidfd_open(process.pid), select.POLLIN)
         while not ended.poll(LOOK_S * 1000):
             if name.read_text() != "preflight-run\n":
-                before_s = time.clock_gettime(clock)  # clock_getcpuclockid(3): all threads of that process
+                before_s = time.monotonic() - since
+                before_cpu_s = time.clock_gettime(clock)  # clock_getcpuclockid(3): all threads of that process
         wall_s = time.monotonic() - since
         own_s = time.clock_gettime(clock)  # it has ended, and is not reaped yet
         _, status, used = os.wait4(process.pid, 0)
@@ -113,7 +121,9 @@ def cost_of(argv: Sequence[str], environ: Mapping[str, str], folder: str) -> Cos
             errors.seek(0)
             raise SystemExit(f"{' '.join(argv)} ended with {process.returncode}:\n{errors.read().decode()}")
     cpu_s = used.ru_utime + used.ru_stime
-    return Cost(wall_s, cpu_s - own_s, before_s, own_s - before_s) if argv[: len(RUN)] == RUN else Cost(wall_s, cpu_s)
+    if tuple(argv[: len(RUN)]) != RUN:
+        return Cost(wall_s, cpu_s)
+    return Cost(wall_s, cpu_s - own_s, before_s, before_cpu_s, own_s - before_cpu_s)
 
 
 def main(count: int = PAIRS, steps: int = STEPS) -> int:

@@ -70,7 +70,7 @@ def _why_not_enough(report: Report, now: Now) -> str:
         return f"is of profile {report.profile}"
     if now.is_strict and any(each.severity is Severity.WARN and not each.waived for each in report.findings):
         return "warns, and --strict makes that a failure"
-    return ""
+    return f"was made with {report.narrowed}" if report.narrowed else ""
 
 
 def _uuids(node: NodeFacts) -> tuple[str, ...]:

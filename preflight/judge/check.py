@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +24,6 @@ from preflight.model.finding import (
     SkippedCheck,
     Unseen,
 )
-from preflight.model.profile import SKIPPED
 
 if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `probe` a tenth of its time
     from preflight.model.baseline import Baseline
@@ -64,7 +63,7 @@ class Case:
     isolation: Isolation | None = None  # what groups of these nodes showed
     outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
     control: Control | None = None  # what was repeated, and the cure; None where nobody could have
-    skip: Set[str] = frozenset()  # names of checks that are not to be run
+    skip: Mapping[str, str] = field(default_factory=dict)  # names of checks that are not to be run, each with why
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ def _run(
 
 def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Findings]]]:
     if check.name in case.skip:
-        yield "", _skipped
+        yield "", partial(_skipped, case.skip[check.name])
         return
     if isinstance(check, RunCheck):
         yield "", partial(check.judge, case)
@@ -219,8 +218,8 @@ def _calls(check: Check, case: Case) -> Iterator[tuple[str, Callable[[], Finding
         yield f"{node.host}: " if len(case.nodes) > 1 else "", partial(check.judge, node, own)
 
 
-def _skipped() -> Findings:
-    raise NotRun(SKIPPED)
+def _skipped(why: str) -> Findings:
+    raise NotRun(why)
 
 
 def probe_exit_code(checked: Checked, *, strict: bool, is_cut_short: bool = False) -> int:

@@ -24,3 +24,4 @@ class GpuTests(Enum):
 ALL_TESTS = frozenset(GpuTests)
 LEFT_OUT = "left out by --tests"
 SKIPPED = "skipped by --skip"
+BY_ORDER = (LEFT_OUT, SKIPPED)  # a check that one of several nodes left out speaks for none of them

@@ -94,6 +94,9 @@ def test_an_earlier_report_is_used_again_until_something_changes(command: Comman
     assert "preflight-report.json, 20" in again.stderr
     changed = command.run(*line, env={"NCCL_DEBUG": "WARN"})
     assert "was made with other variables; a new check is made" in changed.stderr
+    report = command.cwd / "preflight-report.json"
+    report.write_text(report.read_text().replace('"narrowed": ""', '"narrowed": "--skip pids"'))
+    assert "was made with --skip pids" in command.run(*line, env={"NCCL_DEBUG": "WARN"}).stderr
 
 
 @pytest.mark.integration

@@ -20,18 +20,19 @@ def test_the_interval_leaves_out_as_many_at_either_end_as_95_percent_allow(count
 
 
 def test_the_page_says_both_sides_the_difference_and_whose_cpu_time_it_was() -> None:
-    pairs = [(ALONE, Cost(10.0 + more, 12.0, 0.3, 0.03)) for more in (0.1, 0.2, 0.6)]
+    pairs = [(ALONE, Cost(10.0 + more, 12.0, 0.15, 0.3, 0.03)) for more in (0.1, 0.2, 0.6)]
     page = " ".join(describe(pairs, 60).split())
     assert "3 pairs, a job of 60 steps" in page
     assert "alone 10.000 s" in page and "-- torchrun 10.200 s" in page
     assert "+0.200 s (median; 95 % interval +0.100 to +0.600), +2.0%" in page
+    assert "+0.050 s (median; 95 % interval -0.050 to +0.450), +0.5%" in page
     assert "0.300 s until it starts and 0.030 s beside it, 0.25% (at most 1%)" in page
     assert "of a job of 33 s of CPU time" in page
 
 
 @pytest.mark.parametrize(("beside_s", "kept"), [(0.12, True), (0.13, False)])
 def test_what_stays_beside_the_job_may_take_a_hundredth_of_its_cpu_time(beside_s: float, kept: bool) -> None:
-    assert keeps_promise([(ALONE, Cost(10.0, 12.0, 5.0, beside_s))]) is kept
+    assert keeps_promise([(ALONE, Cost(10.0, 12.0, 1.0, 5.0, beside_s))]) is kept
 
 
 @pytest.mark.integration
