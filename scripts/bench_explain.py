@@ -12,6 +12,7 @@ import argparse
 import itertools
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ print(took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, explanation.ca
 """
 SHARES = (45, 25, 20, 9.5, 0.5)
 LEAST_MB_S = 100.0
+LEAST_RATIO = 0.6  # of grep's speed, beside it
+PAIRS = 5
 MOST_MIB = 150.0
 FAILURE = (
     "[rank3]: Traceback (most recent call last):\n"
@@ -119,15 +122,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "job.log"
         write_log(path, arguments.megabytes * 1_000_000)
-        took_s, _, cause = min(measure(path) for _ in range(3))
-        mb_s = _tell("explain", path, took_s, f"{len(SIGNS)} signs of {len(all_causes())} causes; named {cause}")
-        _tell("grep -cE", path, grep(path), "the same anchors")
+        # In turns: what else the machine does falls on both.
+        pairs = [(measure(path)[0], grep(path)) for _ in range(PAIRS)]
+        took_s, grep_s = (min(times) for times in zip(*pairs, strict=True))
+        ratio = statistics.median(theirs / ours for ours, theirs in pairs)
+        mb_s = _tell("explain", path, took_s, f"{len(SIGNS)} signs of {len(all_causes())} causes")
+        _tell("grep -cE", path, grep_s, "the same anchors")
+        each = ", ".join(f"{theirs / ours:.2f}" for ours, theirs in pairs)
+        sys.stdout.write(f"{ratio:.2f} of grep's speed, the median of {PAIRS} pairs in turn ({each})\n")
         write_log(path, int(arguments.gigabytes * 1e9))
         took_s, peak_kib, cause = measure(path)
         peak_mib = peak_kib / 1024
         _tell("explain", path, took_s, f"peak {peak_mib:.0f} MiB of memory; named {cause}")
-    if mb_s < LEAST_MB_S or peak_mib > MOST_MIB:
-        raise SystemExit(f"promised: at least {LEAST_MB_S:.0f} MB/s and at most {MOST_MIB:.0f} MiB")
+    if mb_s < LEAST_MB_S or peak_mib > MOST_MIB or ratio < LEAST_RATIO:
+        promised = f"{LEAST_MB_S:.0f} MB/s, {LEAST_RATIO} of grep's speed and at most {MOST_MIB:.0f} MiB"
+        raise SystemExit(f"promised: at least {promised}")
 
 
 def _tell(what: str, path: Path, took_s: float, about: str) -> float:

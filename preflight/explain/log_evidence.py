@@ -58,18 +58,19 @@ class LogEvidence:
     visible_gpus: str = ""
     survival: Survival = field(default_factory=lambda: Survival({}, (), (), ()))
 
-    def keep(self, event: Event) -> None:
-        """Take an event, unless enough of its kind and rank were taken."""
+    def keep(self, event: Event) -> bool:
+        """Take an event, unless enough of its kind and rank were taken; tell whether it was."""
         self.counts[event.sign] += 1
         known = self.ranks[event.sign]
         kept = self.events[event.sign]
         is_new_rank = event.rank not in known and len(known) < KEPT_RANKS_PER_SIGN
         if len(kept) >= KEPT_PER_SIGN and not is_new_rank:
-            return
+            return False
         known.add(event.rank)
         kept.append(event)
         if event.cause:
             self.by_cause[event.cause].append(event)
+        return True
 
     def settle(self) -> None:
         """Forget all that was survived, once every log was read: what is left is what ended the run."""

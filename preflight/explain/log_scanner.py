@@ -78,17 +78,21 @@ class Scanner:
         tail = b""
         chunks, self._turned = oldest_first(chunks)
         chunks, self._places = unwrapped(chunks)
-        for chunk in chunks:
+        for piece in chunks:
+            chunk = piece
             source.size_bytes += len(chunk)
-            block = carry + chunk if carry else chunk
-            cut = block.rfind(b"\n") + 1
-            if not cut and len(block) > LONGEST_UNBROKEN:
-                cut = len(block) - OVERLAP
-            carry = block[cut:]
+            cut = chunk.rfind(b"\n") + 1
+            if not cut and len(carry) + len(chunk) > LONGEST_UNBROKEN:
+                chunk, carry = carry + chunk, b""
+                cut = len(chunk) - OVERLAP
+            # A log is copied once at most: what is as fast as `grep` feels every pass.
             if cut:
-                block = block[:cut]
+                block = b"".join((carry, memoryview(chunk)[:cut]))
+                carry = chunk[cut:]
                 self._block(source, block)
                 tail = (tail + block)[-TAIL_BYTES:] if len(block) < TAIL_BYTES else block[-TAIL_BYTES:]
+            else:
+                carry += chunk
         if carry:
             self._block(source, carry)
             tail = (tail + carry)[-TAIL_BYTES:]
@@ -120,7 +124,7 @@ class Scanner:
         if self._work.is_counting:
             self._work.read(block[worked:])
         self._recent.append((source.lines + 1, block))
-        source.lines += block.count(b"\n")
+        source.lines = line - 1 + block.count(b"\n", counted)
         self._recent_bytes += len(block)
         while self._recent_bytes > LOOK_BACK_BYTES and len(self._recent) > 1:
             self._recent_bytes -= len(self._recent.popleft()[1])
@@ -149,7 +153,7 @@ class Scanner:
                 if wait is not None and wait.rank and not prefix.rank:
                     event = replace(event, rank=wait.rank)
             if authority is not Authority.SILENCE and (authority is not None or name in ALARMING):
-                self._work.begin()
+                self._work.alarms += 1
             if authority is None:
                 self._context(event, text, block, start, has_sign)
                 is_early = source.failed_at is None and self.evidence.counts[name] <= TRACEBACKS
@@ -191,13 +195,15 @@ class Scanner:
         return list(found.values())
 
     def _failure(self, source: SourceState, event: Event, block: bytes, at: int) -> None:
-        self.evidence.keep(event)
+        if self.evidence.keep(event) and event.authority is not Authority.SILENCE:
+            self._work.begin()
         # What the job did before its last failures counts: it had gone on after earlier ones.
         if event.authority is not Authority.SILENCE and (
             source.failed_at is None or event.steps - source.failed_steps >= FEW
         ):
             source.failed_at = event.order
             source.failed_steps = event.steps
+            self._work.begin()
             source.phases.clear()  # a traceback before it was somebody else's
             self._note_phase(source, block, at)
 
@@ -232,27 +238,31 @@ class Scanner:
             case run_ends.EXCEPTION:
                 evidence.counts[event.sign] += 1
                 if not has_sign and (raised := context_lines.read_exception(text)) is not None:
-                    self._work.begin()
+                    self._work.alarms += 1
                     self._raised(event, raised, text, self._before(block, start))
                 return
             case "context.visible":
                 evidence.visible_gpus = evidence.visible_gpus or event.text
             case _:
                 pass
-        evidence.keep(event)
+        if evidence.keep(event) and event.sign in ALARMING:
+            self._work.begin()
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
         begins = before.rfind(b"Traceback (most recent call last)")
         if begins >= 0 and IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins):
             return
         if raised.is_echo:
-            if len(self.evidence.echoes) < RAISED_KEPT:
-                self.evidence.echoes.append((event, raised))
+            kept, most = self.evidence.echoes, RAISED_KEPT
         elif TRACEBACK.search(before):
-            if len(self.evidence.exceptions) < RAISED_KEPT:
-                self.evidence.exceptions.append((event, raised))
-        elif context_lines.begins_line(text, raised) and len(self.evidence.without_traceback) < WITHOUT_TRACEBACK_KEPT:
-            self.evidence.without_traceback.append((event, raised))
+            kept, most = self.evidence.exceptions, RAISED_KEPT
+        elif context_lines.begins_line(text, raised):
+            kept, most = self.evidence.without_traceback, WITHOUT_TRACEBACK_KEPT
+        else:
+            return
+        if len(kept) < most:
+            kept.append((event, raised))
+            self._work.begin()
 
     def _before(self, block: bytes, start: int) -> bytes:
         """Return what stands before a place, also where that is in an earlier block."""

@@ -40,14 +40,13 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.count = 0
-        self.alarms = 0
+        self.alarms = 0  # lines that tell of something alarming, also those that are not kept
         self._until = 0
         self._left_bytes = 0
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Count on from here: something alarming was seen."""
-        self.alarms += 1
+        """Count on from here: something alarming was seen, and kept; of what is not, nobody asks what came after."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
