@@ -21,7 +21,10 @@ from preflight.system.files import write_atomically
 
 Logs = Annotated[
     list[str],
-    typer.Argument(metavar="LOG...", help="Logs or folders of one run: plain, gzip, bzip2, zstd, xz; - is stdin."),
+    typer.Argument(
+        metavar="LOG...",
+        help="Logs, folders or archives (tar, zip) of one run: plain, gzip, bzip2, zstd, xz; - is stdin.",
+    ),
 ]
 UnmeasuredEnv = Annotated[
     str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out", group=PRINTED)

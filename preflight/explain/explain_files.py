@@ -13,7 +13,8 @@ from preflight.explain.flight_recorder import KEPT_PER_GROUP, Recording, is_reco
 from preflight.explain.structured_lines import plain_lines
 from preflight.model.explanation import Explanation
 from preflight.model.input_limits import RECORDING
-from preflight.system.log_paths import find_logs
+from preflight.system.archives import is_archive
+from preflight.system.log_paths import find_logs, why_no_member
 from preflight.system.log_source import LogSource, open_log
 from preflight.system.text_encoding import is_binary
 
@@ -63,16 +64,42 @@ class _Reader:
                 self.left_out[path] = str(error).partition(": ")[2]
                 continue
             with contextlib.closing(source):
-                head = source.peek()
-                if is_recording(source.name, head):
-                    self._record(source)
-                elif path in self.in_folders and (not head or STUCK_FILE.search(source.name)):
-                    continue  # torchrun and Ray make a file for every stream, and most stay empty
-                elif path in self.in_folders and is_binary(head):
-                    self.left_out[path] = "binary data"
-                else:
-                    self.was_read = True
-                    yield _log(source)
+                yield from (
+                    self._archive(source)
+                    if is_archive(source.peek())
+                    else self._file(source, is_named=path not in self.in_folders)
+                )
+
+    def _file(self, source: LogSource, *, is_named: bool) -> Iterator[Log]:
+        head = source.peek()
+        if is_recording(source.name, head):
+            self._record(source)
+        elif is_named:
+            self.was_read = True
+            yield _log(source)
+        elif not head or STUCK_FILE.search(source.name):
+            return  # torchrun and Ray make a file for every stream, and most stay empty
+        elif is_binary(head):
+            self.left_out[source.name] = "binary data"
+        else:
+            self.was_read = True
+            yield _log(source)
+
+    def _archive(self, source: LogSource) -> Iterator[Log]:
+        """Yield the logs in an archive; then, where not all of it was read, itself as one without a line."""
+        prefix, found = len(source.name) + 1, False
+        for member in source.members():
+            if why := member.note or why_no_member(member.name[prefix:]):
+                self.left_out[member.name] = why
+            elif is_archive(member.peek()):
+                self.left_out[member.name] = "an archive within an archive: unpack it"
+            else:
+                for log in self._file(member, is_named=False):
+                    found = True
+                    yield log
+        note = source.note or ("" if found or self.recordings else "there is no log in it")
+        if note:
+            yield Log(source.name, (), lambda: note, lambda: source.is_whole)
 
     def _record(self, source: LogSource) -> None:
         kept = KEPT_PER_GROUP if self.entries < MOST_ENTRIES else 1

@@ -71,6 +71,15 @@ def _is_folder(path: str) -> bool:
     return is_folder
 
 
+def why_no_member(name: str) -> str:
+    """Return why a file of an archive is no log, by its path in it; "" where it may be one."""
+    *folders, file = name.split("/")
+    is_hidden = any(part.startswith(".") and part.strip(".") for part in (*folders, file))
+    if is_hidden or OTHER_FOLDERS.intersection(folders) or (DUMP not in file and OTHER_FILES.search(file)):
+        return NOT_A_LOG
+    return ""
+
+
 def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
     """Yield what may be a log; links to files are followed, as pods' logs are, links to folders are not."""
 

@@ -6,29 +6,33 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Protocol
 
 from preflight.errors import MalformedInput, UsageError
+from preflight.system.archives import FREE_BYTES, MAX_RATIO, members
 from preflight.system.inputs import WRITER_S
 from preflight.system.text_encoding import as_utf8, is_binary, utf16_of
 from preflight.system.unpack import unpacked
 from preflight.system.wakeups import wait_for
 
 STDIN = "-"
-# A log shrinks 5 to 100 times. What grows far beyond that is no log, and reading stops there.
-MAX_RATIO = 250
-FREE_BYTES = 256 << 20
 MAGIC_BYTES = 1 << 10
-ZIP, TAR, TAR_AT = b"PK\x03\x04", b"ustar", 257  # archives of several files
+
+
+class Readable(Protocol):
+    """The part of a file that is used; a member of an archive has no more."""
+
+    def read(self, size: int, /) -> bytes | None: ...
+    def close(self) -> None: ...
 
 
 class LogSource:
     """A log that can be read once; after reading, `note` says what could not be, `is_whole` whether the end was."""
 
-    def __init__(self, name: str, file: BinaryIO, size_bytes: int = 0, is_pipe: bool = False) -> None:
+    def __init__(self, name: str, file: Readable, size_bytes: int = 0, pipe_fd: int = -1) -> None:
         self.name = name
         self._size_bytes = size_bytes  # of a file when it was opened: one that grows faster than it is read ends there
-        self._is_pipe = is_pipe
+        self._pipe_fd = pipe_fd
         self._is_silent = False
         self.note = ""
         self.is_whole = True
@@ -50,11 +54,7 @@ class LogSource:
         if codec := utf16_of(head):
             yield from as_utf8(codec, self.data())
             return
-        if head.startswith(ZIP):
-            self._say("a zip archive: unpack it, and give the folder")
-        elif head[TAR_AT : TAR_AT + len(TAR)] == TAR:
-            self._say("a tar archive, read as one text: unpack it, and give the folder")
-        elif is_binary(head):
+        if is_binary(head):
             self._say("this is binary data, hardly a log")
         elif not head.strip(b"\0 \t\r\n"):
             self._say("there is nothing in it" if not head else "it begins with blanks or zeros")
@@ -66,6 +66,18 @@ class LogSource:
         if head:
             yield head
         yield from self._pieces
+
+    def members(self) -> Iterator[LogSource]:
+        """Yield the files of an archive as ARCHIVE:MEMBER, each to be read before the next; a note says what is not."""
+        try:
+            for member in members(self.peek(), self.data()):
+                inner = LogSource(f"{self.name}:{member.name}", member)
+                inner.note = member.why_not
+                yield inner
+        except MalformedInput as error:
+            if self.is_whole:
+                self._say(str(error))
+            self.is_whole = False
 
     def whole(self, limit_bytes: int) -> bytes:
         """Return everything; MalformedInput where that is more than the limit."""
@@ -108,7 +120,7 @@ class LogSource:
     def _read(self, size: int) -> bytes:
         if self._size_bytes:
             size = min(size, self._size_bytes - self._taken_bytes)
-        if self._is_pipe and not self._is_silent and not wait_for([self._file.fileno()], (), WRITER_S):
+        if self._pipe_fd >= 0 and not self._is_silent and not wait_for([self._pipe_fd], (), WRITER_S):
             self._say(f"nothing came for {WRITER_S:.0f} s; read up to there")
             self._is_silent = True
         if self._is_silent:
@@ -138,6 +150,6 @@ def open_log(path: str) -> LogSource:
             os.close(fd)
             raise UsageError(f"{path}: can't be read: is a device, no log")
         size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
-        return LogSource(path, open(fd, "rb", buffering=0), size_bytes, stat.S_ISFIFO(status.st_mode))
+        return LogSource(path, open(fd, "rb", buffering=0), size_bytes, fd if stat.S_ISFIFO(status.st_mode) else -1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None

@@ -12,7 +12,6 @@ import lzma
 import os
 import random
 import resource
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,16 +162,6 @@ def test_a_log_whose_packed_end_is_missing_is_not_called_healthy(
     assert "its end is missing" in explanation.summary
     both = explain_paths([str(tmp_path)])
     assert both.verdict.value == "unfinished"
-
-
-def test_an_archive_of_several_logs_is_told_to_be_unpacked(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    _put(tmp_path / "in" / "rank0.log", STEPS * 40)
-    for form in ("zip", "tar", "gztar"):
-        path = shutil.make_archive(str(tmp_path / f"logs-{form}"), form, tmp_path / "in")
-        explanation = explain_paths([path])
-        assert explanation.verdict.value != "healthy"
-        assert "unpack it, and give the folder" in explanation.sources[0].note
 
 
 def test_a_log_that_zeros_begin_after_a_crash_or_a_rotation_is_read(tmp_path: Path) -> None:
