@@ -19,6 +19,7 @@ from preflight.system import processes
 from preflight.system.child import pid_of
 from preflight.system.own_time import OwnTime
 from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
+from preflight.system.signals import held_back
 from preflight.system.wakeups import wait_for
 
 POLL_S = 0.05
@@ -54,17 +55,18 @@ def launch(
         agent = _start_agent(spec, environ)
         _take_in(agent, fifo, spec, launched, watch, kill_at, peers)
     finally:
-        processes.stop_descendants(foreign)  # nobody makes another file behind the look
-        mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
-        if agent is not None:
-            agent.kill()  # its death ends the others even where /proc does not show them
-        survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
-        if agent is not None:
-            pid_of(agent)  # reaped there: Popen need not warn that it still runs
-        noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
-        remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
-        os.close(fifo)
-        os.close(lifeline)
+        with held_back():  # a signal now would leave what is not yet ended or removed
+            processes.stop_descendants(foreign)  # nobody makes another file behind the look
+            mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
+            if agent is not None:
+                agent.kill()  # its death ends the others even where /proc does not show them
+            survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
+            if agent is not None:
+                pid_of(agent)  # reaped there: Popen need not warn that it still runs
+            noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
+            remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
+            os.close(fifo)
+            os.close(lifeline)
     if survivors:
         launched.fail(f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)")
 

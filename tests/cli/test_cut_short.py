@@ -147,3 +147,19 @@ def test_a_usage_error_leaves_the_earlier_report_alone(command: Command, cpu_pat
     path.write_text(OLD_REPORT)
     assert command.run("check", "--gpus", "0").code == 2
     assert path.read_text() == OLD_REPORT
+
+
+def test_a_signal_while_the_ranks_are_ended_waits_until_nothing_of_them_is_left(command: Command) -> None:
+    ending = """
+        import os, signal
+        import preflight.launch.launcher as launcher
+        remove = launcher.remove_segments
+        def removing(segments):
+            os.kill(os.getpid(), signal.SIGINT)
+            remove(segments)
+            open("removed", "w").close()
+        launcher.remove_segments = removing
+    """
+    ran = drive(command, ending, *CHECK)
+    assert (ran.code, ran.report["exit_code"]) == (130, 130), ran.stdout + ran.stderr
+    assert (command.cwd / "removed").exists()

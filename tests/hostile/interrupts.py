@@ -38,6 +38,8 @@ loading, running, offset, number, at_most_s = map(int, sys.argv[2:7])
 del sys.argv[1:7]
 lines, walking, forking, every = 0, False, False, loading
 starts = {"main": loading, "invoke": running, "write_and_print": running}
+if _signal.getsignal(number) == _signal.SIG_IGN:  # as under a shell's `&`
+    _signal.signal(number, _signal.SIG_DFL)
 log = os.open(os.path.join(folder, "points"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 def audit(event, arguments):

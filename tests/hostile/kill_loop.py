@@ -167,6 +167,7 @@ def main() -> int:
     parser.add_argument("--abreast", type=int, default=1)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
     asked = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored, by our children as well
     broken = kill_loop(asked.kills, asked.seed, asked.abreast) + (at_once(asked.at_once) if asked.at_once else [])
     say(f"{asked.kills} kills, {asked.at_once} at once: {len(broken)} broken promises")
     for each in broken:
