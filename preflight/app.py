@@ -167,7 +167,8 @@ def _launch(run: RunRecord, watch: Watcher) -> tuple[RunRecord, Peers | None]:
         if run.request.is_played:
             write_machine(run.run_dir, run.node, run.chosen)
         spec = build_spec(run, machine_path(run.run_dir) if run.request.is_played else "")
-        run = replace(run, watching=start_hardware_watch(run.watching.machine, run.path, run.request.is_other_machine))
+        machine, elsewhere = run.watching.machine, run.request.is_other_machine
+        run = replace(run, watching=start_hardware_watch(machine, run.path, elsewhere, run.run_dir))
         kill_at = run.ends_at() - LAUNCHER_MARGIN_S
         if run.place.nodes > 1:
             spec, peers = _meet(run, spec, launched)

@@ -35,6 +35,7 @@ from preflight.plan.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.plan.settings.environment import inherited_settings, matters
 from preflight.plan.settings.rdma import rails_to_try
+from preflight.probe.lookback import probe_history
 from preflight.probe.outside_events import probe_outside_events
 from preflight.recommend.compare import compare
 from preflight.recommend.env import recommend
@@ -60,8 +61,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
     try:
         return _judged(run, joint), run.launch.interrupted
     except Interrupted as error:
-        run = replace(run, launch=replace(run.launch, interrupted=error))
-        why = f"{error} while judging"
+        run, why = replace(run, launch=replace(run.launch, interrupted=error)), f"{error} while judging"
     except Exception as error:  # noqa: BLE001  what was tried is not lost with it
         why = " ".join(f"a defect in preflight: {type(error).__name__}: {error}".split())
     return unjudged(run, why, why), run.launch.interrupted
@@ -146,7 +146,8 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
         links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
         hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s, request.tests),
         baseline=request.baseline, baseline_source=request.baseline_source, outside=_outside_events(run),
-        control=_control(run, joint), skip=dict.fromkeys(request.skip, SKIPPED),
+        before=probe_history(run.watching.machine, request.policy), control=_control(run, joint),
+        skip=dict.fromkeys(request.skip, SKIPPED),
     )  # fmt: skip
     if not joint.has_begun:
         return case
@@ -208,9 +209,8 @@ def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tup
     if not run.launch.rails:
         why = "" if GpuTests.RAILS in run.request.tests else LEFT_OUT
         return Gap(why or run.launch.problem or run.launch.solo_problem or "the run ended before they were tried")
-    if disturbed:
-        return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in run.launch.rails)
-    return run.launch.rails
+    rails = run.launch.rails
+    return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in rails) if disturbed else rails
 
 
 def _advice(run: RunRecord, joint: JointPhase, case: Case, comparisons: Sequence[Comparison], today: str) -> Advice:

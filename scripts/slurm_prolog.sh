@@ -12,8 +12,14 @@ node=${SLURMD_NODENAME:-$(hostname -s)}
 look_s=${PREFLIGHT_LOOK_S:-4} # twice, and a second for each to end: 10 s in all
 
 mkdir -p "$dir" && cd "$dir" || exit 0
-# The job's own GPUs alone: on a shared node the others may be a neighbour's. Without GPUs in the job: the whole node.
-[ -n "${SLURM_JOB_GPUS:-}" ] && set -- --gpus "$SLURM_JOB_GPUS"
+# The job's own GPUs alone: on a shared node the others may be a neighbour's, and a job without GPUs has none to be read.
+# PREFLIGHT_WHOLE_NODE=1: whole nodes are given away, and Slurm does not know of their GPUs (no GRES).
+if [ -n "${SLURM_JOB_GPUS:-}" ]; then
+  set -- --gpus "$SLURM_JOB_GPUS"
+elif [ "${PREFLIGHT_WHOLE_NODE:-0}" != 1 ]; then
+  echo "not applicable: the job has no GPUs" >prolog.txt
+  exit 0
+fi
 
 look() {
   timeout -k 1 "$look_s" preflight probe -v "$@" --deadline $((look_s - 1)) >prolog.txt 2>&1

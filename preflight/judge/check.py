@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `prob
     from preflight.model.gpu_test import Hardware
     from preflight.model.isolation import Isolation
     from preflight.model.links import Links
+    from preflight.model.lookback import KernelHistory
     from preflight.model.network_survey import NetworkSurvey
     from preflight.model.outside_event import OutsideEvent
     from preflight.model.policy import Policy
@@ -62,6 +63,7 @@ class Case:
     between: NetworkSurvey | None = None  # several nodes: what they learnt of the ways between them
     isolation: Isolation | None = None  # what groups of these nodes showed
     outside: tuple[OutsideEvent, ...] = ()  # what the kernel did to processes here while the ranks ran
+    before: KernelHistory | Gap | None = None  # what the kernel wrote before the run; None where nobody asked for it
     control: Control | None = None  # what was repeated, and the cure; None where nobody could have
     skip: Mapping[str, str] = field(default_factory=dict)  # names of checks that are not to be run, each with why
 

@@ -8,13 +8,15 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from preflight.errors import MalformedInput
+from preflight.errors import MalformedInput, UsageError
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Finding, Severity
-from preflight.model.policy import Expectation, Floor, Level, Policy, Waiver
+from preflight.model.policy import Expectation, Floor, Level, Lookback, Policy, Waiver
 from preflight.model.toml import read_toml
+from preflight.timeout.job_text import parse_duration_s
 
-TABLES = ("checks", "waivers", "expect", "floors")
+TABLES = ("checks", "waivers", "expect", "lookback", "floors")
+LOOKBACK = ("xids", "link_flaps")
 COUNT, WORD, SWITCH, RATE = "a count", "text", "true or false", "Gbit/s above 0"
 EXPECT = {
     "gpu_count": COUNT, "gpu_model": WORD, "driver": WORD, "nic_count": COUNT, "active_ports": COUNT, "port_rate": RATE,
@@ -30,8 +32,8 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
     """Return the policy of a TOML text; MalformedInput names the first unknown key, check or value.
 
     [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] gpu_count, gpu_model,
-    driver, nic_count, active_ports, port_rate (Gbit/s, of every active port), ecc, mig; [floors] "all_reduce 1 GiB" =
-    GB/s.
+    driver, nic_count, active_ports, port_rate (Gbit/s, of every active port), ecc, mig; [lookback] xids, link_flaps =
+    "24h"; [floors] "all_reduce 1 GiB" = GB/s.
     """
     tables = read_toml(text, source)
     _only(tables, TABLES, source, "table")
@@ -42,6 +44,7 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
         tuple(_waivers(tables.get("waivers", []), source, checks)),
         _expectation(_table(tables, "expect", source), source),
         tuple(_floors(_table(tables, "floors", source), source)),
+        _lookback(_table(tables, "lookback", source), source),
     )
 
 
@@ -144,6 +147,18 @@ def _is_of(kind: str, value: object) -> bool:
     if kind is RATE:
         return type(value) in (int, float) and 0 < value < 1e6  # type: ignore[operator]  # bool is neither
     return isinstance(value, bool) if kind is SWITCH else isinstance(value, str) and bool(value.strip())
+
+
+def _lookback(table: dict[str, Any], source: str) -> Lookback:
+    where = f"{source}: [lookback]"
+    _only(table, LOOKBACK, where, "key")
+    seconds = {}
+    for name, value in table.items():
+        try:
+            seconds[name] = parse_duration_s(value if isinstance(value, str) else "", name)
+        except UsageError:
+            raise MalformedInput(f'{where} {name}: write "24h", "90m", at most 7 days ("168h")') from None
+    return Lookback(**seconds)
 
 
 def _floors(table: dict[str, Any], source: str) -> Iterator[Floor]:

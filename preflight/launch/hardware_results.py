@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 
 from preflight.errors import UnreadableFact
 from preflight.launch.launch_result import LaunchResult
-from preflight.model.counters import KERNEL_LOG, ON_BUS, XID, XIDS, Counter, CounterChange, CounterKind, changes
+from preflight.model.counters import (
+    KERNEL_LOG,
+    OF_PROCESS,
+    ON_BUS,
+    XID,
+    XIDS,
+    Counter,
+    CounterChange,
+    CounterKind,
+    changes,
+)
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.gpu_test import UNTESTED, Hardware, without_hardware_speeds
 from preflight.model.profile import ALL_TESTS, LEFT_OUT, GpuTests
+from preflight.model.run_spec import PIDS, joint_dir
+from preflight.model.xids import KILLED
 from preflight.plan.backend_choice import BackendChoice
 from preflight.plan.gpus.gpu_tests import one_per_pair
 from preflight.plan.gpus.link_speeds import host_limits, pair_limits
@@ -33,11 +47,17 @@ class HardwareWatch:
     machine: Machine
     counters: tuple[Counter, ...] = ()
     xids: XidWatch | None = None
+    run_dir: str = ""
     results: Hardware | Gap | None = None  # once they were asked for: the watch ends with that
 
     def stop(self, limit_s: float) -> tuple[CounterChange, ...]:
-        """Return how far each counter went; Xids from NVML's events where the kernel log could not be read."""
+        """Return how far each counter went; Xids from NVML's events where the kernel log could not be read.
+
+        An Xid 45 of a process that was ours tells of our own kill and is left out.
+        """
+        ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         grown = changes(self.counters, probe_counters(self.machine, limit_s))
+        grown = tuple(each for each in grown if each.name not in ours)
         if self.xids is None:
             return grown
         try:
@@ -49,11 +69,22 @@ class HardwareWatch:
         return (*(each for each in grown if not _is_closed_log(each)), *_from_events(heard))
 
 
-def start_hardware_watch(machine: Machine, path: BackendChoice, is_other_machine: bool) -> HardwareWatch:
+def start_hardware_watch(
+    machine: Machine, path: BackendChoice, is_other_machine: bool, run_dir: str = ""
+) -> HardwareWatch:  # fmt: skip
     """Read the counters and listen for Xids; not on the CPU path, where nothing of this is judged."""
     if path.on_cpu or not path.gpus:
         return HardwareWatch(machine)
-    return HardwareWatch(machine, probe_counters(machine), None if is_other_machine else watch_xids())
+    return HardwareWatch(machine, probe_counters(machine), None if is_other_machine else watch_xids(), run_dir)
+
+
+def _own_pids(run_dir: str) -> set[int]:
+    """Return the processes of this run that used GPUs; a line that a dying supervisor left half is none."""
+    found: set[int] = set()
+    for phase in (run_dir, joint_dir(run_dir)) if run_dir else ():
+        with contextlib.suppress(OSError), open(os.path.join(phase, "logs", PIDS), encoding="ascii") as file:
+            found |= {int(line) for line in file.read().split("\n")[:-1] if line.isdecimal()}
+    return found
 
 
 def _is_closed_log(change: CounterChange) -> bool:

@@ -19,6 +19,7 @@ class CounterKind(Enum):
 
 KERNEL_LOG = "kernel log"
 XIDS, XID = "xids", "xid_"  # how many were heard at all; how the name of one Xid's counter begins
+OF_PROCESS = "_of_"  # and what stands before the process in the name of Xid 45's, where the log tells it
 ON_BUS = "PCI "  # how the subject of a GPU begins of which the kernel log gives the address only
 NOT_KEPT = "the kernel keeps no"  # how the reason of a gap begins where there is nothing to be read, and no fault in it
 

@@ -41,6 +41,14 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookback:
+    """How far back from a run is looked, in seconds; None where the policy does not say."""
+
+    xids: float | None = None  # in the kernel log
+    link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports
+
+
+@dataclass(frozen=True, slots=True)
 class Floor:
     """The least bus bandwidth of the default settings."""
 
@@ -59,3 +67,4 @@ class Policy:
     waivers: tuple[Waiver, ...] = ()
     expect: Expectation = Expectation()
     floors: tuple[Floor, ...] = ()
+    lookback: Lookback = Lookback()

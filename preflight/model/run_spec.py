@@ -11,6 +11,7 @@ from preflight.model.hca import HcaPort
 from preflight.model.isolation import Route
 from preflight.model.trial import Candidate, Setting
 
+PIDS = "pids"  # beside the logs: every process of a trial or a test of GPUs, one a line
 OWN_TIMEOUT_SHARE = 0.7  # of the stage limit: ranks that wait raise before the limit, the stuck one stays silent
 
 

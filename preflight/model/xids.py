@@ -1,8 +1,10 @@
 """What an Xid in the driver's log says of the GPU: NVIDIA's own immediate action for each, by the Xid catalog.
 
-CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer) and its mapping in
-NVIDIA/NVSentinel, xiderrorsmapping.csv at 6f8b0fc, from which the actions are. What the driver itself asks for comes
-before any row: its recovery action and the state of row remapping are read from NVML by checks of their own.
+CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer; read as it was in
+September 2026): its columns of GPUs are `where`, and "Xid 154 linkage" is `recovery`. What the driver itself asks for
+comes before any row: its recovery action and the state of row remapping are read from NVML by checks of their own. The
+meaning of a number is the same in all drivers (introduction.html there), so no row depends on the driver's branch but
+by `recovery`. NVIDIA/NVSentinel's mapping (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ class XidMeaning(Enum):
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
     REMAPPING = "remapping"  # the state of row remapping tells, as NVML has it
     APPLICATION = "application"  # the program was at fault, or was ended
+    RECOVERY = "recovery"  # how bad it is depends on its subcode: the driver's recovery action tells, as NVML has it
     REPORT = "report"  # NVIDIA names no action but to tell them
 
 
@@ -31,24 +34,39 @@ class XidRow:
     meaning: XidMeaning
     words: str
     source: str = CATALOG
-    where: str = ""  # only on these GPUs or drivers
+    where: str = ""  # only on these GPUs
+    recovery: str = ""  # from this branch on the driver asks for what it needs, by NVML's recovery action and Xid 154
 
 
-def _row(meaning: XidMeaning, words: str, *numbers: int, source: str = CATALOG, where: str = "") -> XidRow:
-    return XidRow(frozenset(numbers), meaning, words, source, where)
+def _row(
+    meaning: XidMeaning, words: str, *numbers: int, source: str = CATALOG, where: str = "", recovery: str = ""
+) -> XidRow:  # fmt: skip
+    return XidRow(frozenset(numbers), meaning, words, source, where, recovery)
 
 
 HARDWARE, APPLICATION = XidMeaning.HARDWARE, XidMeaning.APPLICATION
 KILLED = 45
+R565, HOPPER, NVLINK_5 = "R565", "H100 and newer", "B100, GB200: NVLink 5"
 ROWS = (
-    _row(HARDWARE, "an uncorrectable memory error", 48),
-    _row(HARDWARE, "the GPU stopped processing, or its controllers halted", 46, 62, 109, 110, 158),
-    _row(HARDWARE, "an NVLink error", 74, where="NVLink 4 and before"),
-    _row(HARDWARE, "an NVLink error", 136, 144, 145, 146, 147, 148, 149, 150, 155, where="NVLink 5"),
-    _row(HARDWARE, "the GPU has fallen off the bus", 79),
-    _row(HARDWARE, "an uncorrectable memory error that was not contained", 95, 140, where="Ampere and newer"),
-    _row(HARDWARE, "the GPU's system processor (GSP) does not answer", 119, 120, where="drivers with GSP firmware"),
-    _row(HARDWARE, "the GPU could not be initialised, or retired a resource", 143, 156, 160, 162, where="Blackwell"),
+    _row(HARDWARE, "an uncorrectable memory error", 48, recovery=R565),
+    _row(HARDWARE, "auxiliary power is not connected to the board", 54, where="A100, H100, B100"),
+    _row(HARDWARE, "the GPU stopped processing", 46),
+    _row(HARDWARE, "an internal controller halted", 62, recovery=R565),
+    _row(HARDWARE, "a context switch timed out", 109, recovery="R570"),
+    _row(HARDWARE, "a security fault, as failing hardware has it", 110, where=HOPPER, recovery=R565),
+    _row(HARDWARE, "a fatal timeout", 158, recovery="every branch that has it"),
+    _row(HARDWARE, "an NVLink error", 74, where="A100, H100: NVLink 4 and before", recovery=R565),
+    _row(HARDWARE, "an NVLink could not be trained", 136, where="H100", recovery=R565),
+    _row(HARDWARE, "an NVLink was taken down", 155, where=NVLINK_5, recovery=R565),
+    _row(XidMeaning.RECOVERY, "an NVLink error; the driver's recovery action tells how bad it is", *range(144, 151),
+         where=NVLINK_5, recovery=R565),
+    _row(HARDWARE, "the GPU has fallen off the bus", 79, recovery=R565),
+    _row(HARDWARE, "an uncorrectable memory error that was not contained", 95, recovery=R565),
+    _row(HARDWARE, "an uncorrectable memory error that no row could be replaced for", 140),
+    _row(HARDWARE, "the GPU's system processor (GSP) does not answer", 119),
+    _row(HARDWARE, "the GPU's system processor (GSP) failed", 120, recovery=R565),
+    _row(HARDWARE, "the GPU could not be initialised", 143, where=HOPPER, recovery="R575"),
+    _row(HARDWARE, "the GPU retired a resource", 156, where=HOPPER, recovery=R565),
     _row(XidMeaning.REMAPPING, "a memory row or page was, or could not be, replaced", 63, 64, source=RETIREMENT),
     _row(APPLICATION, "a process was ended while it used the GPU", KILLED),
     _row(APPLICATION, "a memory error that was contained to the program that met it", 94, where="Ampere and newer"),
@@ -56,8 +74,8 @@ ROWS = (
     _row(APPLICATION, "a copy engine's fault of the program", *range(39, 42), *range(70, 73), *range(75, 78), 85,
          *range(126, 136)),
     _row(APPLICATION, "a decoder's fault of the program", *range(82, 85), 86, 88, 89, *range(96, 106), 139),
-    _row(APPLICATION, "nothing to act on", 14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157,
-         161),
+    _row(APPLICATION, "nothing to act on", 14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153,
+         157, 160, 161, 162, 163),
     _row(APPLICATION, "the driver's recovery action changed: NVML tells what it is", 154),
 )  # fmt: skip
 UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known for it but a report to NVIDIA")

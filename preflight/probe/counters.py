@@ -12,10 +12,11 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, ON_BUS, XIDS, Counter, CounterKind
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, ON_BUS, XIDS, Counter, CounterKind
 from preflight.model.counters import XID as XID_COUNTER
 from preflight.model.facts import Gap, Gpu
 from preflight.model.gpu import RecoveryAction
+from preflight.model.xids import KILLED
 from preflight.probe.nvidia_driver import XID, probe_xid_lines
 from preflight.probe.nvml import probe_nvml
 from preflight.probe.pci_bus import DEVICES, probe_pci
@@ -47,6 +48,7 @@ AER_FILES = {
     "aer_dev_nonfatal": ("TOTAL_ERR_NONFATAL", SURVIVED),  # an Unsupported Request is one
     "aer_dev_fatal": ("TOTAL_ERR_FATAL", FATAL),
 }
+PID = re.compile(r", pid='?(\d{1,10})\b", re.ASCII)  # `Xid (PCI:0000:1b:00): 45, pid=1234, name=python3, Ch 00000010`
 AER_LINE = re.compile(r"(\w{1,40})\s+(\d{1,20})", re.ASCII)
 
 
@@ -162,10 +164,14 @@ def parse_aer(text: str, total: str) -> int:
 
 
 def _xids(machine: Machine) -> tuple[Counter, ...]:
-    """Return one counter per GPU address and Xid that the kernel log holds, and one for all of them."""
+    """Return one counter per GPU address and Xid that the kernel log holds, of Xid 45 per process, and one for all."""
     lines = probe_xid_lines(machine)
-    found = Tally((match[1].lower(), match[2]) for line in lines if (match := XID.search(line)))
-    each = (
-        Counter(f"{ON_BUS}{bus}", f"{XID_COUNTER}{number}", FATAL, n, KERNEL_LOG) for (bus, number), n in found.items()
-    )
+    found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID.search(line)))
+    each = (Counter(f"{ON_BUS}{bus}", name, FATAL, n, KERNEL_LOG) for (bus, name), n in found.items())
     return (Counter(KERNEL_LOG, XIDS, FATAL, len(lines), KERNEL_LOG), *each)
+
+
+def _named(xid: re.Match[str]) -> str:
+    """Return the counter's name. Who was killed decides whether Xid 45 is our own doing."""
+    pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
+    return f"{XID_COUNTER}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID_COUNTER}{xid[2]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from preflight.model.codec import encode
-from preflight.model.run_spec import Assignment, StageLimits, stretched_s
+from preflight.model.run_spec import PIDS, Assignment, StageLimits, stretched_s
 from preflight.model.trial import RankEnd
 from preflight.rank import trial
 from preflight.system import processes
@@ -24,6 +25,8 @@ from preflight.system.wakeups import DirectoryWatch, wait_for
 
 UNKILLABLE_AFTER_S = 30.0  # the driver may take so long to tear down eight large contexts
 CONNECTING = ("init", "first")
+WATCHDOG = "watchdog thread terminated with exception: "  # ProcessGroupNCCL.cpp, torch 2.1 to 2.10; then it aborts
+LOG_BYTES = 1 << 16  # of a process that died, from the end
 SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of the supervisor is not known
 # How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections
 # when that rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported
@@ -83,6 +86,9 @@ def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
     os.set_blocking(process.fd, False)
+    # The driver's log names whom a kill ended. On a full disk that goes unsaid.
+    with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(log_path), PIDS), "a", encoding="ascii") as f:
+        f.write(f"{process.pid}\n")
     started_by = "fork" if sound else "exec"
     return Child(process.pid, process.fd, assignment=assignment, started_by=started_by, log_path=log_path)
 
@@ -179,10 +185,23 @@ def _note_exit(child: Child) -> None:
         child.ended("done", "")
     elif error is not None:
         child.ended(error["error"], error["detail"])
+    elif child.exitcode == -signal.SIGABRT and (what := _last_of_watchdog(child.log_path)):
+        child.ended(trial.kind_of(RuntimeError(what)), trial.line_of(RuntimeError(what)))
     elif child.exitcode is not None and child.exitcode < 0:
         child.ended("signal", f"died by {_signal_name(-child.exitcode)}")
     else:
         child.ended("error", f"exited with code {child.exitcode or 0} without a word")
+
+
+def _last_of_watchdog(log_path: str) -> str:
+    """Return why torch's watchdog ended this process, "" where it did not: an error of NCCL may be another's death."""
+    try:
+        with open(log_path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))
+            _, found, words = log.read().decode("utf-8", "backslashreplace").rpartition(WATCHDOG)
+    except OSError:
+        return ""
+    return words.partition("Exception raised from")[0].strip() if found else ""
 
 
 def _signal_name(number: int) -> str:

@@ -5,6 +5,7 @@ Of a duel it is the turns: the same collective at the same size, one side right 
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ from preflight.rank.packed_aggregate import aggregate_many
 
 MANY = 256  # ranks; below, plain Python is as fast
 RankAnswer = dict[str, Any]  # {"end", "events", "started_by"} as step.py publishes it
+
+LOST_CONNECTION = re.compile(r"NCCL WARN (.{0,100}(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|Broken pipe))")
 
 # How a rank's child ended, strongest cause first: a rank that died took the others' connections with it.
 CAUSES = ("unkillable", "signal", "error", "fork", NOT_REGISTERED)
@@ -192,7 +195,19 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
         )
     how = "waited in vain" if waited else "hung"
     who = "all ranks" if len(waited) in (0, len(ends)) else _ranks(waited)
-    return TrialVerdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; none can be told from the others", ())
+    why = f"none can be told from the others{_lost_connections(ends)}"
+    return TrialVerdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; {why}", ())
+
+
+def _lost_connections(ends: Sequence[RankEnd]) -> str:
+    """Return what NCCL's own logs say of connections that broke: both ends say so, and neither is the cause.
+
+    NCCL 2.26 and 2.27 raise no error for it (facts 4.1), so that the ranks wait.
+    """
+    said = {end.rank: match[1] for end in ends for line in end.log if (match := LOST_CONNECTION.search(line.text))}
+    if not said:
+        return ""
+    return f": {_ranks(tuple(said))} lost connections to others ({next(iter(said.values()))})"
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:

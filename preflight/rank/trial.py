@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -40,7 +41,8 @@ from preflight.rank.transport import transport
 from preflight.system.processes import stop_with_parent
 
 FAREWELL_S = 5.0
-NCCL_ERROR = "nccl error in"  # torch's words for an error that NCCL returned, in lower case
+# torch's words for an error that NCCL returned, and for one that its watchdog found
+NCCL_ERROR = re.compile(r"NCCL error(?: in: [^,\n]{0,300},|:) *(?P<what>[^,(\n]{0,200})")
 NCCL_LAST_WORDS = "Last error:"
 LOST_PEER = (
     "connection reset", "connection closed", "broken pipe", "remote process exited", "ncclremoteerror",
@@ -118,9 +120,7 @@ def _device(assignment: Assignment) -> torch.device:
 
 
 def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
-    options: dict[str, Any] = {}
-    if ranks.device.type == "cuda" and "device_id" in inspect.signature(dist.init_process_group).parameters:
-        options["device_id"] = ranks.device  # torch >= 2.3: NCCL starts here and not in the first collective
+    options = device_options(ranks.device)
     dist.init_process_group(
         assignment.backend.name,
         store=store,
@@ -132,6 +132,15 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
     if ranks.device.type == "cuda" and not options:
         # An older torch starts NCCL in the first call. Whether its bytes arrive is for the next stage to wait for.
         dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=ranks.device))
+
+
+def device_options(device: torch.device) -> dict[str, Any]:
+    """Return what tells a group its GPU; with torch >= 2.3 NCCL starts with it, and not in the first collective.
+
+    Asked of the signature: the function is decorated, and its own code names no parameters.
+    """
+    takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
+    return {"device_id": device} if device.type == "cuda" and takes_it else {}
 
 
 def _set_timeouts(store: Store, timeout_s: float) -> None:
@@ -229,7 +238,7 @@ def kind_of(error: Exception) -> str:
     if "cannot re-initialize cuda in forked subprocess" in text:
         return "fork"
     # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not waiting in vain.
-    if NCCL_ERROR not in text and any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
+    if not NCCL_ERROR.search(str(error)) and any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
         return "timeout"
     if any(sign in text for sign in LOST_PEER):
         return "connection"
@@ -244,8 +253,9 @@ def line_of(error: Exception) -> str:
     first, _, rest = text.partition("\n")
     _, found, last = rest.partition(NCCL_LAST_WORDS)
     words = [line.strip() for line in last.splitlines() if line.strip()] if found else []
-    if words and NCCL_ERROR in first.lower():
-        what = first.partition(", ")[2].partition(" (run with")[0] or "error"  # `unhandled system error`
+    by_nccl = NCCL_ERROR.search(first)
+    if words and by_nccl:
+        what = by_nccl["what"].strip() or "error"  # `unhandled system error`
         return f"NCCL {what}: {words[0]}"[:500]
     return f"{type(error).__name__}: {first}"[:500]
 

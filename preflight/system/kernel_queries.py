@@ -7,7 +7,8 @@ import os
 import pwd
 import resource
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from preflight.errors import UnreadableFact
@@ -21,6 +22,7 @@ from preflight.system.shm_segments import nccl_segments
 UNLIMITED = "unlimited"
 KMSG_BYTES = 1 << 14
 DRIVER_LINE = "NVRM: "
+LINK_LINES = ("Link is ", "Link up", "Link down")
 ALARM_LINES = ("emory failure", "emory corruption", "emory error", "ardware Error")  # either case
 
 # Only what NCCL, gloo, torch and CUDA read: a report travels, and an environment holds secrets.
@@ -52,19 +54,35 @@ def kernel_alarms() -> Json:
     return _kernel_lines(*ALARM_LINES)
 
 
+def kernel_history() -> Json:
+    """Return what the kernel log holds of the NVIDIA driver and of links, in seconds since the boot, and since when."""
+    begins_s, lines = 0.0, []
+    for number, (head, text) in enumerate(_kernel_records()):
+        _, sequence, at_us = head.split(",")[:3]  # Documentation/ABI/testing/dev-kmsg
+        if number == 0 and sequence != "0":
+            begins_s = int(at_us) / 1e6
+        if any(sign in text for sign in (DRIVER_LINE, *LINK_LINES)):
+            lines.append([int(at_us) / 1e6, text])
+    return {"now_s": time.clock_gettime(time.CLOCK_MONOTONIC), "begins_s": begins_s, "lines": lines}
+
+
 def _kernel_lines(*signs: str) -> list[str]:
-    lines: list[str] = []
+    return [text for _, text in _kernel_records() if any(sign in text for sign in signs)]
+
+
+def _kernel_records() -> Iterator[tuple[str, str]]:
+    """Yield what each record of the kernel log begins with, "priority,sequence,microseconds,flags", and its text."""
     descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         while True:
             try:
                 record = os.read(descriptor, KMSG_BYTES)
             except BlockingIOError:
-                return lines
+                return
             except BrokenPipeError:  # the ring has overwritten the next record
                 continue
-            text = _printable(record).partition(";")[2].partition("\n")[0]
-            lines += [text] if any(sign in text for sign in signs) else []
+            head, _, text = _printable(record).partition(";")
+            yield head, text.partition("\n")[0]
     finally:
         os.close(descriptor)
 
@@ -160,5 +178,6 @@ LIVE_QUESTIONS: Mapping[str, Callable[[], Json]] = {
         "nvml": ask_nvml,
         "kernel_log": kernel_log,
         "kernel_alarms": kernel_alarms,
+        "kernel_history": kernel_history,
     }.items()
 }

@@ -16,6 +16,7 @@ from preflight.model.facts import Gpu, NodeFacts, known_or
 from preflight.model.gpu import P2pStatus
 from preflight.model.gpu_test import Ending, GpuTest, PairTruth
 from preflight.model.joint import NO_JOINT_PHASE
+from preflight.model.policy import Lookback, Policy
 from preflight.model.report import Report
 from preflight.model.trial import CollectiveResult, TrialResult
 from preflight.plan.backend_choice import choose_backend
@@ -36,6 +37,7 @@ from tests.nvmlsim.simulate import LIBRARY
 from tests.sysroot import Link, build
 
 MIB = 1 << 20
+DAY_S = 86400.0
 SIZES = (8, MIB, 1024 * MIB)
 BY_NATURE_GB_S = 20.0  # where no link tells what a collective reaches
 POINTS = [(each, size) for each in (Collective.ALL_REDUCE, Collective.ALL_GATHER) for size in SIZES]
@@ -93,13 +95,19 @@ def _adapter(root: Path, i: int, machine: Machine) -> None:
 
 
 def play(
-    machine: Machine, root: Path, *trials: TrialResult, xids: tuple[str, ...] = (), is_cut_short: bool = False
-) -> Report:
+    machine: Machine, root: Path, *trials: TrialResult, xids: tuple[str, ...] = (), is_cut_short: bool = False,
+    before: Json = None,
+) -> Report:  # fmt: skip
     """Return the report of `preflight check --accept` there; the default trial is healthy where no trial is given.
 
-    `xids` are the lines that the kernel writes meanwhile.
+    `xids` are the lines that the kernel writes meanwhile; where there is a `before`, the kernel's history or what no
+    history is, a policy looks back a day.
     """
     tree = tree_of(machine, root)
+    policy = None if before is None else Policy("site.toml", "2026-11-22", lookback=Lookback(DAY_S, DAY_S))
+    if isinstance(before, dict):
+        build(root, {"sys/class/net/eno1/carrier_down_count": "1"})
+        tree = Tree(root, {**tree.questions, "kernel_history": lambda: before})
     node, _ = probe_node(tree)
     path = choose_backend(None, None, None, None, node)
     listener = None if path.on_cpu else watch_xids(str(root / LIBRARY))
@@ -111,10 +119,10 @@ def play(
         pairs=() if is_cut_short else tuple(_pairs(node, gpus)), control=confirmed_best(trials),
         gpus=tuple(_alone(node, gpu) for gpu in gpus), started_at=time.monotonic(), ready_after_s=1.0, done=True,
     )  # fmt: skip
+    request = Request(accept=True, policy=policy)
     run = RunRecord(
-        Request(accept=True), {}, time.monotonic(), find_placement(Asked(), {}), node, path, (), watching,
-        launch=launched,
-    )  # fmt: skip
+        request, {}, time.monotonic(), find_placement(Asked(), {}), node, path, (), watching, launch=launched
+    )
     return judged_or_not(run, NO_JOINT_PHASE)[0]
 
 

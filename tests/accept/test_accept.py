@@ -46,7 +46,24 @@ def test_a_broken_machine_gets_what_the_table_says(row: dict[str, str], tmp_path
 
 XID = "NVRM: Xid (PCI:0000:18:00): {}"
 KILLED = XID.format("45, pid=4242, name=python3, Ch 00000010")
+LINK = "mlx5_core 0000:1b:00.0 eno1: Link {}"
+NOW_S, HOUR_S = 10 * 86400.0, 3600.0
 H100 = MACHINES["8 x H100 SXM, NVSwitch"]
+
+
+def _history(ago_h: float, *lines: str) -> dict[str, object]:
+    return {"now_s": NOW_S, "begins_s": 0.0, "lines": [[NOW_S - ago_h * HOUR_S, line] for line in lines]}
+
+
+FELL = XID.format("79, GPU has fallen off the bus.")
+STEADY = (LINK.format("up"),)
+BEFORE = {
+    "an Xid 79 three hours before": _history(3, *STEADY, FELL),
+    "an Xid 79 two days before": _history(48, *STEADY, FELL),
+    "a link that came and went an hour before": _history(1, LINK.format("down"), LINK.format("up")),
+    "a kernel log of three hours": _history(0) | {"begins_s": NOW_S - 3 * HOUR_S},
+    "no right to the kernel log": "none",
+}
 
 
 def _broken_run(what: str, root: Path) -> Report:
@@ -71,7 +88,8 @@ def _broken_run(what: str, root: Path) -> Report:
 
 @pytest.mark.parametrize("row", ROWS["broken_run"], ids=lambda row: row["machine"])
 def test_a_run_that_shows_a_fault_gets_what_the_table_says(row: dict[str, str], tmp_path: Path) -> None:
-    report = _broken_run(row["machine"], tmp_path)
+    name, is_looking_back, _ = row["machine"].partition(", and a policy that looks back a day")
+    report = play(H100, tmp_path, before=BEFORE[name]) if is_looking_back else _broken_run(name, tmp_path)
     assert report.node_verdict is NodeVerdict(row["accept"]), report.headline
 
 

@@ -12,7 +12,7 @@ from preflight.errors import MalformedInput
 from preflight.judge.policy import apply_policy, parse_policy
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Finding, Severity
-from preflight.model.policy import Expectation, Floor, Level, Policy, Waiver
+from preflight.model.policy import Expectation, Floor, Level, Lookback, Policy, Waiver
 
 CHECKS = {"memlock", "shm-too-small", "hca-port-stuck"}
 TODAY = "2026-11-21"
@@ -32,6 +32,9 @@ gpu_count = 8
 gpu_model = "h100"
 driver = ">=580.65"
 nic_count = 9
+[lookback]
+xids = "24h"
+link_flaps = "90m"
 [floors]
 "all_reduce 1 GiB" = 400
 """
@@ -54,6 +57,7 @@ def test_every_part_of_a_policy_is_read() -> None:
         (Waiver("hca-port-stuck", "mlx5_3", "ticket 4711", "2026-12-31"),),
         Expectation(8, "h100", ">=580.65", 9),
         (Floor(Collective.ALL_REDUCE, 1 << 30, 400.0),),
+        Lookback(86400.0, 5400.0),
     )
 
 
@@ -66,6 +70,10 @@ def test_every_part_of_a_policy_is_read() -> None:
         ("[expect]\ngpus = 8", "unknown key 'gpus'"),
         ("[expect]\ngpu_count = true", "a count is needed"),
         ('[expect]\ndriver = "new"', ">=580.65"),
+        ("[lookback]\nxid = '24h'", "unknown key 'xid'"),
+        ("[lookback]\nxids = 24", 'xids: write "24h"'),
+        ("[lookback]\nlink_flaps = '30d'", 'link_flaps: write "24h"'),
+        ("[lookback]\nlink_flaps = '0h'", "at most 7 days"),
         ('[floors]\n"all_reduce 1GB" = 1', "all_reduce 1 GiB"),
         ('[floors]\n"all_reduce 1 GiB" = -1', "GB/s above 0"),
         ('[[waivers]]\ncheck = "memlock"\nreason = "x"', "it needs an end"),
@@ -85,6 +93,14 @@ def test_any_text_is_a_policy_or_our_error(text: str) -> None:
         read(text)
     except MalformedInput as error:
         assert "site.toml" in str(error)
+
+
+@given(st.text(alphabet="0123456789hms. -+e", max_size=12))
+def test_any_time_to_look_back_is_between_nothing_and_a_week_or_our_error(text: str) -> None:
+    try:
+        assert 0 < (read(f'[lookback]\nxids = "{text}"').lookback.xids or 0) <= 7 * 86400
+    except MalformedInput as error:
+        assert "[lookback] xids" in str(error)
 
 
 def test_a_fatal_check_fails_by_a_warning_and_a_mild_one_no_more() -> None:

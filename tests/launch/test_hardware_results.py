@@ -25,6 +25,7 @@ from tests.hardware import gpu_test, pair
 from tests.nvmlsim.machine import NOT_SUPPORTED, render
 from tests.nvmlsim.machines import H100X8, with_gpu
 from tests.nvmlsim.simulate import LIBRARY, simulate
+from tests.sysroot import answering, build
 
 NODE = gpu_node(2)
 PATH = BackendChoice("nccl", "", "nccl", 2, known(NODE.gpus), wants_gpus=True, cpu_path=False, blocked="")
@@ -117,6 +118,26 @@ def test_a_driver_that_hangs_at_the_request_costs_its_limit_and_nothing_more(tmp
     assert isinstance(gap, Gap)
     assert "the driver hangs" in gap.reason
     assert time.monotonic() - start < 20
+
+
+def test_xid_45_of_a_process_of_ours_is_left_out_and_anothers_is_told_with_its_process(tmp_path: Path) -> None:
+    (tmp_path / "run/logs").mkdir(parents=True)
+    (tmp_path / "run/joint/logs").mkdir(parents=True)
+    (tmp_path / "run/logs/pids").write_text("101\n1")  # the second was cut off in writing
+    (tmp_path / "run/joint/logs/pids").write_text("202\n")
+    line = "NVRM: Xid (PCI:0000:1b:00): {}, pid={}, name=python3, Ch 00000010"
+    tree = build(tmp_path / "machine", {"sys/module/nvidia/": ""})
+    log = [
+        line.format(45, 101),
+        line.format(45, "'202'"),
+        line.format(45, 1),
+        line.format(45, 777),
+        line.format(79, 101),
+    ]
+    quiet, loud = answering(tree, {"kernel_log": []}), answering(tree, {"kernel_log": log})
+    watching = HardwareWatch(loud, probe_counters(quiet), run_dir=str(tmp_path / "run"))
+    grown = {each.name: each.grown for each in watching.stop(5.0) if each.name.startswith("xid_")}
+    assert grown == {"xid_45_of_1": 1, "xid_45_of_777": 1, "xid_79": 1}
 
 
 def test_a_run_that_was_cut_short_does_not_read_the_counters_again(tmp_path: Path) -> None:

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
-from preflight.model.facts import DeviceNodes, DriverFacts, NodeFacts
+from preflight.model.facts import ContainerKind, DeviceNodes, DriverFacts, NodeFacts, known
 from preflight.model.gpu import Mode, UnreadableGpu
 from preflight.plan.gpus.gpu_set import choose_gpus, closed_gpus, visible_gpus
-from tests.facts import gpu_node
+from tests.facts import SYSTEM, gpu_node
 from tests.gpus import gpu
 
 ALL = tuple(gpu(i) for i in range(8))
@@ -86,6 +87,13 @@ def test_a_gpu_whose_device_file_is_kept_back_is_an_error() -> None:
     for text in ("1", "GPU-00000001"):
         with pytest.raises(UsageError, match="/dev/nvidia1 is not there"):
             chosen(text, node)
+
+
+def test_in_a_container_only_the_gpus_that_it_was_given_are_used_and_elsewhere_a_closed_one_stays_a_fault() -> None:
+    kept_back = DeviceNodes(("nvidiactl", "nvidia0", "nvidia2"), "580")
+    for container, expected in ((ContainerKind.DOCKER, [0, 2]), (ContainerKind.NONE, [0, 1, 2])):
+        node = gpu_node(3, device_nodes=kept_back, system=replace(SYSTEM, container=container))
+        assert [each.nvml_index for each in choose_gpus(None, None, known(node.gpus), node)] == expected
 
 
 def test_where_nvml_lists_fewer_than_the_bus_the_error_says_so() -> None:

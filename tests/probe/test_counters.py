@@ -103,6 +103,17 @@ def test_bus_errors_port_errors_and_bytes_come_from_sys(tmp_path: Path) -> None:
     assert found["eth0", "rx_bytes"].kind is CounterKind.TRAFFIC
 
 
+def test_a_request_that_a_device_did_not_support_and_a_link_that_trained_anew_are_no_fatal_errors(
+    tmp_path: Path,
+) -> None:
+    tree = simulate(H100X8, tmp_path)
+    place = f"sys/bus/pci/devices/{BDF}"
+    build(tmp_path, {f"{place}/aer_dev_{kind}": f"TOTAL_ERR_{kind.upper()} 1" for kind in ("nonfatal", "fatal")})
+    kinds = {each.name: each.kind for each in probe_counters(tree)}
+    assert kinds["aer_dev_nonfatal"] is kinds["nvlink_recovery_errors"] is CounterKind.SURVIVED
+    assert kinds["aer_dev_fatal"] is CounterKind.FATAL
+
+
 def test_devices_without_aer_files_are_told_as_such(tmp_path: Path) -> None:
     (aer,) = [each for each in probe_counters(simulate(H100X8, tmp_path)) if each.name == "aer"]
     assert isinstance(aer.value, Gap)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,60 @@ def test_a_child_that_dies_by_a_signal_is_told_from_one_that_exits() -> None:
         assert listen_until_end(child) == RankEnd(0, "signal", "first", "died by SIGSEGV")
     with running("exit 7") as child:
         assert listen_until_end(child).detail == "exited with code 7 without a word"
+
+
+WATCHDOG = (
+    "[rank1]:[E] ProcessGroupNCCL.cpp:2068] [PG ID 0 Rank 1] Process group watchdog thread terminated with exception: "
+)
+REMOTE = """NCCL error: remote process exited or there was a network error, NCCL version 2.28.9
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+Last error:
+socketProgress: Connection closed by remote peer n1<4>
+Exception raised from checkForNCCLErrorsInternal at NCCLUtils.cpp:94"""
+SYSTEM = (
+    REMOTE.replace("remote process exited or there was a network error", "unhandled system error")
+    .replace("ncclRemoteError", "ncclSystemError")
+    .replace("Connection closed by remote peer n1<4>", "Connection timed out")
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "ended", "detail"),
+    [
+        (REMOTE, "connection", "NCCL remote process exited or there was a network error: socketProgress: Connection"),
+        (SYSTEM, "error", "NCCL unhandled system error: socketProgress: Connection timed out"),
+        ("CUDA error: unspecified launch failure\nmore", "error", "RuntimeError: CUDA error: unspecified launch"),
+        ("", "signal", "died by SIGABRT"),
+    ],
+)
+def test_a_child_that_torchs_watchdog_ends_ended_as_the_watchdog_says(
+    said: str, ended: str, detail: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"noise\n{WATCHDOG}{said}\n" if said else "free(): invalid pointer\n")
+    with running(stage("first") + "sleep 0.2; kill -ABRT $$") as child:
+        child.log_path = str(log)
+        end = listen_until_end(child)
+        assert (end.ended, end.stage) == (ended, "first") and end.detail.startswith(detail), end
+
+
+class SlowToDie(Child):
+    """A child whose driver needs a while to tear its contexts down."""
+
+    needs_s = 20.0
+
+    def reap(self, until: float = 0.0) -> bool:
+        if until - time.monotonic() < self.needs_s:
+            return False
+        return super().reap(until)
+
+
+def test_a_process_that_needs_20_s_to_die_of_sigkill_is_no_unkillable_one() -> None:
+    with running(stage("first") + "sleep 60") as p:
+        child = SlowToDie(p.pid, p.fd, assignment=assignment(), started_by="fork")
+        kill([child], False, LIMITS)
+        p.fd = -1
+        assert child.end and child.end.ended == "killed"
 
 
 def test_a_line_that_arrives_in_pieces_is_one_event_and_half_a_line_of_a_dead_child_is_none() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from preflight.rank.trial import kind_of, line_of
+from preflight.rank.trial import device_options, kind_of, line_of
 
 NCCL = (
     "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.cpp:94, {short} (run with NCCL_DEBUG=INFO for details), "
@@ -42,3 +43,9 @@ def test_of_an_nccl_error_the_last_words_are_kept_for_they_are_the_cause() -> No
 @pytest.mark.parametrize("text", ["", "\n", "NCCL error in: x", "NCCL error in: x\nLast error:\n\n", "one\ntwo"])
 def test_any_text_gives_one_line(text: str) -> None:
     assert "\n" not in line_of(RuntimeError(text))
+
+
+def test_the_group_is_told_its_gpu_so_that_what_fails_in_nccls_start_fails_in_the_stage_init() -> None:
+    gpu = torch.device("cuda", 1)
+    assert device_options(gpu) == {"device_id": gpu}, "torch from 2.3 on takes it"
+    assert device_options(torch.device("cpu")) == {}

@@ -22,7 +22,7 @@ from preflight.model.run_spec import (
     StorePlace,
 )
 from preflight.model.samples import pack_samples
-from preflight.model.trial import Outcome, RankEnd
+from preflight.model.trial import LogLine, Outcome, RankEnd
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.rank.outcome import RankAnswer, classify, slowest_connect_us, steps_of, trial_result
 
@@ -82,6 +82,21 @@ def test_a_hang_in_which_all_raised_names_nobody() -> None:
     verdict = classify(answers(WAITED, WAITED, LOST), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
     assert "all ranks waited in vain: ranks 0, 1, 2 at the first collective" in verdict.problem
+
+
+def test_a_connection_that_breaks_is_told_and_accuses_neither_end() -> None:
+    closed = LogLine(
+        7, "n1:61:78 [0] misc/socket.cc:72 NCCL WARN socketProgress: Connection closed by remote peer n1<9>"
+    )
+    made = answers(WAITED, WAITED, WAITED, WAITED)
+    for rank in (1, 2):
+        made[rank]["end"] = encode(RankEnd(rank, *WAITED, log=(closed,)))
+    verdict = classify(made, "hang")
+    assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
+    assert verdict.problem.endswith(
+        "none can be told from the others: ranks 1, 2 lost connections to others (socketProgress: Connection closed by "
+        "remote peer)"
+    )
 
 
 def test_a_hang_in_which_nobody_raised_names_nobody() -> None:

@@ -27,7 +27,7 @@ FABRIC = render_drain(BLAMED[Blame.FABRIC]())
 def run(stand_in: StandIn, script: str, **env: str) -> int:
     """Run a script as slurmd of node n7 would; return its exit code."""
     places = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7"}
-    ran = stand_in.run(str(SCRIPTS / script), **places, **env)
+    ran = stand_in.run(str(SCRIPTS / script), **{**places, "PREFLIGHT_WHOLE_NODE": "1", **env})
     assert ran.stderr == ""
     return ran.returncode
 
@@ -60,6 +60,13 @@ def test_the_prolog_reads_no_neighbours_gpus(stand_in: StandIn, allotted: str, a
     stand_in.answers(0)
     run(stand_in, "slurm_prolog.sh", SLURM_JOB_GPUS=allotted)
     assert [call.startswith(asked) for call in calls(stand_in)] == [True]
+
+
+def test_the_prolog_of_a_job_without_gpus_reads_none(stand_in: StandIn) -> None:
+    stand_in.answers(1)
+    assert run(stand_in, "slurm_prolog.sh", PREFLIGHT_WHOLE_NODE="") == 0
+    assert calls(stand_in) == []
+    assert (stand_in.out / "prolog.txt").read_text() == "not applicable: the job has no GPUs\n"
 
 
 def test_a_prolog_whose_probe_hangs_lets_the_job_start_within_10_s(stand_in: StandIn) -> None:

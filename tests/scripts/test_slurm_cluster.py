@@ -77,6 +77,7 @@ def _hook(command: Command, directory: Path, script: Path) -> str:
     """Return a program with the environment that a site gives its script; slurmd's own is nearly empty."""
     own = {"SLURM_CONF": str(directory / "slurm.conf"), "PREFLIGHT_PATH": str(directory / "bin")}
     own |= {name: command.environ()[name] for name in ("PYTHONPATH", "PREFLIGHT_TEST_MARK", "TMPDIR", "PATH")}
+    own["PREFLIGHT_WHOLE_NODE"] = "1"  # this cluster knows of no GPUs
     lines = [f"export {name}={shlex.quote(value)}" for name, value in own.items()]
     lines += [f"export PREFLIGHT_DIR={directory}/$(hostname)", f"exec {script}"]
     return "\n".join(["#!/bin/sh", *lines, ""])

@@ -33,8 +33,19 @@ def check(
     folder: Path, machine: Machine, *arguments: str, shm_mib: int = 0, env: Mapping[str, str] | None = None
 ) -> Checked:
     """Run the check and hold it to leave nothing behind."""
-    sandbox = Sandbox(machine, folder, shm_mib << 20 or None)
-    ran = sandbox.run("check", "-v", "--backend", "nccl", "--keep", *arguments, env=env, limit_s=800)
+    command = ("check", "-v", "--keep", *arguments)
+    return _run(Sandbox(machine, folder, shm_mib << 20 or None), command, env)
+
+
+def try_default(folder: Path, machine: Machine, env: Mapping[str, str] | None = None) -> Checked:
+    """Try what the job gets and nothing else: of a hang no cure is looked for."""
+    sizes = ("--collectives", "all_reduce", "--sizes", "1M")
+    command = ("bench", "--profile", "quick", "--stage-limit", "20", "--json", "preflight-report.json", *sizes)
+    return _run(Sandbox(machine, folder), command, env)
+
+
+def _run(sandbox: Sandbox, command: tuple[str, ...], env: Mapping[str, str] | None) -> Checked:
+    ran = sandbox.run(*command, "--backend", "nccl", env=env, limit_s=800)
     assert (ran.left_processes, ran.left_shm) == ("", ""), ran
     return ran
 

@@ -5,7 +5,7 @@ from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
 from preflight.judge.gpus_of_node import NOT_OFFERED
 from preflight.judge.parts import part_of_gpu, part_of_port
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, XID, XIDS, CounterChange, CounterKind
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import Outcome
@@ -23,6 +23,7 @@ BY_MEANING = {
     XidMeaning.HARDWARE: Severity.FAIL,
     XidMeaning.REMAPPING: Severity.INFO,  # the counters of row remapping tell
     XidMeaning.APPLICATION: Severity.INFO,
+    XidMeaning.RECOVERY: Severity.WARN,  # what the driver asks for is a counter of its own
     XidMeaning.REPORT: Severity.WARN,
 }
 # What rights and driver may keep back; the driver's recovery action and counters, which need neither, are read all the
@@ -103,12 +104,17 @@ def _judged(
 
 
 def _xid_of(change: CounterChange) -> XidRow | None:
-    return row_of(int(change.name.removeprefix(XID))) if change.name.startswith(XID) else None
+    number, _, _ = change.name.removeprefix(XID).partition(OF_PROCESS)
+    return row_of(int(number)) if change.name.startswith(XID) else None
 
 
 def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
     row = _xid_of(change)
-    return () if row is None else (Evidence("means", row.words + (f" ({row.where})" if row.where else ""), row.source),)
+    if row is None:
+        return ()
+    told = f"from driver branch {row.recovery} on NVML's recovery action says what it needs" if row.recovery else ""
+    besides = "; ".join(filter(None, (row.where, told)))
+    return (Evidence("means", row.words + (f" ({besides})" if besides else ""), row.source),)
 
 
 def _killed_by_us(case: Case) -> bool:

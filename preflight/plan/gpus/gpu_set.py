@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from preflight.errors import UsageError
-from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts
 from preflight.model.gap import known_or
 from preflight.model.gpu import Mode
 
@@ -24,7 +24,7 @@ def choose_gpus(
     may not open is a UsageError; `node` tells the latter.
     """
     closed = {} if node is None else closed_gpus(node)
-    allowed = visible_gpus(visible, gpus)
+    allowed = visible_gpus(visible, gpus if visible is not None else _given(gpus, closed, node))
     if text is None:
         return allowed
     chosen: list[Gpu] = []
@@ -43,6 +43,13 @@ def choose_gpus(
         named = f"GPU {hidden[0].nvml_index} ({known_or(hidden[0].uuid, '')})"
         raise UsageError(f"--gpus {text}: CUDA_VISIBLE_DEVICES={visible} hides {named}; unset it or name other GPUs")
     return tuple(chosen)
+
+
+def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | None) -> Sequence[Gpu]:
+    """Return the GPUs that a container was given: CUDA counts no others there. Elsewhere a closed one is a fault."""
+    system = None if node is None or isinstance(node.system, Gap) else node.system
+    is_contained = system is not None and known_or(system.container, ContainerKind.NONE) is not ContainerKind.NONE
+    return [gpu for gpu in gpus if gpu.nvml_index not in closed] or gpus if is_contained else gpus
 
 
 def closed_gpus(node: NodeFacts) -> dict[int, str]:

@@ -44,6 +44,21 @@ def test_an_xid_of_a_program_is_a_note(number: int) -> None:
     assert only(found(new_hardware_errors, run_with(counters=(xid(number),)))).severity is Severity.INFO
 
 
+@pytest.mark.parametrize(
+    ("number", "severity", "words"),
+    [
+        (54, Severity.FAIL, "auxiliary power"),
+        (136, Severity.FAIL, "H100"),
+        (145, Severity.WARN, "from driver branch R565 on NVML's recovery action says what it needs"),
+        (160, Severity.INFO, "nothing to act on"),
+        (162, Severity.INFO, "nothing to act on"),  # power smoothing works again
+    ],
+)
+def test_an_xid_counts_as_the_catalogs_immediate_action_does(number: int, severity: Severity, words: str) -> None:
+    finding = only(found(new_hardware_errors, run_with(counters=(xid(number),))))
+    assert finding.severity is severity and words in finding.evidence[1].value
+
+
 def test_an_xid_that_no_row_has_is_a_warning() -> None:
     assert only(found(new_hardware_errors, run_with(counters=(xid(999),)))).severity is Severity.WARN
 
@@ -53,6 +68,12 @@ def test_the_xid_of_ranks_that_preflight_killed_is_nothing_while_others_stand() 
     assert found(new_hardware_errors, hung) == ()
     fell = replace(run_with(counters=(xid(45), xid(79))), trials=(trial(outcome=Outcome.HANG),))
     assert only(found(new_hardware_errors, fell)).severity is Severity.FAIL
+
+
+def test_xid_45_of_a_named_process_is_not_ours_even_where_ranks_were_killed() -> None:
+    hung = replace(run_with(counters=(replace(xid(45), name="xid_45_of_777"),)), trials=(trial(outcome=Outcome.HANG),))
+    finding = only(found(new_hardware_errors, hung))
+    assert finding.severity is Severity.INFO and "xid 45 of 777: 1 new" in finding.problem
 
 
 @pytest.mark.parametrize(

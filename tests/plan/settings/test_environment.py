@@ -77,6 +77,7 @@ def test_an_nccl_trial_logs_to_its_own_file_and_raises_where_it_hangs() -> None:
     assert set_env["NCCL_RAS_ENABLE"] == "0"
     assert "TORCH_NCCL_BLOCKING_WAIT" not in set_env  # with it nobody raises from torch 2.8 on
     assert set_env["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "0"
+    assert set_env["TORCH_NCCL_USE_COMM_NONBLOCKING"] == "0"  # a group that knows its GPU would start later than init
 
 
 def test_a_gloo_trial_sets_nothing_of_nccl() -> None:

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 int sim_names_pair(const char *setting, int a, int b) {
@@ -60,15 +61,28 @@ static int is_first(const char *fault) {
     return file >= 0;
 }
 
+static void sleep_for_ever(void) { for (;;) pause(); }
+static void stop(void) { raise(SIGSTOP); }
+static void die(void) { raise(SIGKILL); }
+
+/* What a network does that fails below a job: every TCP connection of this process ends, and the process goes on. */
+static void cut_connections(void) {
+    struct sockaddr_storage peer;
+    for (int fd = 3; fd < 4096; fd++) {
+        socklen_t size = sizeof peer;
+        if (!getpeername(fd, (struct sockaddr *)&peer, &size) && peer.ss_family != AF_UNIX) shutdown(fd, SHUT_RDWR);
+    }
+}
+
 /* SIMCUDA_RANK_STOPS=1:20 stops the first process that launches its twentieth kernel of NCCL's on GPU 1. */
 void sim_meet_rank_fault(int gpu) {
-    static const struct { const char *setting; int signal; } faults[] = {{"RANK_STOPS", SIGSTOP}, {"RANK_DIES", SIGKILL}, {"RANK_SLEEPS", 0}};
+    static const struct { const char *setting; void (*meet)(void); } faults[] = {
+        {"RANK_STOPS", stop}, {"RANK_DIES", die}, {"RANK_SLEEPS", sleep_for_ever}, {"RANK_CUT", cut_connections}};
     static _Atomic long collectives[MOST_GPUS];
     long now = ++collectives[gpu];
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         long at = 1;
         if (!sim_is_chosen(faults[i].setting, gpu, &at) || now != at || !is_first(faults[i].setting)) continue;
-        if (faults[i].signal) raise(faults[i].signal);
-        else for (;;) pause();
+        faults[i].meet();
     }
 }

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from preflight.errors import NotApplicable, NotRun, UnreadableFact
+from preflight.judge.check import Case, Findings, run_check
+from preflight.judge.gpus_of_node import is_chosen
+from preflight.judge.parts import part_of_port
+from preflight.model.facts import Gap, HcaPort, known_or
+from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.hca import PortState
+from preflight.model.lookback import KernelHistory, TimedLine, flaps_in, told_of, xids_in
+from preflight.model.policy import Lookback
+from preflight.model.xids import XidMeaning, row_of
+
+# The others prove nothing afterwards.
+BY_MEANING = {
+    XidMeaning.HARDWARE: Severity.FAIL, XidMeaning.RECOVERY: Severity.WARN, XidMeaning.REPORT: Severity.WARN,
+}  # fmt: skip
+INFINIBAND = "InfiniBand"  # a RoCE port goes down with its interface
+HOUR_S = 3600.0
+KERNEL_LOG = "kernel log"
+
+
+@run_check("lookback", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("nodes",))
+def lookback(case: Case) -> Findings:
+    """No hardware Xid and no link that came and went stands in what the kernel kept of the time before the run.
+
+    The policy says how far back: [lookback] xids, link_flaps. Yields a FAIL for each hardware Xid of a chosen GPU and
+    each interface whose link went down and came up again, a WARN for Xids that no row has, and for an InfiniBand port
+    that has lost its link where the node was booted in that time. What the log no longer holds leaves the answer open.
+
+    Can't see: what came before the last boot, and links of adapters whose drivers write nothing of them.
+    """
+    wanted = Lookback() if case.policy is None else case.policy.lookback
+    if wanted == Lookback():
+        raise NotApplicable("no policy says how far to look back")
+    if case.before is None:
+        raise NotRun("what the kernel wrote before the run was not read")
+    if isinstance(case.before, Gap):
+        raise UnreadableFact(case.before.reason)
+    undecided: list[str] = []
+    if wanted.xids is not None:
+        yield from _xids(case, case.before, wanted.xids)
+        undecided += _too_short(case.before, wanted.xids, "xids")
+    if wanted.link_flaps is not None:
+        yield from _links(case, case.before, wanted.link_flaps, undecided)
+    if undecided:
+        raise UnreadableFact("; ".join(undecided))
+
+
+def _too_short(before: KernelHistory, window_s: float, name: str) -> Iterator[str]:
+    if not before.is_whole(window_s):
+        reach = _hours(before.now_s - before.begins_s)
+        yield f"{name}: the kernel log reaches back {reach}, the policy asks for {_hours(window_s)}"
+
+
+def _xids(case: Case, before: KernelHistory, window_s: float) -> Iterator[Finding]:
+    gpus = known_or(case.nodes[0].gpus, ())
+    bdfs = {gpu.bdf.lower(): gpu.nvml_index for gpu in gpus if isinstance(gpu.bdf, str)}
+    found: dict[tuple[str, int], list[TimedLine]] = defaultdict(list)
+    for bus, number, line in xids_in(before.within(window_s)):
+        index = next((index for bdf, index in bdfs.items() if bdf.startswith(bus)), None)
+        if index is None or is_chosen(index, case):
+            found[f"PCI {bus}" if index is None else f"GPU {index}", number].append(line)
+    for (subject, number), lines in found.items():
+        row = row_of(number)
+        if row.meaning in BY_MEANING:
+            yield lookback.finding(
+                BY_MEANING[row.meaning],
+                f"{case.nodes[0].host} {subject}",
+                f"Xid {number} {_times(len(lines))} {_ago(before, lines[-1])}: {row.words}",
+                "`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg -T | grep -i xid`; what NVIDIA's catalog asks for",
+                Evidence("Xid", lines[-1].text, KERNEL_LOG),
+                Evidence("means", row.words, row.source),
+                blame=Blame.GPU,
+            )
+
+
+def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[str]) -> Iterator[Finding]:
+    since_s = before.now_s - window_s
+    flaps, told = flaps_in(before.lines), told_of(before.lines)
+    for name, losses in before.losses:
+        went = [line for line in flaps.get(name, ()) if line.at_s >= since_s]
+        if went:
+            yield _flapped(
+                case, Severity.FAIL, name, f"its link went down and came up again {_times(len(went))}",
+                f"the last time {_ago(before, went[-1])}", Evidence("link", went[-1].text, KERNEL_LOG),
+            )  # fmt: skip
+        elif isinstance(losses, Gap):
+            undecided.append(f"link_flaps: {name}: {losses.reason}")
+        elif losses and name not in told:
+            undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, and no line of the log says when")
+        elif losses:
+            undecided += _too_short(before, window_s, f"link_flaps: {name}")
+    for port in known_or(case.nodes[0].hca_ports, ()):
+        if port.link_layer == INFINIBAND and port.state is PortState.ACTIVE:
+            yield from _port(case, port, since_s <= 0, undecided)
+
+
+def _port(case: Case, port: HcaPort, is_since_boot: bool, undecided: list[str]) -> Iterator[Finding]:
+    """Judge the count of links lost, which has no times."""
+    name = f"{port.hca}:{port.port}"
+    if isinstance(port.counters, Gap):
+        undecided.append(f"link_flaps: {name}: {port.counters.reason}")
+        return
+    losses = next((each.value for each in port.counters if each.name == "link_downed"), 0)
+    if losses and not is_since_boot:
+        undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, and nothing says when")
+    elif losses:
+        source = f"/sys/class/infiniband/{port.hca}/ports/{port.port}/counters/link_downed"
+        finding = _flapped(
+            case, Severity.WARN, name, f"it has lost its link {_times(losses)} since its counters were cleared",
+            "and the node was booted in the time that the policy names", Evidence("link_downed", str(losses), source),
+        )  # fmt: skip
+        yield replace(finding, parts=part_of_port(case.nodes[0], port.hca, port.port))
+
+
+def _flapped(case: Case, severity: Severity, name: str, what: str, when: str, evidence: Evidence) -> Finding:
+    fix = (
+        "clean or replace its cable or transceiver, look at the switch's port; `ethtool -S`, `mlxlink -d DEVICE -c -e`"
+    )
+    subject = f"{case.nodes[0].host} {name}"
+    return lookback.finding(severity, subject, f"{what}, {when}", fix, evidence, blame=Blame.FABRIC)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _ago(before: KernelHistory, line: TimedLine) -> str:
+    return f"{_hours(before.now_s - line.at_s)} ago"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / HOUR_S:.1f} h"

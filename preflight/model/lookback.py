@@ -1,0 +1,68 @@
+"""What the kernel wrote before a run of Xids and of links that went down, and when: for a policy's [lookback]."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from preflight.model.gap import Gap
+
+XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]{7,20})\): ([0-9]{1,4})\b")
+# As drivers write it: mlx5 `eth0: Link down`, most others `eth0: NIC Link is Down` or `e1000e: eth0 NIC Link is Down`.
+LINK = re.compile(r"(?:^| )([\w.@-]{1,32})(?:: (?:NIC )?| NIC )Link (?:is )?(up|down)\b", re.ASCII | re.IGNORECASE)
+FIRST_S = 300.0  # after a boot links come up, go down while they are configured, and come up again
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLine:
+    """A line of the kernel log."""
+
+    at_s: float  # since the boot, as the log counts
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelHistory:
+    """What the kernel log holds of Xids and links, and how far it reaches back."""
+
+    now_s: float  # since the boot
+    begins_s: float  # 0 where nothing since the boot was overwritten
+    lines: tuple[TimedLine, ...]
+    losses: tuple[tuple[str, int | Gap], ...] = ()  # how often each interface with a link has lost it since it was made
+
+    def within(self, window_s: float) -> tuple[TimedLine, ...]:
+        """Return the lines that are no older than that."""
+        return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
+
+    def is_whole(self, window_s: float) -> bool:
+        """Tell whether the log reaches back so far, or to the boot: before that nobody has written down anything."""
+        return self.begins_s <= max(0.0, self.now_s - window_s)
+
+
+def xids_in(lines: Sequence[TimedLine]) -> Iterator[tuple[str, int, TimedLine]]:
+    """Yield the GPU's address on the bus, as the driver writes it, the Xid, and the line."""
+    for line in lines:
+        if match := XID.search(line.text):
+            yield match[1].lower(), int(match[2]), line
+
+
+def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
+    """Return by interface when it went down and came up again; not what a start does, nor what stays down."""
+    down: dict[str, TimedLine] = {}
+    found: dict[str, list[TimedLine]] = {}
+    for line in lines:
+        match = LINK.search(line.text)
+        if match is None:
+            continue
+        name, is_up = match[1], match[2].lower() == "up"
+        if not is_up:
+            down[name] = line
+        elif (went := down.pop(name, None)) is not None and went.at_s > FIRST_S:
+            found.setdefault(name, []).append(went)
+    return found
+
+
+def told_of(lines: Sequence[TimedLine]) -> frozenset[str]:
+    """Return the interfaces whose drivers write of their links at all."""
+    return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))
