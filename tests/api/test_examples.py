@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     left_out = ("NCCL_", "GLOO_", "TORCH_", "PREFLIGHT", "SLURM", "PET_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     own = {
@@ -56,7 +57,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=kept | own,
+        env=kept | own | more,
         capture_output=True,
         text=True,
         timeout=150,
@@ -90,7 +91,8 @@ def test_a_framework_s_example_runs(
 def test_a_ray_actor_checks_its_node(folder: Path) -> None:
     if not installed_versions(("ray",)):
         pytest.skip("ray is not installed; it is no framework of CI: 70 MB and servers that listen")
-    ran = run(folder, "ray_train.py")
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short:  # of a longer name no socket can be made
+        ran = run(folder, "ray_train.py", RAY_TMPDIR=short)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "ready: " in ran.stdout
 
