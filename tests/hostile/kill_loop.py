@@ -4,8 +4,8 @@
     python -m tests.hostile.kill_loop --at-once 30                            so many whole checks in one directory
 
 The seed of every kill is printed; `--kills 1 --seed S` repeats one. A run that ended before its instant is repeated
-with half the wait: every kill counted hit a process. As root, for the private /dev/shm. Exit code 1 where a promise was
-broken.
+with half the wait, one that Python ended in its own start with a longer one: every kill counted hit preflight. As root,
+for the private /dev/shm. Exit code 1 where a promise was broken.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ CHECK = ("check", "--backend", "simnccl@simnccl", "--nproc", "2", "--deadline", 
 OLD = '{"verdict": "ready", "exit_code": 0, "is": "an earlier run\'s"}'
 LONGEST_S = 4.0  # after which a check on a free machine is through: later instants would kill nothing
 SHORTEST_S = 0.01
+# Python answers with 1, whatever the program is.
+IN_PYTHONS_START = ("Fatal Python error: init_", "Could not import runpy module")
+LATER_S = 0.3
 GONE_WITHIN_S = 20.0
 END_WITHIN_S = 110.0
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSEGV)
@@ -92,9 +95,14 @@ def one_kill(kill: Kill) -> str:
         what += f" to {'the launcher' if is_launcher else repr(name.split('python', 1)[-1][-70:])}"
         code = process.wait(timeout=END_WITHIN_S)
         command.wait_until_gone(GONE_WITHIN_S)
-        wrong = broken_promise(command.cwd, code, is_launcher, kill.number)
+        printed = (folder / "stderr").read_text()
         what += f": exit {code}"
-        wrong += wrong and f", after {(folder / 'stderr').read_text()[-300:]!r}"
+        if code == 1 and printed.startswith(IN_PYTHONS_START):
+            victim, wrong = 0, ""
+            what += " by Python, before a line of preflight ran"
+        else:
+            wrong = broken_promise(command.cwd, code, is_launcher, kill.number)
+            wrong += wrong and f", after {printed[-2000:]!r}"
     except (subprocess.TimeoutExpired, AssertionError) as error:
         victim, wrong = 1, f"{type(error).__name__}: {str(error)[:300]}"
     finally:
@@ -102,7 +110,7 @@ def one_kill(kill: Kill) -> str:
         shutil.rmtree(folder, ignore_errors=True)
     say(f"  {what}{': ' + wrong if wrong else ''}")
     if not victim and not wrong and kill.at_s > SHORTEST_S:
-        return one_kill(replace(kill, at_s=kill.at_s / 2))
+        return one_kill(replace(kill, at_s=kill.at_s / 2 if "nobody" in what else kill.at_s + LATER_S))
     wrong = wrong or ("" if victim else "nobody was hit")
     return f"{what}: {wrong}" if wrong else ""
 
