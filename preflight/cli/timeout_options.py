@@ -12,6 +12,7 @@ from preflight.model.job import Dtype, Optimizer, Save, Strategy
 from preflight.system.inputs import read_input
 from preflight.timeout.frameworks import Framework
 from preflight.timeout.job_text import parse_count, parse_duration_s, parse_model_shape
+from preflight.timeout.memory import MOST_BYTES, is_thinkable
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
@@ -57,4 +58,7 @@ def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -
         raise UsageError("--seq-len and --config: the memory of activations needs both")
     tokens = parse_count(seq_len, "--seq-len", LONGEST_SEQUENCE)
     sequences = parse_count(micro_batch or "1", "--micro-batch", LARGEST_BATCH)
-    return Batch(parse_model_shape(read_input(config, MODEL_CONFIG), config), tokens, sequences)
+    batch = Batch(parse_model_shape(read_input(config, MODEL_CONFIG), config), tokens, sequences)
+    if not is_thinkable(batch):
+        raise UsageError(f"--seq-len {tokens} --micro-batch {sequences}: with {config} that is over {MOST_BYTES} bytes")
+    return batch

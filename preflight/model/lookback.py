@@ -63,6 +63,6 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
     return found
 
 
-def told_of(lines: Sequence[TimedLine]) -> frozenset[str]:
+def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
     """Return the interfaces whose drivers write of their links at all."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

@@ -22,7 +22,7 @@ from preflight.model.fit import (
     MemoryTerm,
 )
 from preflight.model.gap import Gap
-from preflight.model.job import Job, Optimizer, ParamCount, Save, Strategy
+from preflight.model.job import Dtype, Job, Optimizer, ParamCount, Save, Strategy
 from preflight.timeout.checkpoint_size import MASTER_BYTES, MOMENT_BYTES, WEIGHT_BYTES
 
 # How many of its moments torch keeps in the weights' own type; the others are as MOMENT_BYTES says.
@@ -34,6 +34,7 @@ NO_GPU = Gap("there is no GPU here")
 NO_SHAPE = Gap("it depends on the sequence length, the micro batch and the model's config.json")
 NOT_PURE = "not in pure 16-bit training"
 LORA_SHARE = 0.01
+MOST_BYTES = 1 << 60  # of one GPU: who asks for more has mistyped a number
 RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.CANNOT_FIT: 2}
 
 
@@ -145,6 +146,11 @@ def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
                      f"vocabulary of {shape.vocab_size}")  # fmt: skip
     yield MemoryTerm("activations, all blocks", max(0, block * (shape.layers - 1) - inputs),
                      Certainty.WITHOUT_CHECKPOINTING, "what checkpointing saves")  # fmt: skip
+
+
+def is_thinkable(batch: Batch) -> bool:
+    """Tell whether the activations of a batch stay below what any GPU will ever have."""
+    return sum(term.needed_bytes for term in activation_terms(Job(dtype=Dtype.FP32), batch)) <= MOST_BYTES
 
 
 def trained_of(job: Job, params: ParamCount) -> int:

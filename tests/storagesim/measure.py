@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from preflight.errors import PreflightError
+from preflight.errors import PreflightError, Stopped
 from preflight.model.codec import encode_value
 from preflight.probe.storage import measure_storage
 from preflight.system.signals import raise_on_signals
@@ -19,7 +19,7 @@ def main() -> int:
     raise_on_signals()
     try:
         speed = measure_storage(directory, int(writers), float(budget_s), lambda share: print(share, flush=True))  # noqa: T201
-    except PreflightError as error:
+    except (PreflightError, Stopped) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_code
     print(json.dumps(encode_value(speed)))  # noqa: T201

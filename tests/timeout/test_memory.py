@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preflight.cli.timeout_options import batch_of
+from preflight.errors import UsageError
 from preflight.model.codec import decode, encode
 from preflight.model.fit import (
     Batch,
@@ -21,7 +24,7 @@ from preflight.model.fit import (
 )
 from preflight.model.gap import Gap
 from preflight.model.job import Dtype, Job, Optimizer, ParamCount, Save, Strategy
-from preflight.timeout.memory import will_it_fit
+from preflight.timeout.memory import is_thinkable, will_it_fit
 
 GIB = 1 << 30
 LLAMA_7B = ModelShape(hidden_size=4096, layers=32, intermediate_size=11008, vocab_size=32000)
@@ -52,7 +55,7 @@ ROOMS = st.builds(
 SHAPES = st.builds(
     ModelShape, st.integers(1, 1 << 20), st.integers(1, 10_000), st.integers(1, 1 << 24), st.integers(1, 1 << 24)
 )
-BATCHES = st.builds(Batch, SHAPES, st.integers(1, 1 << 24), st.integers(1, 1 << 16))
+BATCHES = st.builds(Batch, SHAPES, st.integers(1, 1 << 24), st.integers(1, 1 << 16)).filter(is_thinkable)
 
 
 def need(fit: Fit, place: MemoryPlace = MemoryPlace.GPU, phase: MemoryPhase = MemoryPhase.TRAINING) -> MemoryNeed:
@@ -236,3 +239,11 @@ def test_more_room_never_turns_a_fit_into_none(job: Job, headroom: Headroom, bat
     )
     if will_it_fit(job, headroom, batch).verdict is FitVerdict.MAY_FIT:
         assert will_it_fit(job, wider, batch).verdict is FitVerdict.MAY_FIT
+
+
+def test_a_batch_that_no_gpu_will_ever_hold_is_a_mistyped_number(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 11008, "vocab_size": 32000}')
+    assert batch_of("4096", "4", str(config)) == Batch(LLAMA_7B, 4096, 4)
+    with pytest.raises(UsageError, match=r"--seq-len 16777216 --micro-batch 65536: .*config\.json"):
+        batch_of("16777216", "65536", str(config))

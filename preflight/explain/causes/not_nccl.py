@@ -35,11 +35,11 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
-    authority = Authority.EXCEPTION if _is_told_otherwise(evidence, event) else Authority.OWN_ERROR
+    authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
 
 
-def _is_told_otherwise(evidence: LogEvidence, raised: Event) -> bool:
+def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
     """Tell whether a library names what failed before an exception, or beside it: the exception only passes it on."""
     named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
     return any(not _is_clearly_before(raised, event) for event in named)

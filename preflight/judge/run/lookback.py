@@ -11,7 +11,7 @@ from preflight.judge.parts import part_of_port
 from preflight.model.facts import Gap, HcaPort, known_or
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.hca import PortState
-from preflight.model.lookback import KernelHistory, TimedLine, flaps_in, told_of, xids_in
+from preflight.model.lookback import KernelHistory, TimedLine, flaps_in, interfaces_in, xids_in
 from preflight.model.policy import Lookback
 from preflight.model.xids import XidMeaning, row_of
 
@@ -81,7 +81,7 @@ def _xids(case: Case, before: KernelHistory, window_s: float) -> Iterator[Findin
 
 def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[str]) -> Iterator[Finding]:
     since_s = before.now_s - window_s
-    flaps, told = flaps_in(before.lines), told_of(before.lines)
+    flaps, logged = flaps_in(before.lines), interfaces_in(before.lines)
     for name, losses in before.losses:
         went = [line for line in flaps.get(name, ()) if line.at_s >= since_s]
         if went:
@@ -91,7 +91,7 @@ def _links(case: Case, before: KernelHistory, window_s: float, undecided: list[s
             )  # fmt: skip
         elif isinstance(losses, Gap):
             undecided.append(f"link_flaps: {name}: {losses.reason}")
-        elif losses and name not in told:
+        elif losses and name not in logged:
             undecided.append(f"link_flaps: {name} has lost its link {_times(losses)}, and no line of the log says when")
         elif losses:
             undecided += _too_short(before, window_s, f"link_flaps: {name}")

@@ -112,8 +112,8 @@ def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
     row = _xid_of(change)
     if row is None:
         return ()
-    told = f"from driver branch {row.recovery} on NVML's recovery action says what it needs" if row.recovery else ""
-    besides = "; ".join(filter(None, (row.where, told)))
+    recovery = f"from driver branch {row.recovery} on NVML's recovery action says what it needs" if row.recovery else ""
+    besides = "; ".join(filter(None, (row.where, recovery)))
     return (Evidence("means", row.words + (f" ({besides})" if besides else ""), row.source),)
 
 

@@ -70,8 +70,10 @@ def missing_by_ras(nodes: Sequence[NodeEvidence], places: Sequence[RankPlace]) -
 
 def said_by_ras(nodes: Sequence[NodeEvidence], places: Sequence[RankPlace]) -> tuple[str, ...]:
     """Return what RAS says of ranks that are gone."""
-    told = {each.rank: each for node in nodes for each in _ras_ranks(node, is_missing=True)}
-    return tuple(f"NCCL's RAS: {_named(told[p.rank])}" for p in places if isinstance(p.rank, int) and p.rank in told)
+    missing = {each.rank: each for node in nodes for each in _ras_ranks(node, is_missing=True)}
+    return tuple(
+        f"NCCL's RAS: {_named(missing[p.rank])}" for p in places if isinstance(p.rank, int) and p.rank in missing
+    )
 
 
 def _ras_ranks(node: NodeEvidence, is_missing: bool) -> tuple[RasRank, ...]:
@@ -86,9 +88,9 @@ def _named(each: RasRank) -> str:
 
 
 def _by_ras(
-    told: Sequence[RasRank], nodes: Sequence[NodeEvidence], places: Sequence[RankPlace]
+    missing: Sequence[RasRank], nodes: Sequence[NodeEvidence], places: Sequence[RankPlace]
 ) -> Iterator[Culprit]:  # fmt: skip
-    by_rank = {each.rank: each for each in told}
+    by_rank = {each.rank: each for each in missing}
     if not by_rank or len(by_rank) >= max(len(places), _world_size(nodes)):
         return
     members = [p for p in places if p.rank in by_rank]
@@ -170,5 +172,5 @@ def _power(nodes: Sequence[NodeEvidence]) -> Iterator[tuple[bool, str]]:
     for node in nodes:
         for gpu in node.gpus if isinstance(node.gpus, tuple) else ():
             if isinstance(gpu.power_w, float) and isinstance(gpu.power_limit_w, float):
-                told = f"GPU {gpu.nvml_index} of {node.host} {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
-                yield gpu.power_w >= WORKS_SHARE * gpu.power_limit_w, told
+                power = f"GPU {gpu.nvml_index} of {node.host} {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
+                yield gpu.power_w >= WORKS_SHARE * gpu.power_limit_w, power
