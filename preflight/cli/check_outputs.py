@@ -23,7 +23,7 @@ from preflight.render.env_file import render_env
 from preflight.render.formats import Format, render_as
 from preflight.render.json_document import render_json
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
-from preflight.system.signals import ignore_signals
+from preflight.system.signals import ignore_signals, raise_dropped
 from preflight.system.streams import to_stderr
 
 OWN_OPTION = {"env": "--env-out", "json": "--report"}
@@ -144,6 +144,7 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
     try:
         print_result(json_path, lambda: render_json(report), lambda: _page(report, outputs))
         say_where(checked.run_dir)
+        raise_dropped()
         ignore_signals()  # the answer is out
     except (OutputError, Interrupted) as error:
         if checked.interrupted is None:  # a terminal that was closed has sent SIGHUP, and that is the reason

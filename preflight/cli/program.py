@@ -19,7 +19,7 @@ from preflight.cli.output import PROGRAM
 from preflight.errors import BrokenInstallation, PreflightError, Stopped
 from preflight.render.text import clean
 from preflight.system.last_resort import retire_outputs
-from preflight.system.signals import ignore_signals, raise_on_signals
+from preflight.system.signals import ignore_signals, raise_dropped, raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `preflight check`
@@ -96,9 +96,11 @@ class GroupedCommand(TyperCommand):
         """Run it. Before, while all was loaded, a signal ended the process; once the answer is out it does nothing."""
         raise_on_signals()
         try:
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
+            raise_dropped()
         finally:
             ignore_signals()
+        return code
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a list for each group, in the order in which the groups first occur."""

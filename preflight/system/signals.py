@@ -18,6 +18,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.01
 
 _ignored: set[signal.Signals] = set()
+_dropped: list[Stopped] = []  # what Python forgot, until it is raised again
 
 
 def ignored_at_start() -> frozenset[signal.Signals]:
@@ -62,6 +63,12 @@ def raise_at(ends_at: float, problem: str) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(1e-3, ends_at - time.monotonic()))
 
 
+def raise_dropped() -> None:
+    """Raise what Python dropped a moment ago, if it did: before an answer counts as given without it."""
+    if _dropped:
+        raise _dropped.pop()
+
+
 def _raise(number: int, _frame: FrameType | None) -> None:
     ignore_signals()
     raise Interrupted(number, signal.Signals(number).name)
@@ -75,7 +82,8 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
         return
 
     def again(_number: int, _frame: FrameType | None) -> None:
-        raise error
+        raise_dropped()
 
+    _dropped[:] = [error]
     signal.signal(signal.SIGALRM, again)
     signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
