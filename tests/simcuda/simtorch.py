@@ -62,8 +62,10 @@ class OnTheCpu(TorchDispatchMode):
         device = wanted[0] if wanted else tensors[0].device
         if func._schema.name == "aten::_to_copy" and kwargs.get("device") is not None:
             device = torch.device(kwargs["device"])
-        for each in {tensor.device for tensor in tensors}:
-            torch.cuda.current_stream(each).synchronize()
+        # Also the device of a tensor that is made: its memory may be that of one which work in the queue still uses.
+        for each in {device, *(tensor.device for tensor in tensors)}:
+            if each.type == "cuda":
+                torch.cuda.current_stream(each).synchronize()
         aliases: dict[int, torch.Tensor] = {}
         kept = []  # an id is only its own while the object lives
 
