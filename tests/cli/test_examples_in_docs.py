@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,8 @@ def prepare(folder: Path) -> None:
     for name in ("slurm-4711.out", "logs/rank_0.log", "nccl_trace_rank_0"):
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "logs/rank_1.log.gz").write_bytes(gzip.compress(text.encode()))
+    for name, form in (("job-logs", "gztar"), ("pods", "zip")):
+        shutil.make_archive(str(folder / name), form, folder, "logs")
     report = render_json(report_of())
     (folder / "preflight-report.json").write_text(report, encoding="utf-8")
     (folder / "preflight.env").write_text(render_env(report_of()), encoding="utf-8")
