@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from preflight.jobrun.order import VISIBLE
+from preflight.model.gpu import GPU_FILE
 
 TORCHRUN, ACCELERATE, DEEPSPEED = "torchrun", "accelerate", "deepspeed"
 MODULES = {
@@ -18,7 +19,6 @@ MODULES = {
     "accelerate.commands.launch": ACCELERATE, "deepspeed.launcher.runner": DEEPSPEED,
 }  # fmt: skip
 PROGRAMS = {TORCHRUN: TORCHRUN, ACCELERATE: ACCELERATE, "accelerate-launch": ACCELERATE, DEEPSPEED: DEEPSPEED}
-GPU_FILE = re.compile(r"nvidia\d{1,4}", re.ASCII)
 LIST = re.compile(r"\d{1,4}(?:,\d{1,4})*", re.ASCII)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from preflight.errors import NotApplicable, UnreadableFact
@@ -10,14 +9,13 @@ from preflight.judge.check import Case
 from preflight.judge.node_limits import is_contained
 from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
 from preflight.model.finding import Severity
-from preflight.model.gpu import leads_to_switch
+from preflight.model.gpu import GPU_FILE, leads_to_switch
 from preflight.plan.gpus.locality import IDLE_BYTES
 
 # The GPU or the driver has no such thing; there is nothing to be known.
 NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
 NO_GPU = "there is no NVIDIA GPU to be used"
 GIVEN_NONE = "the container was given no GPU"
-NUMBERED = re.compile(r"(?:/dev/)?nvidia\d+")
 NVIDIA = "nvidia"
 IDLE_PERCENT = 5  # one sample of an idle GPU may show a few percent
 CONTEXT_BYTES = 256 << 20  # a CUDA context holds more; without a reserve told apart "used" includes the driver's own
@@ -39,7 +37,7 @@ def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
     """Return the names below /dev that stand for one GPU each (nvidia0, not nvidiactl)."""
     if isinstance(node.device_nodes, Gap):
         return ()
-    return tuple(name for name in node.device_nodes.nvidia if NUMBERED.fullmatch(name))
+    return tuple(name for name in node.device_nodes.nvidia if GPU_FILE.fullmatch(name.removeprefix("/dev/")))
 
 
 def has_nvidia(node: NodeFacts) -> bool:

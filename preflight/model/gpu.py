@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
 from preflight.model.gap import Gap
+
+GPU_FILE = re.compile(r"nvidia\d{1,6}", re.ASCII)  # below /dev, one for each GPU
 
 
 class Mode(Enum):

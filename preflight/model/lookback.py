@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from preflight.model.gap import Gap
+from preflight.model.xids import XID_LINE
 
-XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]{7,20})\): ([0-9]{1,4})\b")
 # As drivers write it: mlx5 `eth0: Link down`, most others `eth0: NIC Link is Down` or `e1000e: eth0 NIC Link is Down`.
 LINK = re.compile(r"(?:^| )([\w.@-]{1,32})(?:: (?:NIC )?| NIC )Link (?:is )?(up|down)\b", re.ASCII | re.IGNORECASE)
 FIRST_S = 300.0  # after a boot links come up, go down while they are configured, and come up again
@@ -43,7 +43,7 @@ class KernelHistory:
 def xids_in(lines: Sequence[TimedLine]) -> Iterator[tuple[str, int, TimedLine]]:
     """Yield the GPU's address on the bus, as the driver writes it, the Xid, and the line."""
     for line in lines:
-        if match := XID.search(line.text):
+        if match := XID_LINE.search(line.text):
             yield match[1].lower(), int(match[2]), line
 
 

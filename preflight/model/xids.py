@@ -9,8 +9,12 @@ by `recovery`. NVIDIA/NVSentinel's mapping (xiderrorsmapping.csv at 6f8b0fc) is 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
+
+# As the driver writes it to the kernel log: the GPU's address on the bus, and the number.
+XID_LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]{7,20})\): ([0-9]{1,4})\b")
 
 CATALOG = "Xid catalog, NVIDIA"
 RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remapping won't affect future work"

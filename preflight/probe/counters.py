@@ -12,12 +12,11 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, ON_BUS, XIDS, Counter, CounterKind
-from preflight.model.counters import XID as XID_COUNTER
+from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, ON_BUS, XID, XIDS, Counter, CounterKind
 from preflight.model.facts import Gap, Gpu
 from preflight.model.gpu import RecoveryAction
-from preflight.model.xids import KILLED
-from preflight.probe.nvidia_driver import XID, probe_xid_lines
+from preflight.model.xids import KILLED, XID_LINE
+from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.probe.nvml import probe_nvml
 from preflight.probe.pci_bus import DEVICES, probe_pci
 from preflight.probe.rdma import probe_hca_ports
@@ -166,7 +165,7 @@ def parse_aer(text: str, total: str) -> int:
 def _xids(machine: Machine) -> tuple[Counter, ...]:
     """Return one counter per GPU address and Xid that the kernel log holds, of Xid 45 per process, and one for all."""
     lines = probe_xid_lines(machine)
-    found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID.search(line)))
+    found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID_LINE.search(line)))
     each = (Counter(f"{ON_BUS}{bus}", name, FATAL, n, KERNEL_LOG) for (bus, name), n in found.items())
     return (Counter(KERNEL_LOG, XIDS, FATAL, len(lines), KERNEL_LOG), *each)
 
@@ -174,4 +173,4 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 def _named(xid: re.Match[str]) -> str:
     """Return the counter's name. Who was killed decides whether Xid 45 is our own doing."""
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
-    return f"{XID_COUNTER}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID_COUNTER}{xid[2]}"
+    return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"

@@ -6,6 +6,7 @@ import re
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import DeviceNodes
+from preflight.model.xids import XID_LINE
 from preflight.probe.reading import first_of, gap_or, need
 from preflight.system.machine import Machine
 
@@ -33,7 +34,6 @@ def parse_module_version(text: str) -> str:
 
 
 MOST_LINES = 100
-XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]{7,20})\): ([0-9]{1,4})\b")
 
 
 def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
@@ -46,4 +46,4 @@ def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
 
 def parse_kernel_log(lines: list[str]) -> tuple[str, ...]:
     """Return the lines that report an Xid."""
-    return tuple(line for line in lines if XID.search(line))[-MOST_LINES:]
+    return tuple(line for line in lines if XID_LINE.search(line))[-MOST_LINES:]

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from preflight.errors import UsageError
 from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts
 from preflight.model.gap import known_or
-from preflight.model.gpu import Mode
+from preflight.model.gpu import GPU_FILE, Mode
 
 MOST_GPUS = 1024
-GPU_NODE = re.compile(r"nvidia\d{1,6}", re.ASCII)
 
 
 def choose_gpus(
@@ -60,7 +59,7 @@ def closed_gpus(node: NodeFacts) -> dict[int, str]:
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     closed = {each.nvml_index: each.reason for each in unread}
     names = () if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
-    if any(GPU_NODE.fullmatch(name) for name in names):
+    if any(GPU_FILE.fullmatch(name) for name in names):
         for gpu in known_or(node.gpus, ()):
             if isinstance(gpu.minor, int) and f"nvidia{gpu.minor}" not in names:
                 closed[gpu.nvml_index] = f"/dev/nvidia{gpu.minor} is not there: a cgroup or container keeps it back"
