@@ -21,17 +21,17 @@ from preflight.launch.nodes.wire import pack
 from preflight.launch.run_dir import machine_path, make_joint_dir, make_run_dir, remove_run_dir, write_machine
 from preflight.meeting import open_meeting, times_of
 from preflight.model.codec import decode, encode
+from preflight.model.counters import events_between
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.history import PastRun
 from preflight.model.joint import NO_JOINT_PHASE
-from preflight.model.outside_event import events_between
 from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
 from preflight.model.trial import Outcome, unregistered_backend
 from preflight.plan.backend_choice import choose_backend
 from preflight.plan.nodes.joint_plan import advice_here
 from preflight.plan.settings.environment import inherited_tuning, why_torch_would_end
-from preflight.probe.outside_events import probe_outside_events
+from preflight.probe.counters import probe_outside_events
 from preflight.probe.process import reported_environment
 from preflight.probe.run import probe_node
 from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage

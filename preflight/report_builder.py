@@ -10,9 +10,17 @@ from datetime import datetime, timezone
 from preflight import __version__
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
-from preflight.judge.check import Case, Checked, RunCheck, all_checks, run_checks
+from preflight.judge.check import (
+    Case,
+    Checked,
+    RunCheck,
+    all_checks,
+    not_run,
+    of_several_nodes,
+    run_checks,
+    with_findings,
+)
 from preflight.judge.gpus_of_node import why_disturbed
-from preflight.judge.outcomes import not_run, of_several_nodes, with_findings
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.seen_again import weighed
@@ -20,26 +28,24 @@ from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, ju
 from preflight.judge.verdict import decide, unanswered
 from preflight.judge.workarounds import default_trial, works
 from preflight.launch.hardware_results import hardware_results
-from preflight.model.control import Control
+from preflight.model.counters import OutsideEvent, events_between
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.finding import Finding
 from preflight.model.job import Job
 from preflight.model.joint import NO_JOINT_PHASE, JointPhase, SoloResult
-from preflight.model.outside_event import OutsideEvent, events_between
 from preflight.model.profile import BY_ORDER, LEFT_OUT, SKIPPED, GpuTests
 from preflight.model.report import Advice, Report
 from preflight.model.storage import NO_DIRECTORY
-from preflight.model.trial import Comparison, Outcome, RailTest, TrialResult, without_speeds
+from preflight.model.trial import Comparison, Control, Outcome, RailTest, TrialResult, without_speeds
 from preflight.plan.gpus.gpu_set import closed_gpus
 from preflight.plan.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
 from preflight.plan.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.plan.settings.environment import inherited_settings, matters
 from preflight.plan.settings.rdma import rails_to_try
+from preflight.probe.counters import probe_outside_events
 from preflight.probe.lookback import probe_history
-from preflight.probe.outside_events import probe_outside_events
 from preflight.recommend.compare import compare
-from preflight.recommend.env import recommend
-from preflight.recommend.gpu_env import VISIBLE, gpu_env
+from preflight.recommend.env import VISIBLE, gpu_env, recommend
 from preflight.recommend.machine_context import MachineContext
 from preflight.run_record import Request, RunRecord
 from preflight.system.installed import installed_versions

@@ -10,9 +10,9 @@ from preflight.launch.launch_result import LaunchResult
 from preflight.launch.nodes.placement import Asked
 from preflight.model.baseline import Baseline
 from preflight.model.collective import Collective
+from preflight.model.counters import Counts
 from preflight.model.facts import NodeFacts
 from preflight.model.history import PastRun
-from preflight.model.outside_event import Counts
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile

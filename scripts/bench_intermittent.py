@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from preflight.model.control import odds
 from preflight.model.profile import Profile
+from preflight.model.trial import odds
 from preflight.plan.settings.control import RUNS_EACH
 from tests.plan.flapping import RHYTHMS, is_false_cure, simulate
 

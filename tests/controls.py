@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.model.control import NO_CONTROL, Control, Rerun
-from preflight.model.trial import AS_IS, DEFAULT, Outcome, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Control, Outcome, Rerun, TrialResult
 from preflight.plan.settings.duel import is_sound
 
 

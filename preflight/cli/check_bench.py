@@ -11,8 +11,7 @@ import typer
 
 from preflight import app as application
 from preflight.cli import options
-from preflight.cli.check_outputs import Outputs, give_up, open_outputs, save_interim, write_and_print
-from preflight.cli.history_file import read_history
+from preflight.cli.check_outputs import Outputs, give_up, open_outputs, read_history, save_interim, write_and_print
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.cli.shadow import shadowed

@@ -27,7 +27,7 @@ from preflight.render.fleet_html import render_fleet_html
 from preflight.render.fleet_screen import render_fleet_screen, render_fleet_verdict
 from preflight.render.json_document import render_json
 from preflight.system.files import write_atomically
-from preflight.system.report_files import read_reports, report_paths
+from preflight.system.inputs import read_reports, report_paths
 
 PASSING, FAILING, ODD, UNKNOWN = "passing_nodes.txt", "failing_nodes.txt", "odd_nodes.txt", "unknown_nodes.txt"
 WOULD_DRAIN, PAGE = "would_drain_nodes.txt", "fleet.html"

@@ -29,11 +29,10 @@ from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import Progress
-from preflight.timeout.assumed_storage import storage_range
 from preflight.timeout.frameworks import DISTRIBUTIONS, Framework
 from preflight.timeout.job_text import is_upper_bound, parse_count, parse_lora_share, parse_params
 from preflight.timeout.memory import headroom_of, will_it_fit
-from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.safe_timeout import safe_timeout, storage_range
 from preflight.timeout.timings import nccl_settings, timings
 from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
 

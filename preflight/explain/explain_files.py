@@ -15,8 +15,7 @@ from preflight.model.explanation import Explanation
 from preflight.model.input_limits import RECORDING
 from preflight.system.archives import is_archive
 from preflight.system.log_paths import find_logs, why_no_member
-from preflight.system.log_source import LogSource, open_log
-from preflight.system.text_encoding import is_binary
+from preflight.system.log_source import LogSource, is_binary, open_log
 
 MOST_ENTRIES = 300_000  # of all dumps together; of what is more, the last of each group
 

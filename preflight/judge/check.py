@@ -1,17 +1,16 @@
-"""What a check is, what it may look at, how all of them are run, and the exit code where facts are all there is."""
+"""What a check is, what it may look at, how all of them are run and end, and the exit code of facts alone."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from preflight.errors import DispensableFact, NotApplicable, NotRun, UnreadableFact
-from preflight.judge.outcomes import Ended, together
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import (
     Blame,
@@ -27,16 +26,15 @@ from preflight.model.finding import (
 
 if TYPE_CHECKING:  # what a run adds to the facts; importing it would cost `probe` a tenth of its time
     from preflight.model.baseline import Baseline
-    from preflight.model.control import Control
+    from preflight.model.counters import OutsideEvent
     from preflight.model.gpu_test import Hardware
     from preflight.model.isolation import Isolation
     from preflight.model.links import Links
     from preflight.model.lookback import KernelHistory
     from preflight.model.network_survey import NetworkSurvey
-    from preflight.model.outside_event import OutsideEvent
     from preflight.model.policy import Policy
     from preflight.model.storage import StorageSpeed
-    from preflight.model.trial import RailTest, TrialResult
+    from preflight.model.trial import Control, RailTest, TrialResult
 
 BLIND_TO = "Can't see: "
 Findings = Iterator[Finding]
@@ -230,3 +228,44 @@ def probe_exit_code(checked: Checked, *, strict: bool, is_cut_short: bool = Fals
     if any(finding.blame is not Blame.HARNESS for finding in failing):
         return 1
     return 3 if failing or is_cut_short or any(check.crashed for check in checked.skipped) else 0
+
+
+Ended = tuple[CheckOutcome, str]  # with the reason
+# Of several nodes the first of these decides: a pass on one says nothing of another.
+BY_WEIGHT = (
+    CheckOutcome.FOUND, CheckOutcome.COULD_NOT_LOOK, CheckOutcome.NOT_RUN, CheckOutcome.PASSED,
+    CheckOutcome.NOT_APPLICABLE,
+)  # fmt: skip
+
+
+def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
+    """Return how a check ended on several nodes; the reason is that of the nodes where it ended so."""
+    outcomes = [outcome for outcome, _ in ended]
+    outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
+    reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
+    return RanCheck(check.name, check.blame, check.promise, outcome, reason or ("" if ended else "no node was read"))
+
+
+def with_findings(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
+    """Return how the checks ended; those that these findings name found something."""
+    named = {finding.check for finding in findings}
+    return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
+
+
+def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
+    """Return how each check ended where every node ran them by itself."""
+    ended: dict[str, list[tuple[str, RanCheck]]] = {}
+    for host, checks in by_host:
+        for each in checks:
+            ended.setdefault(each.check, []).append((host, each))
+    return tuple(
+        replace(merged, reason=reason)
+        for several in ended.values()
+        for merged in [min((each for _, each in several), key=lambda each: BY_WEIGHT.index(each.outcome))]
+        for reason in ["; ".join(f"{h}: {e.reason}" for h, e in several if e.outcome is merged.outcome and e.reason)]
+    )
+
+
+def not_run(checks: Sequence[CheckDescription], why: str) -> tuple[RanCheck, ...]:
+    """Return what a report says of checks that never had their turn."""
+    return tuple(RanCheck(each.name, each.blame, each.promise, CheckOutcome.NOT_RUN, why) for each in checks)

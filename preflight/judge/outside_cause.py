@@ -14,8 +14,8 @@ from preflight.judge.check import Case
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import is_contained
 from preflight.judge.symptoms import NOFILE_TEXTS, PIDS_TEXTS, symptoms_in
+from preflight.model.counters import OutsideEvent, OutsideKind
 from preflight.model.finding import Blame, Evidence
-from preflight.model.outside_event import OutsideEvent, OutsideKind
 from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
 
 # What a process brings upon itself, or the kernel upon it for what it did; every other signal was sent by somebody.

@@ -10,11 +10,10 @@ from typing import Any
 
 from preflight.errors import HarnessError, Interrupted, PreflightError
 from preflight.model.codec import decode
-from preflight.model.control import NO_CONTROL, Control
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.run_spec import Duel
-from preflight.model.trial import RailTest, TrialResult
+from preflight.model.trial import NO_CONTROL, Control, RailTest, TrialResult
 
 # What an event holds under a key: one more of a field of LaunchResult, which is of this kind.
 RESULTS: dict[str, tuple[str, Any]] = {

@@ -17,10 +17,9 @@ from preflight.launch.run_dir import events_path, last_words, lifeline_path, spe
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
 from preflight.system.child import pid_of
-from preflight.system.own_time import OwnTime
 from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
 from preflight.system.signals import held_back
-from preflight.system.wakeups import wait_for
+from preflight.system.wakeups import OwnTime, wait_for
 
 POLL_S = 0.05
 KILL_WAIT_S = 2.0

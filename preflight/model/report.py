@@ -8,7 +8,6 @@ from enum import Enum
 
 from preflight.errors import NotReady
 from preflight.model.baseline import Judged
-from preflight.model.control import NO_CONTROL, Control
 from preflight.model.counters import CounterChange
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
@@ -18,7 +17,7 @@ from preflight.model.links import Expected
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
-from preflight.model.trial import Comparison, LeftOut, RailTest, TrialResult
+from preflight.model.trial import NO_CONTROL, Comparison, Control, LeftOut, RailTest, TrialResult
 
 NODE_COUNTS = ("SLURM_NNODES", "PET_NNODES", "NNODES")  # the first that is set says how many nodes a job has
 PAUSED = "paused"  # in durations_s: how long the whole run stood still; there only if it did

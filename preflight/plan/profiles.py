@@ -96,7 +96,7 @@ def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_p
     one node the first collective connects by P2P or shared memory, in seconds; NCCL's start, which may take 45 s, is
     `init`. So a hang and its cure fit into the deadline of `quick`. Ranks that compute on the CPU and are more than it
     has wait for each other: each limit is so many times as long.
-    Once a trial has shown what the first takes, five times that may be more (rank/first_limit.py).
+    Once a trial has shown what the first takes, five times that may be more (rank/step.py).
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)

@@ -12,8 +12,7 @@ from preflight.model.input_limits import CAPTURE, parse_json
 from preflight.probe.pci_bus import without_serial
 from preflight.probe.run import Capture
 from preflight.probe.scrub import VERSIONS, Scrubber
-from preflight.system.machine import Json
-from preflight.system.recording import Record, Replay
+from preflight.system.machine import Json, Record, Replay
 
 FORMAT = "preflight_capture"
 FORMAT_VERSION = 1

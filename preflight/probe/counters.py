@@ -1,5 +1,7 @@
 """Read what hardware counts: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
 
+And how often the kernel killed a process for want of memory, refused to start one, and met broken memory.
+
 Values since some start are worth little; a run is judged by how far they go while it lasts (model/counters.py).
 """
 
@@ -12,10 +14,22 @@ from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.codec import decode_value, encode_value
-from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, ON_BUS, XID, XIDS, Counter, CounterKind
+from preflight.model.counters import (
+    KERNEL_LOG,
+    NOT_KEPT,
+    OF_PROCESS,
+    ON_BUS,
+    XID,
+    XIDS,
+    Counter,
+    CounterKind,
+    Counts,
+    OutsideKind,
+)
 from preflight.model.facts import Gap, Gpu
 from preflight.model.gpu import RecoveryAction
 from preflight.model.xids import KILLED, XID_LINE
+from preflight.probe.cgroup import read_oom_kills, read_pids_refusals
 from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.probe.nvml import probe_nvml
 from preflight.probe.pci_bus import DEVICES, probe_pci
@@ -49,6 +63,8 @@ AER_FILES = {
 }
 PID = re.compile(r", pid='?(\d{1,10})\b", re.ASCII)  # `Xid (PCI:0000:1b:00): 45, pid=1234, name=python3, Ch 00000010`
 AER_LINE = re.compile(r"(\w{1,40})\s+(\d{1,20})", re.ASCII)
+# Linux, mm/memory-failure.c and arch/x86/kernel/cpu/mce: what it says when memory has gone bad.
+MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|uncorrected hardware memory error", re.I)
 
 
 def probe_counters(machine: Machine, limit_s: float = LIMIT_S) -> tuple[Counter, ...]:
@@ -174,3 +190,26 @@ def _named(xid: re.Match[str]) -> str:
     """Return the counter's name. Who was killed decides whether Xid 45 is our own doing."""
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
     return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"
+
+
+def _read_memory_failures(machine: Machine) -> int:
+    return count_memory_failures(machine.ask("kernel_alarms"))
+
+
+READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
+    OutsideKind.OOM_KILL: (read_oom_kills, "the cgroup's memory.events"),
+    OutsideKind.PIDS_LIMIT: (read_pids_refusals, "the cgroup's pids.events"),
+    OutsideKind.MEMORY_FAILURE: (_read_memory_failures, "kernel log"),
+}
+
+
+def probe_outside_events(machine: Machine) -> Counts:
+    """Return the counts since the machine or the cgroup began."""
+    return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
+
+
+def count_memory_failures(lines: object) -> int:
+    """Return how many lines of the kernel log tell of broken memory."""
+    if not isinstance(lines, list):
+        raise UnreadableFact("the kernel log is no list of lines")
+    return sum(bool(MEMORY_FAILURE.search(str(line))) for line in lines)

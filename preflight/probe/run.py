@@ -19,9 +19,8 @@ from preflight.probe.process import probe_environment, probe_limits, probe_nccl_
 from preflight.probe.rdma import probe_hca_ports, probe_nics, probe_rdma
 from preflight.probe.system import probe_numa_nodes, probe_shm, probe_system
 from preflight.system.isolate import Answer, run_isolated
-from preflight.system.machine import Json, Machine
+from preflight.system.machine import Json, Machine, Record, Recorder, merged
 from preflight.system.processes import adopt_orphans, has_children, kill_descendants
-from preflight.system.recording import Record, Recorder, merged
 
 UNKNOWN_HOST = "unknown"
 LIMIT_S = 5.0

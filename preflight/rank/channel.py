@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from preflight.errors import HarnessError
-from preflight.system.own_time import OwnTime
+from preflight.system.wakeups import OwnTime
 
 POLL_S = 0.005
 Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor what happens: JSON objects, one a line

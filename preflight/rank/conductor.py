@@ -8,14 +8,12 @@ from dataclasses import replace
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
-from preflight.model.control import Control, Rerun
 from preflight.model.device_job import GpuTestRound
 from preflight.model.run_spec import Assignment, Duel, DuelTurn, Measure
 from preflight.model.transport import texts_of
-from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Outcome, TrialResult
+from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Control, Outcome, Rerun, TrialResult
 from preflight.plan.settings import search, steps
 from preflight.plan.settings.environment import ALGORITHMS, inherited_settings
-from preflight.rank.first_limit import FirstLimit
 from preflight.rank.gpu_release import GpuKeeper
 from preflight.rank.gpu_test_step import GpuTests
 from preflight.rank.group_step import GroupConductor
@@ -29,7 +27,7 @@ from preflight.rank.outcome import (
     trial_result,
 )  # fmt: skip
 from preflight.rank.rail_trials import rail_measures, try_rails
-from preflight.rank.step import PAUSED_S, Rank, Step, Steps, assign, take_step
+from preflight.rank.step import PAUSED_S, FirstLimit, Rank, Step, Steps, assign, take_step
 from preflight.rank.store import serve_store
 
 PAUSES_FORGIVEN = 2  # steps in which everything stood still say nothing: each is taken again, so often

@@ -25,7 +25,7 @@ from preflight.rank import children
 from preflight.rank.gpu_test_child import TURN_S, turn_key
 from preflight.rank.gpu_test_results import record_of, skipped_group
 from preflight.rank.step import LISTEN_S, Listener, Order, Rank, Steps
-from preflight.system.own_time import OwnTime
+from preflight.system.wakeups import OwnTime
 
 STEP_S = 5.0  # for 64 MiB there and back, which take 5 ms; a pair that hangs costs its round this much
 STEP_PER_EXPECTED = 3.0

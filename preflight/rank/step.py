@@ -1,6 +1,7 @@
-"""A step that all ranks take together: a trial of one candidate, or a duel of two; and how rank 0 has them take any.
+"""A step that all ranks take together: a trial of one candidate, or a duel of two; how rank 0 has them take any.
 
-Beside trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py).
+Beside trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). How long the
+first collective of a trial may take before it counts as hung, FirstLimit says: NCCL connects in it.
 """
 
 from __future__ import annotations
@@ -8,20 +9,29 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from preflight.model.codec import decode, encode
-from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, RunSpec, StorePlace
+from preflight.model.run_spec import (
+    OWN_TIMEOUT_SHARE,
+    Assignment,
+    GroupTimeouts,
+    Measure,
+    RunSpec,
+    StageLimits,
+    StorePlace,
+)
 from preflight.model.transport import texts_of
-from preflight.model.trial import Candidate
+from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
 from preflight.plan.settings.environment import trial_environment
 from preflight.rank import children
 from preflight.rank.channel import Channel
+from preflight.rank.outcome import RankAnswer
 from preflight.rank.transport import carried, last_words, left_in_shm
-from preflight.system.own_time import OwnTime
 from preflight.system.shm_segments import remove_segments
+from preflight.system.wakeups import OwnTime
 
 LISTEN_S = 0.02
 OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
@@ -30,6 +40,10 @@ PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself st
 
 Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
 Listener = Callable[[children.Child], None]
+LEAST_S = 15.0
+TIMES_WHAT_WORKED = 5
+TIMES_AN_ERROR = 1.5  # an error that came late must not be cut off as a hang when it is repeated
+KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong already
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +236,29 @@ def _outcome(child: children.Child) -> dict[str, Any]:
         transport = texts_of(carried(pattern, child.pid))
         events = [*events, {"transport": transport}] if transport else events
     return {"end": encode(end), "events": events, "started_by": child.started_by}
+
+
+class FirstLimit:
+    """The limit of one run: the plan's, until a trial beside a default that failed has shown what it takes."""
+
+    def __init__(self, limits: StageLimits, nodes: int) -> None:
+        self._limits = limits
+        self._may_shorten = limits.stretches and nodes == 1 and limits.first_s >= LEAST_S
+        self._took_s = 0.0
+        self._error_s = 0.0
+
+    def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
+        """Take in how a trial of the search ended."""
+        if result.outcome is Outcome.OK and result.candidate != DEFAULT:
+            events = [event for answer in answers for event in answer["events"]]
+            self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])
+        elif result.outcome in (Outcome.CRASH, Outcome.INIT_ERROR):
+            self._error_s = max(self._error_s, result.duration_s)
+
+    def limit_s(self, *, is_known_broken: bool) -> float:
+        """Return the limit of the next trial in seconds."""
+        if not self._may_shorten:
+            return self._limits.first_s
+        if self._took_s:
+            return max(LEAST_S, TIMES_WHAT_WORKED * self._took_s, TIMES_AN_ERROR * self._error_s)
+        return min(self._limits.first_s, KNOWN_BROKEN_S) if is_known_broken else self._limits.first_s

@@ -1,15 +1,15 @@
-"""From trials and comparisons to settings: the fewest that were tried, worked and helped, each with what earned it."""
+"""From trials and comparisons to settings: the fewest that were tried, worked and helped; and the GPUs of `--gpus`."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from preflight.model.control import NO_CONTROL, Control
-from preflight.model.facts import EnvVar, Gap
+from preflight.model.facts import EnvVar, Gap, Gpu, known
 from preflight.model.report import Advice
-from preflight.model.trial import AS_IS, DEFAULT, Comparison, Outcome, Scope, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Comparison, Control, Outcome, Scope, TrialResult
 from preflight.model.units import percent_text
 from preflight.plan.settings.control import PROVISIONAL_TEXT, Proof, intermittent, proof_of, proof_text
 from preflight.plan.settings.duel import MIN_GAIN, is_sound
@@ -27,6 +27,8 @@ NETWORK = (
 )  # fmt: skip
 NO_CONTEXT = MachineContext()
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,3 +255,28 @@ def _nothing_beats(run: _Run) -> str:
     if run.default is not None and any(isinstance(each.busbw_gb_s, Gap) for each in run.default.results):
         return "no speed was compared, since somebody else used the GPUs"
     return "nothing that was tried beats it" if run.candidates else "nothing else had to be tried"
+
+
+def gpu_env(
+    asked: bool, visible: str | None, chosen: Sequence[Gpu], listed: Sequence[Gpu], some_closed: bool
+) -> tuple[tuple[str, str], ...]:
+    """Return what to export where `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
+
+    Integers, which every framework reads, where they are proved to mean the same GPUs: CUDA counts in order of bus
+    addresses, and each rank has seen that the GPU of its UUID is there. UUIDs where an address is not known, or where
+    NVML lists GPUs that CUDA can't open and so does not count.
+    """
+    if not asked or visible is not None or not 0 < len(chosen) < len(listed):
+        return ()
+    places = None if some_closed else cuda_places(listed)
+    names = [known(gpu.uuid) if places is None else str(places[gpu.nvml_index]) for gpu in chosen]
+    return ((VISIBLE, ",".join(names)), ORDER)
+
+
+def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
+    """Return CUDA's number by nvml_index under PCI_BUS_ID; None where an address is not known or given twice."""
+    addresses = {gpu.bdf for gpu in listed}
+    if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
+        return None
+    ordered = sorted(listed, key=lambda gpu: [int(part, 16) for part in re.split("[.:]", known(gpu.bdf))])
+    return {gpu.nvml_index: place for place, gpu in enumerate(ordered)}

@@ -12,8 +12,7 @@ from preflight.errors import Interrupted
 from preflight.model.gap import NO_ANSWER
 from preflight.system.child import ChildProcess, Parent, fork_child
 from preflight.system.machine import Json
-from preflight.system.own_time import OwnTime
-from preflight.system.wakeups import wait_for
+from preflight.system.wakeups import OwnTime, wait_for
 
 CALLS_S = 4.3  # leaves the probe's process time to answer within its own 5 s
 FIRST_STALL_S = 2.0

@@ -1,22 +1,27 @@
-"""Open a log whatever it is packed with, and hand it out in pieces of bounded size."""
+"""Open a log whatever it is packed with or encoded in, and hand it out as UTF-8 in pieces of bounded size."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from preflight.errors import MalformedInput, UsageError
 from preflight.system.archives import FREE_BYTES, MAX_RATIO, members
 from preflight.system.inputs import WRITER_S
-from preflight.system.text_encoding import as_utf8, is_binary, utf16_of
 from preflight.system.unpack import unpacked
 from preflight.system.wakeups import wait_for
 
 STDIN = "-"
 MAGIC_BYTES = 1 << 10
+LOOKED_AT_BYTES = 64 << 10
+# Control characters that no log holds; escapes, tabs, line ends, bells and backspaces are those of terminals.
+CONTROLS = bytes(code for code in range(32) if code not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
+MOST_CONTROLS = 0.05  # of compressed or random bytes it is a tenth
+MOSTLY = 0.4  # of UTF-16, more than this share of every second byte is 0 where the text is mostly Latin
 
 
 class Readable(Protocol):
@@ -153,3 +158,34 @@ def open_log(path: str) -> LogSource:
         return LogSource(path, open(fd, "rb", buffering=0), size_bytes, fd if stat.S_ISFIFO(status.st_mode) else -1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def utf16_of(head: bytes) -> str:
+    """Return the codec of UTF-16 text, by its mark or by its zeros; "" for anything else."""
+    for mark, codec in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if head.startswith(mark):
+            return codec
+    sample = head[:LOOKED_AT_BYTES]
+    half = len(sample) // 2
+    if half < 8:
+        return ""
+    even, odd = sample[0 : 2 * half : 2].count(0) / half, sample[1::2].count(0) / half
+    if odd > MOSTLY and even < 0.01:
+        return "utf-16-le"
+    return "utf-16-be" if even > MOSTLY and odd < 0.01 else ""
+
+
+def is_binary(head: bytes) -> bool:
+    """Tell whether bytes are no text in any encoding; zeros alone are what a truncated or crashed log begins with."""
+    sample = head.lstrip(b"\0")[:LOOKED_AT_BYTES]
+    if not sample or utf16_of(head):
+        return False
+    return len(sample) - len(sample.translate(None, CONTROLS)) > MOST_CONTROLS * len(sample)
+
+
+def as_utf8(codec: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces as UTF-8, without the mark of the byte order; what can't be decoded becomes U+FFFD."""
+    decoder = codecs.getincrementaldecoder(codec)(errors="replace")
+    for piece in pieces:
+        yield decoder.decode(piece).replace("\ufeff", "").encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")

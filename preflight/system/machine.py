@@ -1,6 +1,7 @@
 """A machine that can be read: its files below a root, and the kernel's answers that are not files.
 
 Probes take a Machine and nothing else, so that they read the live machine, a recorded tree or a capture alike.
+A capture is what a Recorder noted; a Replay answers from it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ MAX_FILE_BYTES = 4 << 20  # /proc and /sys files are smaller; a mistaken path mu
 PIECE_BYTES = 1 << 16
 
 Json = Any
+Record = dict[str, dict[str, Json]]  # kind of read -> path or question -> {"value": ...} or {"unreadable": reason}
 
 
 class Machine(ABC):
@@ -110,3 +112,40 @@ def _reason(path: str, error: OSError) -> str:
     why = os.strerror(error.errno) if error.errno else str(error)
     why = "not there" if error.errno == errno.ENOENT else f"{why[0].lower()}{why[1:]}"
     return f"/{path.lstrip('/')}: {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder(Machine):
+    """A machine that notes every read and its answer, readable or not."""
+
+    machine: Machine
+    record: Record = field(default_factory=dict)
+
+    def read(self, kind: str, key: str) -> Json:
+        notes = self.record.setdefault(kind, {})
+        try:
+            notes[key] = {"value": self.machine.read(kind, key)}
+        except UnreadableFact as error:
+            notes[key] = {"unreadable": str(error)}
+            raise
+        return notes[key]["value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay(Machine):
+    """A machine that answers from a record; a read that was not recorded is NotRecorded."""
+
+    record: Record
+
+    def read(self, kind: str, key: str) -> Json:
+        note = self.record.get(kind, {}).get(key)
+        if note is None:
+            raise NotRecorded(f"{key}: not recorded")
+        if "unreadable" in note:
+            raise UnreadableFact(note["unreadable"])
+        return note["value"]
+
+
+def merged(one: Record, other: Record) -> Record:
+    """Return the reads of both; where a file was read twice, the second answer."""
+    return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

@@ -1,4 +1,7 @@
-"""What wakes a loop that waits: descriptors of any number, and files that appear in a directory (inotify)."""
+"""What wakes a loop that waits: descriptors of any number, and files that appear in a directory (inotify).
+
+And the time that did not pass for it: a freezer, SIGSTOP or a VM's migration stops a run without anything hanging.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import ctypes
 import os
 import select
 import struct
+import time
 from collections.abc import Iterable
 
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # linux/inotify.h
 IN_Q_OVERFLOW = 0x4000
 EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _libc = ctypes.CDLL(None, use_errno=True)
+GAP_S = 1.0  # more than a loop that looks every few milliseconds is late by on a busy machine
 
 
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
@@ -71,3 +76,21 @@ class DirectoryWatch:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class OwnTime:
+    """What a loop that looks often sees of the time in which it did not run."""
+
+    def __init__(self) -> None:
+        self.lost_s = 0.0  # in all
+        self._looked_at = time.monotonic()
+
+    def look(self, waited_s: float = 0.0) -> float:
+        """Return for how long this process did not run since the last look; `waited_s` of it were meant."""
+        now = time.monotonic()
+        gap_s = now - self._looked_at - waited_s
+        self._looked_at = now
+        if gap_s < GAP_S:
+            return 0.0
+        self.lost_s += gap_s
+        return gap_s

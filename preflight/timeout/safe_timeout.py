@@ -19,7 +19,7 @@ from preflight.model.timeout import Part, SafeTimeout, Source, Term, Timings
 from preflight.model.units import decimal_text, seconds_text
 from preflight.timeout.checkpoint_size import DDP_BUCKET_BYTES, checkpoint_bytes, message_bytes
 from preflight.timeout.frameworks import framework_lines, minutes_up
-from preflight.timeout.pauses import Pause, pauses
+from preflight.timeout.pauses import ASSUMED_WRITE_BYTES_PER_S, Pause, pauses
 from preflight.timeout.wording import notes_on, verdict_on
 
 FLOOR_S = 600  # torch's default for NCCL since 2.2; torchrun's join_timeout
@@ -30,6 +30,7 @@ ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at
 ASSUMED_ALGBW_BYTES_PER_S = 1e9
 NO_PARAMS = Gap("--params was not given")
 NO_PAUSE = Gap("nothing is known in which one rank works while the others wait")
+LOCAL_BYTES_PER_S = 2e9  # one NVMe drive, in round numbers
 
 
 def safe_timeout(
@@ -164,3 +165,21 @@ def _smaller(job: Job, timings: Timings, longest: Pause) -> tuple[str, ...]:
 
 def _clamp(value_s: float, floor_s: int) -> int:
     return min(CAP_S, max(floor_s, 60 * minutes_up(min(value_s, float(CAP_S)))))
+
+
+def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
+    """Return the answers for both kinds of storage; "" where it was measured, or makes no difference."""
+    if job.params is None or not isinstance(timings.write_one_bytes_per_s, Gap):
+        return ""
+    local = replace(
+        timings, write_one_bytes_per_s=LOCAL_BYTES_PER_S, read_one_bytes_per_s=LOCAL_BYTES_PER_S,
+        write_all_bytes_per_s=LOCAL_BYTES_PER_S * job.assumed_nodes, directory="a local disk",
+    )  # fmt: skip
+    fast, slow = (safe_timeout(job, each, None, versions) for each in (local, timings))
+    if fast.pg_timeout_s == slow.pg_timeout_s:
+        return ""
+    slow_s = f"{slow.pg_timeout_s:,} s" if slow.is_enough else f"more than {slow.cap_s:,} s"
+    return (
+        f"{fast.pg_timeout_s:,} s on a local NVMe ({decimal_text(LOCAL_BYTES_PER_S)}/s), {slow_s} on a slow share "
+        f"({decimal_text(ASSUMED_WRITE_BYTES_PER_S)}/s): --checkpoint-dir DIR measures yours"
+    )

@@ -25,8 +25,7 @@ from preflight.model.explanation import Explanation
 from preflight.render.explain import render_explanation
 from preflight.render.text import Style
 from preflight.system import log_source, unpack
-from preflight.system.log_source import LogSource
-from preflight.system.text_encoding import as_utf8, is_binary, utf16_of
+from preflight.system.log_source import LogSource, as_utf8, is_binary, utf16_of
 from tests.explain.logs import SEEDS, watchdog
 
 OOM = b"[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB.\n"

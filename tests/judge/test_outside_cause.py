@@ -11,10 +11,10 @@ from preflight.judge.node.memlock_nofile_pids_stack import nofile, pids
 from preflight.judge.outside_cause import OWN_SIGNALS, outside_cause, signal_from_outside, traced
 from preflight.judge.run.gpu import gpu_unusable
 from preflight.judge.run.trial_as_is_failed import trial_failed
+from preflight.model.counters import OutsideEvent, OutsideKind
 from preflight.model.facts import known
 from preflight.model.finding import REJECTS_A_NODE, Blame, Severity
 from preflight.model.gpu_test import Ending
-from preflight.model.outside_event import OutsideEvent, OutsideKind
 from preflight.model.trial import UNDER_LOAD, Outcome, RankEnd, TrialResult
 from tests.facts import contained, failed_with, gpu_case, gpu_node, trial
 from tests.hardware import hardware, with_one

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from preflight.model.control import NO_CONTROL, Control, Rerun
-from preflight.model.trial import Candidate, Setting, TrialResult
+from preflight.model.trial import NO_CONTROL, Candidate, Control, Rerun, Setting, TrialResult
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.plan.settings.duel import is_sound
 from preflight.plan.settings.search import next_step

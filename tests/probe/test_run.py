@@ -12,8 +12,7 @@ from preflight.model.codec import decode, encode, encode_value
 from preflight.model.facts import DeviceNodes, Gap, NodeFacts, SystemFacts
 from preflight.probe.run import PROBES, Probe, probe_node
 from preflight.system.kernel_queries import live_machine
-from preflight.system.machine import Json, Tree
-from preflight.system.recording import Recorder, Replay
+from preflight.system.machine import Json, Recorder, Replay, Tree
 from tests.sysroot import answering, build
 
 

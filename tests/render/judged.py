@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from preflight.fleet.baseline import learn
-from preflight.judge.check import Case, all_checks, run_checks
-from preflight.judge.outcomes import with_findings
+from preflight.judge.check import Case, all_checks, run_checks, with_findings
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.speed_judges import beside_baseline, judged_by

@@ -17,9 +17,8 @@ from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
 from preflight.render.timeout import render_timeout
 from preflight.render.timeout_brief import render_timeout_brief, render_timeout_verdict
-from preflight.timeout.assumed_storage import storage_range
 from preflight.timeout.memory import will_it_fit
-from preflight.timeout.safe_timeout import safe_timeout
+from preflight.timeout.safe_timeout import safe_timeout, storage_range
 from preflight.timeout.timings import timings
 from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
 from tests.render.outputs import keep_screen

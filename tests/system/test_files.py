@@ -12,7 +12,7 @@ import pytest
 
 from preflight.errors import OutputError, UsageError
 from preflight.system.files import check_writable, set_aside, write_atomically
-from preflight.system.report_files import read_reports, report_paths
+from preflight.system.inputs import read_reports, report_paths
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:

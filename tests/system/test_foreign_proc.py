@@ -10,7 +10,7 @@ import time
 import pytest
 
 from preflight.system import processes
-from preflight.system.own_time import GAP_S, OwnTime
+from preflight.system.wakeups import GAP_S, OwnTime
 from tests.conftest import PROJECT
 
 # PID 1 of a new namespace: a child that ignores everything, a grandchild in a session of its own, and a process of the

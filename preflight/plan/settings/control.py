@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from preflight.model.control import Control, Rerun, odds
 from preflight.model.profile import Profile
-from preflight.model.trial import DEFAULT, FAILED, IN_START, REPEATED, Outcome, TrialResult
+from preflight.model.trial import DEFAULT, FAILED, IN_START, REPEATED, Control, Outcome, Rerun, TrialResult, odds
 
 RUNS_EACH = {Profile.QUICK: 2, Profile.STANDARD: 4, Profile.BURN: 6}
 PROVISIONAL_TEXT = "provisional, confirm with --profile standard"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from preflight.model.control import Rerun
 from preflight.model.run_spec import Duel, Measure
-from preflight.model.trial import Candidate, TrialResult
+from preflight.model.trial import Candidate, Rerun, TrialResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ import pytest
 
 from preflight.judge.run.intermittent import intermittent
 from preflight.judge.run.trial_as_is_failed import trial_failed
-from preflight.model.control import NO_CONTROL, Control, Rerun
 from preflight.model.finding import Blame, CheckOutcome, Severity, Unseen
-from preflight.model.trial import DEFAULT, Outcome
+from preflight.model.trial import DEFAULT, NO_CONTROL, Control, Outcome, Rerun
 from tests.facts import case, gpu_case, trial
 from tests.judge.findings import applies_not, found, only, skips
 

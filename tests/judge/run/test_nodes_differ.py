@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.judge.run.nodes_differ import nodes_differ
+from preflight.judge.run.world_size_nodes_differ import nodes_differ
 from preflight.model.finding import Severity
 from tests.facts import case, netif, node
 from tests.judge.findings import found, only

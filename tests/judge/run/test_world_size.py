@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from preflight.judge.run.world_size import world_size
+from preflight.judge.run.world_size_nodes_differ import world_size
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import Outcome
 from tests.facts import case, trial

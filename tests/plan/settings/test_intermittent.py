@@ -8,9 +8,8 @@ from random import Random
 
 import pytest
 
-from preflight.model.control import Control, Rerun, odds
 from preflight.model.profile import Profile
-from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Scope, Setting, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, Control, Outcome, Rerun, Scope, Setting, TrialResult, odds
 from preflight.plan.settings.control import (
     RUNS_EACH,
     Proof,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from preflight.model.collective import Collective
-from preflight.model.control import Control, Rerun
 from preflight.model.profile import Profile
 from preflight.model.run_spec import Measure
-from preflight.model.trial import Candidate, Outcome, RankEnd, Setting, TrialResult
+from preflight.model.trial import Candidate, Control, Outcome, RankEnd, Rerun, Setting, TrialResult
 from preflight.plan.profiles import DEADLINE_S, stage_limits
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.plan.settings.closing import has_time_for
@@ -18,7 +17,7 @@ from preflight.plan.settings.control import PROVISIONAL_TEXT, RUNS_EACH, Proof, 
 from preflight.plan.settings.minimise import Cure
 from preflight.plan.settings.search import next_step, to_failure
 from preflight.plan.settings.steps import Known, Repeat, Stop, Try
-from preflight.rank.first_limit import LEAST_S
+from preflight.rank.step import LEAST_S
 from tests.facts import MIB, result, trial
 from tests.plan.flapping import SETTINGS
 
