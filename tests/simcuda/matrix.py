@@ -227,6 +227,8 @@ def hold(chosen: Sequence[Cell], say: Callable[[str], object], keep: Path | None
     """Run the cells side by side, say each one's verdict, and return the totals."""
     totals: Counter[str] = Counter()
     since = time.monotonic()
+    for machine in dict.fromkeys(cell.machine for cell in chosen):
+        named(machine)  # reading a capture forks, and kills what is left below this process: before there are ranks
 
     def one(cell: Cell) -> tuple[Cell, Real]:
         return cell, run(cell)
