@@ -12,6 +12,7 @@ from preflight.errors import NotReady, PreflightError, UsageError
 
 TYPE_CHECKING = False  # as type checkers know it; loading `typing` would double the time of `import preflight`
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from preflight.api import Probed, check, explain, probe, safe_timeout
@@ -29,13 +30,14 @@ LONGEST_PG_TIMEOUT_S = 7 * 86400
 LATE = ("Probed", "Report", "check", "explain", "probe", "safe_timeout")  # what of the API loads more than a name
 
 
-def pg_timeout() -> timedelta | None:
+def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
     """Return the process group's timeout from a sourced `preflight.env`: PREFLIGHT_PG_TIMEOUT_S, whole seconds.
 
     None where the variable is not set or empty, which `torch.distributed.init_process_group(timeout=...)` takes for its
-    own default. Raises UsageError where it is set to anything but 1 to 604800. Imports neither torch nor the rest.
+    own default. Raises UsageError where it is set to anything but 1 to 604800. `environ` is by default this process's.
+    Imports neither torch nor the rest.
     """
-    text = os.environ.get(PG_TIMEOUT, "").strip()
+    text = (os.environ if environ is None else environ).get(PG_TIMEOUT, "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 7 and 0 < int(text) <= LONGEST_PG_TIMEOUT_S):

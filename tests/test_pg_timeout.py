@@ -7,7 +7,7 @@ import sys
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight import pg_timeout
@@ -17,34 +17,30 @@ from tests.command import OWN_PATH
 NAME = "PREFLIGHT_PG_TIMEOUT_S"
 
 
-def test_it_is_the_variable_s_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(NAME, "660")
-    assert pg_timeout() == timedelta(seconds=660)
+def test_it_is_the_variable_s_seconds() -> None:
+    assert pg_timeout({NAME: "660"}) == timedelta(seconds=660)
+
+
+def test_by_default_the_variable_is_this_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "661")
+    assert pg_timeout() == timedelta(seconds=661)
 
 
 @pytest.mark.parametrize("value", [None, "", " "])
-def test_without_the_variable_it_is_none_which_torch_takes_for_its_default(
-    monkeypatch: pytest.MonkeyPatch, value: str | None
-) -> None:
-    monkeypatch.delenv(NAME, raising=False)
-    if value is not None:
-        monkeypatch.setenv(NAME, value)
-    assert pg_timeout() is None
+def test_without_the_variable_it_is_none_which_torch_takes_for_its_default(value: str | None) -> None:
+    assert pg_timeout({} if value is None else {NAME: value}) is None
 
 
 @pytest.mark.parametrize("value", ["0", "-5", "10m", "1e3", "nan", "٦٠٠", "604801", "9" * 30])
-def test_anything_else_is_an_error_that_names_the_variable(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv(NAME, value)
+def test_anything_else_is_an_error_that_names_the_variable(value: str) -> None:
     with pytest.raises(UsageError, match=NAME):
-        pg_timeout()
+        pg_timeout({NAME: value})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
-def test_any_value_gives_a_timeout_or_a_usage_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv(NAME, value)
+@given(st.text(max_size=20))
+def test_any_value_gives_a_timeout_or_a_usage_error(value: str) -> None:
     try:
-        found = pg_timeout()
+        found = pg_timeout({NAME: value})
     except UsageError:
         return
     assert found is None or timedelta(0) < found <= timedelta(days=7)

@@ -13,6 +13,7 @@ import typer
 from preflight.cli.options import JsonPath, Quiet, Verbose, timed, valued
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
+from preflight.launch.nodes.placement import step_nodes
 from preflight.model.stuck import StuckReport
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.render.json_document import render_json
@@ -116,7 +117,7 @@ def _look(
     if out is None:
         return (evidence,)
     to_stderr(f"{PROGRAM}: this node's evidence is in {write_node(out, evidence)}\n")
-    count, number = _step_nodes()
+    count, number = step_nodes(os.environ)
     if count < 2 or number != 0 or stopped:
         return (evidence,)
     try:
@@ -145,11 +146,3 @@ def _uid_of(user: str) -> int:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
         raise UsageError(f"--user {user}: there is no such user") from None
-
-
-def _step_nodes() -> tuple[int, int]:
-    """Return how many nodes this very step of Slurm has, and which of them this is."""
-    texts = [os.environ.get(name, "") for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID")]
-    if all(text.isdigit() for text in texts):
-        return int(texts[0]), int(texts[1])
-    return 1, 0

@@ -31,8 +31,11 @@ class Now:
 
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
     """Return why the report can't be used again, in words that follow its name; "" where it can."""
-    made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
-    age_s = (now.at - made_at).total_seconds()
+    try:
+        made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
+        age_s = (now.at - made_at).total_seconds()
+    except (ValueError, TypeError):  # no time, or one without its zone
+        return "does not say when it was made"
     if report.exit_code != 0 or report.shadow:
         return "does not say ready"
     if not 0 <= age_s <= most_s:

@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import NoReturn
 
-from preflight import PG_TIMEOUT
+from preflight import pg_timeout
+from preflight.errors import UsageError
 from preflight.jobrun.children import Children
 from preflight.jobrun.movement import Movement
 from preflight.jobrun.order import VISIBLE, Order, inherited_environ, read_order
@@ -109,8 +110,11 @@ def _environment(order: Order) -> dict[str, str]:
 
 def _half_timeout_s(environ: Mapping[str, str]) -> float:
     """Return when to look: before the watchdog ends the job and what it could tell."""
-    text = environ.get(PG_TIMEOUT, "")
-    return (int(text) if text.isdigit() and int(text) else DEFAULT_TIMEOUT_S) / 2
+    try:
+        said = pg_timeout(environ)
+    except UsageError:
+        said = None  # the job's own call of it will tell
+    return (said.total_seconds() if said else DEFAULT_TIMEOUT_S) / 2
 
 
 def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movement: Movement, folder: str) -> int:

@@ -38,7 +38,7 @@ CAPTURE = InputLimit("capture", 32 * MIB, 2_000_000, 60)
 TOPOLOGY = InputLimit("topology", 1 * MIB, 0, 0)
 # An operation makes one value, of at most some hundred bytes beyond the data themselves, and takes a microsecond.
 RECORDING = InputLimit("flight recorder dump", 16 * MIB, 1_000_000, 0)
-STUCK_NODE = InputLimit("node's evidence", 64 * MIB, 0, 0)
+STUCK_NODE = InputLimit("node's evidence", 32 * MIB, 2_000_000, 20)
 ARCHIVE = InputLimit("archive of logs", 16384 * MIB, 10_000, 1)  # of what it holds, unpacked; values are files
 MODEL_CONFIG = InputLimit("model configuration", 4 * MIB, 200_000, 40)
 

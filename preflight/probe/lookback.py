@@ -32,7 +32,7 @@ def parse_history(answer: Any) -> KernelHistory:
     try:
         lines = tuple(TimedLine(float(at_s), str(text)) for at_s, text in answer["lines"][-MOST_LINES:])
         return KernelHistory(float(answer["now_s"]), float(answer["begins_s"]), lines)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UnreadableFact(f"the kernel log is no list of lines with times: {type(error).__name__}") from None
 
 

@@ -9,9 +9,10 @@ import time
 
 from preflight.errors import MalformedInput, OutputError, UsageError
 from preflight.model.codec import decode, encode
-from preflight.model.input_limits import STUCK_NODE
+from preflight.model.input_limits import STUCK_NODE, parse_json
 from preflight.model.stuck_evidence import SCHEMA_VERSION, NodeEvidence
 from preflight.system.files import PRIVATE, write_atomically
+from preflight.system.inputs import as_text, read_bytes
 
 NAME = re.compile(r"stuck-.+\.json")
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -37,10 +38,11 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
         raise UsageError(f"{directory}: {error.strerror}") from None
     nodes, problems = [], []
     for name in names:
+        path = os.path.join(directory, name)
         try:
-            nodes.append(_read(os.path.join(directory, name)))
-        except MalformedInput as error:
-            problems.append(f"{name}: {error}")
+            nodes.append(_read(path))
+        except UsageError as error:
+            problems.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
     return tuple(nodes), tuple(problems)
 
 
@@ -55,15 +57,9 @@ def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> 
 
 
 def _read(path: str) -> NodeEvidence:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(STUCK_NODE.most_bytes + 1)
-        if len(data) > STUCK_NODE.most_bytes:
-            raise MalformedInput(STUCK_NODE.too_large())
-        document = json.loads(data)
-    except (OSError, ValueError, RecursionError) as error:
-        raise MalformedInput(f"can't be read: {error}") from None
-    node = decode(NodeEvidence, document)
+    if not os.path.isfile(path):  # a pipe that nobody writes would be waited for
+        raise MalformedInput("no regular file")
+    node = decode(NodeEvidence, parse_json(as_text(read_bytes(path, STUCK_NODE)), STUCK_NODE, path))
     if node.schema_version > SCHEMA_VERSION:
         raise MalformedInput(f"written by a newer preflight (schema {node.schema_version})")
     return node

@@ -12,65 +12,19 @@ import contextlib
 import hashlib
 import io
 import json
-import pickle
 import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from preflight.errors import PreflightError
-from preflight.explain.explain_logs import Log, explain
-from preflight.explain.flight_recorder import read_recording
-from preflight.judge.policy import parse_policy
-from preflight.launch.launch_result import parse_event
-from preflight.launch.nodes.hostlist import expand_hosts
-from preflight.launch.nodes.placement import Asked, find_placement
-from preflight.launch.nodes.wire import parse_message
-from preflight.model.saved_report import load_baseline, load_report
-from preflight.probe.capture import open_capture
-from preflight.probe.process import parse_nccl_conf
-from preflight.probe.topo_facts import topology_facts
-from preflight.render.formats import Format, render_as
-from preflight.render.json_document import render_json
-from preflight.system.inputs import as_text
-from preflight.timeout.job_text import parse_model_shape
-from tests.render.judged import BLAMED, accepted
+from tests.hostile.targets import Target, targets
 
 CORPUS = Path(__file__).parent / "corpus"
-MACHINES = Path(__file__).resolve().parents[1] / "machines"
 MOST_S = 5.0
 MOST_MB = 500
-CHECKS = frozenset({"shm-size", "memlock", "gpu-driver"})
-BASE = {
-    "baseline_schema": 1, "created_at": "x", "preflight_version": "0", "hosts": ["a"], "references": [
-        {"backend": "gloo", "world_size": 2, "collective": "all_reduce", "group": "large", "size_bytes": 8,
-         "busbw_gb_s": 1.0, "nodes": 3, "repetitions": 2, "between_nodes": 0.1, "between_repetitions": 0.1}],
-}  # fmt: skip
-POLICY = (
-    b'[checks]\nmemlock = "fatal"\n[[waivers]]\ncheck = "memlock"\nsubject = "x"\nreason = "y"\nuntil = "2030-01-01"\n'
-)
-TOPOLOGY = b"""\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
-GPU0\t X \tNV18\tPIX\t0-47,96-143\t0\t\tN/A
-GPU1\tNV18\t X \tSYS\t48-95,144-191\t1\t\tN/A
-NIC0\tPIX\tSYS\t X
-
-NIC Legend:
-
-  NIC0: mlx5_0
-"""
-LOG = b"""[rank3]:[E812 10:00:00.0 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught
- collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)
- ran for 600029 milliseconds before timing out.
-n1:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n[rank1]: torch.OutOfMemoryError: CUDA out of memory.
-"""
-DUMP = pickle.dumps(
-    {"version": "2.4", "entries": [{"collective_seq_id": n, "process_group": ("0", "default_pg"), "is_p2p": False,
-     "profiling_name": "nccl:all_reduce", "input_sizes": [[4]]} for n in range(3)]}, protocol=2)  # fmt: skip
-SLURM = {"SLURM_NNODES": "2", "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2",
-         "SLURM_JOB_NODELIST": "n[1-2]", "PET_NNODES": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "1"}  # fmt: skip
 TOKENS = (
     b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"\\ud800", b'"\\udc00"', b"9" * 5000, b"-1", b"1e999", b"NaN", b"null",
     b"[", b"{", b"]", b"}", b'"', b",", b":", b"\n", b"\t", b"0-99999999", b"n[1-999999999]", b"\x1b[3m",
@@ -79,55 +33,44 @@ TOKENS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A parser, and good input for it."""
-
-    name: str
-    parse: Callable[[bytes], object]
-    seeds: tuple[bytes, ...]
-
-
-def _report(data: bytes) -> None:
-    report = load_report(as_text(data))
-    for form in (Format.ENV, Format.CONSOLE, Format.JUNIT, Format.PROMETHEUS, Format.DRAIN):
-        render_as(form, report)
-
-
-def _placement(data: bytes) -> None:
-    words = (line.partition("=") for line in as_text(data).split("\n"))
-    find_placement(Asked(), {name: value for name, _, value in words if name})
-
-
-def targets() -> tuple[Target, ...]:
-    """Return every parser of what comes from outside."""
-    reports = tuple(render_json(report).encode() for report in (accepted(), *(make() for make in BLAMED.values())))
-    captures = tuple(path.read_bytes() for path in sorted(MACHINES.glob("*.json"))[:3])
-    config = json.dumps(
-        {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9, "text_config": {"n_layer": 3}}
-    ).encode()
-    slurm = "\n".join(f"{name}={value}" for name, value in SLURM.items()).encode()
-    return (
-        Target("report", _report, reports),
-        Target("baseline", lambda data: load_baseline(as_text(data)), (json.dumps(BASE).encode(),)),
-        Target("policy", lambda data: parse_policy(as_text(data), "p.toml", CHECKS, "2026-01-01"), (POLICY,)),
-        Target("capture", lambda data: open_capture(as_text(data)), captures),
-        Target("topology", lambda data: topology_facts(as_text(data)), (TOPOLOGY,)),
-        Target("model_config", lambda data: parse_model_shape(as_text(data), "config.json"), (config,)),
-        Target("flight_recorder", lambda data: read_recording("nccl_trace_rank_0", data), (DUMP,)),
-        Target("log", lambda data: explain([Log("x.log", [data])]), (LOG,)),
-        Target(
-            "nccl_conf", lambda data: parse_nccl_conf("/etc/nccl.conf", as_text(data)), (b"NCCL_DEBUG=INFO\n#x\nA=b\n",)
-        ),
-        Target("hostlist", lambda data: expand_hosts(as_text(data)), (b"n[1-3,07],gpu[01-02]-ib,solo",)),
-        Target("placement", _placement, (slurm,)),
-        Target("message", parse_message, (b'{"kind": "hello", "rank": 1}\n',)),
-        Target("event", parse_event, (b'{"event": "step", "label": "x"}\n',)),
-    )
+# What no JSON reader expects in the place of something else.
+ODD: tuple[object, ...] = (
+    None, True, 0, -1, 2**31, 2**70, 10**400, 1e300, -0.5, "", "x" * 3000, "\ud800", "²", "nan", "a,b\n[1-9]", [], {},
+    [[]] * 3, {"a": None}, [{}],
+)  # fmt: skip
 
 
 def mutate(data: bytes, other: bytes, random_: random.Random) -> bytes:
-    """Return the data after one to six changes."""
+    """Return the data after a few changes: half of those to a JSON document leave it one."""
+    if data[:1] in (b"{", b"[") and random_.random() < 0.5:
+        with contextlib.suppress(ValueError):
+            return _with_odd_values(data, random_)
+    return _with_odd_bytes(data, other, random_)
+
+
+def _with_odd_values(data: bytes, random_: random.Random) -> bytes:
+    document = json.loads(data)
+    for _ in range(random_.randint(1, 4)):
+        inner, place = document, None
+        while isinstance(inner, (dict, list)) and inner and (place is None or random_.random() < 0.85):
+            holder = inner
+            place = random_.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+            inner = holder[place]
+        if place is None:
+            break
+        match random_.randrange(4):
+            case 0:
+                del holder[place]
+            case 1 if isinstance(holder, dict):
+                holder[random_.choice(("", "\ud800", "x" * 300, "gaps", "\n"))] = holder.pop(place)
+            case 2 if isinstance(holder, list):
+                holder[place:place] = [inner] * random_.choice((1, 2, 50))
+            case _:
+                holder[place] = random_.choice(ODD)
+    return json.dumps(document).encode()
+
+
+def _with_odd_bytes(data: bytes, other: bytes, random_: random.Random) -> bytes:
     made = bytearray(data)
     for _ in range(random_.randint(1, 6)):
         at = random_.randrange(len(made) + 1)

@@ -64,7 +64,8 @@ class Kill:
         ):
             time.sleep(0.05)
         time.sleep(self.at_s)
-        ours = {pid: line for pid, line in command.processes().items() if "preflight" in line and "sh -c" not in line}
+        while not (ours := own(command)) and process.poll() is None:  # on a busy machine nobody is there yet
+            time.sleep(0.01)
         if not ours:
             return 0, "nobody", False
         victim = sorted(ours)[int(self.part * len(ours))]
@@ -74,6 +75,11 @@ class Kill:
         except (FileNotFoundError, ProcessLookupError):
             return 0, "nobody", False
         return victim, ours[victim], is_first and "preflight check" in ours[victim]
+
+
+def own(command: Command) -> dict[int, str]:
+    """Return the processes of a check, without the shell around it."""
+    return {pid: line for pid, line in command.processes().items() if "preflight" in line and "sh -c" not in line}
 
 
 def parent_of(pid: int) -> int:
@@ -87,8 +93,9 @@ def one_kill(kill: Kill) -> str:
     command = Command(sys.executable, folder)
     (command.cwd / "preflight-report.json").write_text(OLD)
     (command.cwd / "preflight.env").write_text("# an earlier run's\n")
-    process = command.start(*CHECK, prefix=("unshare", "--mount", "sh", "-c", OWN_SHM, "sh"),
-                            stdout=subprocess.DEVNULL, stderr=(folder / "stderr").open("w"))  # fmt: skip
+    with (folder / "stderr").open("w") as stderr:
+        process = command.start(*CHECK, prefix=("unshare", "--mount", "sh", "-c", OWN_SHM, "sh"),
+                                stdout=subprocess.DEVNULL, stderr=stderr)  # fmt: skip
     what = f"seed {kill.seed}: {kill.number.name} after {kill.at_s:.2f} s"
     try:
         victim, name, is_launcher = kill.strike(command, process)
@@ -109,8 +116,9 @@ def one_kill(kill: Kill) -> str:
         command.kill_all()
         shutil.rmtree(folder, ignore_errors=True)
     say(f"  {what}{': ' + wrong if wrong else ''}")
-    if not victim and not wrong and kill.at_s > SHORTEST_S:
-        return one_kill(replace(kill, at_s=kill.at_s / 2 if "nobody" in what else kill.at_s + LATER_S))
+    too_late = "nobody" in what
+    if not victim and not wrong and (not too_late or kill.at_s > SHORTEST_S):
+        return one_kill(replace(kill, at_s=kill.at_s / 2 if too_late else kill.at_s + LATER_S))
     wrong = wrong or ("" if victim else "nobody was hit")
     return f"{what}: {wrong}" if wrong else ""
 

@@ -7,12 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from preflight.jobrun.order import Order, supervisor_argv
+from preflight.jobrun.reuse import Now, why_not
+from preflight.model.profile import Profile
 from tests.command import Command
+from tests.reports import report_of
 
 TRAIN = Path(__file__).with_name("train.py")
 LAUNCH = (
@@ -97,6 +102,23 @@ def test_an_earlier_report_is_used_again_until_something_changes(command: Comman
     report = command.cwd / "preflight-report.json"
     report.write_text(report.read_text().replace('"narrowed": ""', '"narrowed": "--skip pids"'))
     assert "was made with --skip pids" in command.run(*line, env={"NCCL_DEBUG": "WARN"}).stderr
+
+
+@pytest.mark.parametrize("created_at", ["", "2026", "2026-01-01T00:00:00", "yesterday"])
+def test_a_report_that_does_not_say_when_it_was_made_is_not_used_again(created_at: str) -> None:
+    report = report_of()
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    now = Now(report.nodes[0], (), (), at, at, Profile.QUICK, None, 1, False)
+    assert why_not(replace(report, created_at=created_at), now, 1e9, 1) == "does not say when it was made"
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "soon"])
+def test_a_timeout_that_is_none_is_the_job_s_own_matter(command: Command, value: str) -> None:
+    order = Order(["true"], [], "no.env", 78, True, 0.0, False, "", False)
+    env = command.environ({"PREFLIGHT_PG_TIMEOUT_S": value})
+    ran = subprocess.run(supervisor_argv(order), env=env, cwd=command.cwd, capture_output=True, text=True, timeout=60,
+                         check=False)  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.integration

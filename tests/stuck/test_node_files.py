@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from preflight.model.input_limits import STUCK_NODE
 from preflight.stuck.node_files import read_nodes, write_node
 from tests.stuck.evidence import SAVE, four, process, rank
 
@@ -27,6 +31,26 @@ def test_half_a_file_is_told_and_left_out(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:200])
     nodes, problems = read_nodes(str(tmp_path))
     assert nodes == () and problems[0].startswith(path.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 5000, "nested too deeply"),
+        ("[" + "[]," * (STUCK_NODE.most_values + 1) + "[]]", "values, which no node's evidence has"),
+        ("9" * 5000, "a number is too long"),
+        (" " * (STUCK_NODE.most_bytes + 1), "larger than 32 MiB"),
+    ],
+)
+def test_a_file_that_costs_too_much_is_told_and_left_out(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "stuck-n0.json").write_text(text)
+    nodes, (problem,) = read_nodes(str(tmp_path))
+    assert nodes == () and problem.startswith("stuck-n0.json: ") and why in problem
+
+
+def test_a_pipe_that_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "stuck-n0.json")
+    assert read_nodes(str(tmp_path)) == ((), ("stuck-n0.json: no regular file",))
 
 
 def test_explain_says_what_was_seen_while_the_job_hung(tmp_path: Path) -> None:

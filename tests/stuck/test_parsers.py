@@ -178,6 +178,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             continue
 
 
+@pytest.mark.parametrize("number", ["1e999", "NaN", "9" * 5000, '"²"'])
+def test_a_thread_s_number_that_is_none_is_refused(number: str) -> None:
+    with pytest.raises(MalformedInput, match="py-spy's answer"):
+        parse_dump(f'[{{"os_thread_id": {number}, "frames": []}}]')
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (

@@ -188,6 +188,15 @@ def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
     return tuple(range(first, first + SLURM_TRIES))
 
 
+def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return how many nodes this very step of Slurm has, and which of them this is; (1, 0) where it does not say."""
+    try:
+        count, number = (parse_whole(name, environ.get(name, "")) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID"))
+    except UsageError:
+        return 1, 0
+    return count, number
+
+
 def parse_endpoint(text: str, source: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `HOST`, `[IPV6]:PORT`; port 0 where none is given."""
     match = ENDPOINT.fullmatch(text)

@@ -103,7 +103,7 @@ def parse_dump(text: str) -> tuple[Stack, ...]:
             )
             for each in threads
         )  # fmt: skip
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise MalformedInput(f"py-spy's answer has an unknown form: {error!r}"[:160]) from None
 
 

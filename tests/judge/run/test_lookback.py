@@ -136,3 +136,8 @@ def test_any_answer_is_a_history_or_our_error(answer: object) -> None:
         parse_history(answer)
     except UnreadableFact as error:
         assert "no list of lines" in str(error)
+
+
+def test_a_number_that_no_float_holds_is_our_error() -> None:
+    with pytest.raises(UnreadableFact, match="no list of lines"):
+        parse_history({"now_s": 10**400, "begins_s": 0.0, "lines": []})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
-from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.launch.nodes.placement import Asked, find_placement, step_nodes
 
 STEP = {
     "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_NNODES": "3", "SLURM_NODEID": "1", "SLURM_NTASKS": "3",
@@ -22,6 +22,12 @@ def told(asked: Asked, environ: dict[str, str]) -> str:
         find_placement(asked, environ)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "²", "9" * 5000, "-1", "2x"])
+def test_a_step_that_does_not_say_its_nodes_is_one_node(text: str) -> None:
+    assert step_nodes(STEP) == (3, 1)
+    assert step_nodes(STEP | {"SLURM_STEP_NUM_NODES": text}) == step_nodes(STEP | {"SLURM_NODEID": text}) == (1, 0)
 
 
 def test_without_a_word_there_is_one_node() -> None:
