@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import name_of
 from preflight.judge.interface_settings import gloo_remark, nccl_remark
 from preflight.judge.nccl_settings import Remark, remarks
-from preflight.model.facts import Gap, NodeFacts, known, known_or
+from preflight.model.facts import Gap, NodeFacts, inherited_value, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 IFNAMES = {"NCCL_SOCKET_IFNAME": nccl_remark, "GLOO_SOCKET_IFNAME": gloo_remark}
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 ENVIRONMENT = "environment"
 
 
@@ -58,6 +60,13 @@ def settings_in_force(node: NodeFacts) -> tuple[InheritedSetting, ...]:
 def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> Iterator[Remark]:
     if setting.name == VISIBLE and case.wants_gpus and setting.value.strip() in ("", "-1", "NoDevFiles"):
         yield Remark(Severity.WARN, "hides every GPU from CUDA", "unset it, or list the GPUs of the job")
+    if setting.name == VISIBLE and case.wants_gpus and _is_counted_by_speed(setting.value, node):
+        yield Remark(
+            Severity.WARN,
+            f"may name other GPUs than the indices of nvidia-smi: they differ in model, and without {ORDER} CUDA "
+            "counts the fastest first",
+            f"`export {ORDER}`, or name the GPUs by UUID",
+        )
     if setting.name not in IFNAMES:
         return
     if isinstance(node.netifs, Gap):
@@ -67,3 +76,10 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
     remark = IFNAMES[setting.name](setting.value, tuple(netif.name for netif in node.netifs))
     if remark is not None:
         yield remark
+
+
+def _is_counted_by_speed(visible: str, node: NodeFacts) -> bool:
+    """Tell whether its numbers are CUDA's own (facts 6.4): GPUs of one model are taken to be in the bus's order."""
+    models = {name_of(gpu) for gpu in known_or(node.gpus, ())}
+    by_number = visible.strip()[:1].isdigit()
+    return by_number and len(models) > 1 and inherited_value(node, "CUDA_DEVICE_ORDER") != "PCI_BUS_ID"

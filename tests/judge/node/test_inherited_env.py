@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
 from preflight.judge.node.inherited_env import inherited_env, settings_in_force
 from preflight.model.facts import Gap, NcclConfEntry
 from preflight.model.finding import Blame, Severity
+from preflight.model.gpu import Gpu
 from tests.facts import case, env, gpu_node, node
+from tests.gpus import gpu
 from tests.judge.findings import on, on_gpus, only, skips
 
 
@@ -57,3 +61,25 @@ def test_hiding_every_gpu_matters_only_where_gpus_are_wanted() -> None:
 
 def test_an_environment_that_could_not_be_read_skips_the_check() -> None:
     assert skips(inherited_env, case(nodes=(node(environment=Gap("denied")),)))[0].reason == "denied"
+
+
+MIXED = (gpu(0), gpu(1, name="NVIDIA A40"), gpu(2))
+
+
+def test_numbers_of_gpus_of_different_models_are_cudas_own() -> None:
+    finding = only(on_gpus(inherited_env, gpu_node(3, gpus=MIXED, environment=env(CUDA_VISIBLE_DEVICES="1,2"))))
+    assert finding.severity is Severity.WARN
+    assert "counts the fastest first" in finding.problem
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variables"),
+    [
+        (MIXED, {"CUDA_VISIBLE_DEVICES": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+        (MIXED, {"CUDA_VISIBLE_DEVICES": "GPU-0a1b"}),
+        ((gpu(0), gpu(1), gpu(2)), {"CUDA_VISIBLE_DEVICES": "1,2"}),
+    ],
+)
+def test_numbers_that_mean_what_nvidia_smi_shows_are_fine(gpus: tuple[Gpu, ...], variables: dict[str, str]) -> None:
+    assert on_gpus(inherited_env, gpu_node(3, gpus=gpus, environment=env(**variables))) == ()
