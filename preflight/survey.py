@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Checked, fact_checks, run_checks
 from preflight.model.collective import Collective
-from preflight.model.facts import Gap, Gpu, NodeFacts, inherited_value
-from preflight.model.gpu import gpu_known_by
+from preflight.model.facts import Gap, NodeFacts
 from preflight.model.links import Expected
 from preflight.plan.backend_choice import has_nvidia_hardware
-from preflight.plan.gpus.gpu_set import choose_gpus
+from preflight.plan.gpus.gpu_set import chosen_gpus
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice, advise_gpus
 from preflight.probe.run import Capture, cut_short, probe_node
 from preflight.system.machine import Machine
@@ -76,23 +75,6 @@ def survey(node: NodeFacts, gpus: str | None) -> Survey:
     if gpus is None:
         return Survey(node, checked, None, None, cut_short(node))
     return Survey(node, checked, _advice(node, chosen), _expected(node, chosen), cut_short(node))
-
-
-def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the numbers of the GPUs to look at: NVML's, or on a tree without NVML the places in bus order."""
-    listed = numbered_gpus(node)
-    if not listed and gpus is None:
-        return ()
-    visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
-    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed, node))
-
-
-def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
-    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, whose order is NVML's in practice."""
-    if isinstance(node.gpus, tuple):
-        return node.gpus
-    devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
-    return tuple(gpu_known_by(place, node.gpus.reason, bdf=each.bdf) for place, each in enumerate(devices))
 
 
 def _advice(node: NodeFacts, chosen: tuple[int, ...]) -> GpuSetAdvice | None:

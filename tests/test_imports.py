@@ -33,6 +33,7 @@ BREAKS = [
 HEAVY = {"torch", "pygal", "pynvml", "netifaces", "jinja2", "tabulate", "importlib"}
 IMPORT_TORCH = {"preflight.rank.agent", "preflight.rank.packed_aggregate"}
 # What keeps `preflight probe` quick: a live probe pays neither for captures and topologies nor for what a report holds.
+# And `preflight run`, which without --reuse reads no report.
 # And what must be caught where it can't be imported.
 START_UP = {
     ("preflight/__init__.py", "preflight"),
@@ -40,6 +41,7 @@ START_UP = {
     ("preflight/__main__.py", "preflight.system.last_resort"),
     ("preflight/__main__.py", "resource"),
     ("preflight/cli/probe_capture.py", "preflight.render.json_document"),
+    ("preflight/cli/run.py", "preflight.cli.earlier_report"),
     ("preflight/survey.py", "preflight.plan.gpus.link_speeds"),
     ("preflight/survey.py", "preflight.probe.capture"),
     ("preflight/survey.py", "preflight.probe.topo_facts"),

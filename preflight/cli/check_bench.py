@@ -31,7 +31,7 @@ from preflight.render.bench import render_bench, render_bench_screen
 from preflight.render.check_screen import Job, render_verdict
 from preflight.render.json_document import render_json
 from preflight.system.inputs import read_input
-from preflight.system.kernel_queries import live_machine
+from preflight.system.kernel_queries import live_machine, machine_at
 from preflight.system.streams import Progress
 
 
@@ -169,7 +169,7 @@ def run_ranks(
         raise UsageError("--sysroot and --machine: one machine at a time")
     live = live_machine()
     machine, silent = (
-        (options.machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file, CAPTURE))
+        (machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file, CAPTURE))
     )
     process = live if capture_file is None else machine
     deadline_s = request.deadline_s or DEADLINE_S[request.profile]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
+from preflight.model.duration import parse_duration_s
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile
-from preflight.system.kernel_queries import live_machine, tree_machine
-from preflight.system.machine import Machine
-from preflight.timeout.job_text import parse_duration_s
 
 LONGEST_DEADLINE_S = 7 * 86400.0
 SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
@@ -232,12 +228,3 @@ def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
     if not 0 < minutes * 60 <= LONGEST_DEADLINE_S:
         raise UsageError(f"--minutes {minutes:g}: give minutes above 0 and up to {LONGEST_DEADLINE_S / 60:.0f}")
     return minutes * 60
-
-
-def machine_at(sysroot: str | None) -> Machine:
-    """Return the machine of a recorded tree, or this one; UsageError where there is no tree."""
-    if sysroot is None:
-        return live_machine()
-    if not os.path.isdir(sysroot):
-        raise UsageError(f"--sysroot {sysroot}: not a directory")
-    return tree_machine(Path(sysroot))

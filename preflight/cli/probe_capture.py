@@ -14,6 +14,7 @@ from preflight.model.input_limits import CAPTURE, TOPOLOGY
 from preflight.render.probe_page import render_probe_page
 from preflight.render.probe_screen import render_probe_screen, render_probe_verdict
 from preflight.system.inputs import read_input
+from preflight.system.kernel_queries import machine_at
 from preflight.system.signals import raise_at
 from preflight.system.streams import to_stderr
 
@@ -68,7 +69,7 @@ def capture(output: options.Output = STDOUT, sysroot: options.SysrootOption = No
     Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
     """
     check_outputs(output)
-    write_or_print(output, survey.capture(options.machine_at(sysroot)))
+    write_or_print(output, survey.capture(machine_at(sysroot)))
 
 
 def _survey(
@@ -82,4 +83,4 @@ def _survey(
         return survey.survey_topology(read_input(topo, TOPOLOGY), gpus)
     if capture_file:
         return survey.survey_capture(read_input(capture_file, CAPTURE), gpus, ends_at)
-    return survey.survey_machine(options.machine_at(sysroot), gpus, ends_at)
+    return survey.survey_machine(machine_at(sysroot), gpus, ends_at)

@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from preflight import __version__
 from preflight.cli.output import PROGRAM
+from preflight.cli.plain_values import take_plain_values
 from preflight.errors import BrokenInstallation, PreflightError, Stopped
 from preflight.render.text import clean
 from preflight.system.last_resort import retire_outputs
@@ -73,6 +74,11 @@ class Commands(TyperGroup):
                 param.allow_from_autoenv = param.show_envvar = False
         return found
 
+    def parse_args(self, ctx: Any, args: Any) -> Any:
+        """Read the program's own options."""
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name=PROGRAM,
@@ -91,6 +97,11 @@ app = typer.Typer(
 
 class GroupedCommand(TyperCommand):
     """A command whose --help shows its options in groups, those that have none last; it may be stopped in order."""
+
+    def parse_args(self, ctx: Any, args: Any) -> Any:
+        """Read its arguments."""
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run it. Before, while all was loaded, a signal ended the process; once the answer is out it does nothing."""

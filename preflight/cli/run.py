@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections.abc import Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Annotated
 
 import typer
 
-from preflight import survey
 from preflight.cli import options
 from preflight.cli.options import timed, valued
 from preflight.cli.output import PROGRAM, check_outputs, refuse_stdout
-from preflight.errors import PreflightError, UsageError
+from preflight.errors import UsageError
 from preflight.jobrun.job_gpus import gpus_here, gpus_of_job
 from preflight.jobrun.order import VISIBLE, Order, become_supervisor
-from preflight.jobrun.reuse import Now, why_not
-from preflight.launch.nodes.agreement import why_no_agreement
-from preflight.launch.nodes.placement import Asked, find_placement
-from preflight.model.facts import Netif
-from preflight.model.gap import known_or
-from preflight.model.input_limits import REPORT
+from preflight.launch.nodes.placement import Asked
 from preflight.model.profile import Profile
-from preflight.model.saved_report import load_report
-from preflight.probe.process import reported_environment
-from preflight.probe.run import probe_node
-from preflight.render.env_file import render_env
-from preflight.system.files import write_atomically
-from preflight.system.inputs import read_input
-from preflight.system.kernel_queries import live_machine
 from preflight.system.signals import ignored_at_start
 from preflight.system.streams import to_stderr
 
 JOB = "The job"
-AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
 class OnUnknown(Enum):
@@ -127,8 +109,11 @@ def run(
     if visible:
         to_stderr(f"{PROGRAM}: the check takes GPUs {visible}, as the job's launcher does; --gpus takes others\n")
     environ = os.environ | ({VISIBLE: visible} if visible else {})
-    wanted = (profile, backend, nproc, strict)
-    is_reused = reuse is not None and _reuse(report, env_out, reuse, gpus, asked, wanted, environ)
+    is_reused = False
+    if reuse is not None:
+        from preflight.cli.earlier_report import Wanted, use_again  # noqa: PLC0415  a job that is checked needs none
+
+        is_reused = use_again(report, env_out, reuse, Wanted(gpus, asked, profile, backend, nproc, strict), environ)
     order = Order(
         command=command,
         check=[] if is_reused else check,
@@ -152,44 +137,3 @@ def _make_folder(path: str) -> None:
         raise UsageError(f"--keep-output {path}: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise UsageError(f"--keep-output {path}: can't be written")
-
-
-def _reuse(
-    path: str, env_path: str, most_s: float, gpus: str | None, asked: Asked,
-    wanted: tuple[Profile, str | None, int | None, bool], environ: Mapping[str, str],
-) -> bool:  # fmt: skip
-    """Tell whether an earlier report speaks for this job on all its nodes; its settings are then in the `.env`."""
-    place = find_placement(asked, os.environ)
-    report, reason = None, "is not there"
-    netifs: tuple[Netif, ...] = ()
-    try:
-        now = _now(gpus, environ, *wanted)
-        netifs = known_or(now.node.netifs, ())
-        if os.path.exists(path):
-            report = load_report(read_input(path, REPORT), path)
-            reason = why_not(report, now, most_s, place.nodes)
-    except PreflightError as error:
-        reason = f"can't be used: {error}"
-    if place.nodes > 1:
-        mine = report.created_at if report is not None and not reason else ""
-        others = why_no_agreement(place, netifs, mine, AGREE_S)
-        reason = reason or (f"can't be used: {others}" if others else "")
-    if reason or report is None:
-        to_stderr(f"{PROGRAM}: --reuse: {path} {reason}; a new check is made\n")
-        return False
-    write_atomically(env_path, render_env(report))
-    to_stderr(f"{PROGRAM}: {report.headline} ({path}, {report.created_at})\n")
-    return True
-
-
-def _now(
-    gpus: str | None, environ: Mapping[str, str],
-    profile: Profile, backend: str | None, nproc: int | None, is_strict: bool,
-) -> Now:  # fmt: skip
-    live = live_machine()
-    node, _ = probe_node(live, live)
-    node = replace(node, environment=reported_environment(environ))
-    booted_at = datetime.now(timezone.utc) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
-    by_index = {gpu.nvml_index: str(gpu.uuid) for gpu in survey.numbered_gpus(node)}
-    visible, chosen = (tuple(by_index[each] for each in survey.chosen_gpus(node, which)) for which in (None, gpus))
-    return Now(node, visible, chosen, datetime.now(timezone.utc), booted_at, profile, backend, nproc, is_strict)

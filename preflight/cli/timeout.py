@@ -20,6 +20,7 @@ from preflight.model.report import Report
 from preflight.model.saved_report import load_report
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import Source
+from preflight.plan.gpus.gpu_set import chosen_gpus
 from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.render.json_document import render_timeout_json
 from preflight.render.text import clean
@@ -140,7 +141,7 @@ def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
     """Return the node that the job would run on, from the report or else this one, and its GPUs by nvml_index."""
     node = earlier.nodes[0] if earlier and earlier.nodes else survey.survey_machine(live_machine()).node
-    return node, survey.chosen_gpus(node, gpus)
+    return node, chosen_gpus(node, gpus)
 
 
 def _fit(job: Job, params: str, batch: Batch | None, node: NodeFacts, chosen: tuple[int, ...]) -> Fit | Gap:

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from preflight.cli.options import PRINTED, choice, valued
 from preflight.errors import UsageError
+from preflight.model.duration import parse_duration_s
 from preflight.model.fit import Batch
 from preflight.model.input_limits import MODEL_CONFIG
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
 from preflight.system.inputs import read_input
 from preflight.timeout.frameworks import Framework
-from preflight.timeout.job_text import parse_count, parse_duration_s, parse_model_shape
+from preflight.timeout.job_text import parse_count, parse_model_shape
 from preflight.timeout.memory import MOST_BYTES, is_thinkable
 
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16

@@ -11,6 +11,10 @@ from preflight.model.gap import known_or
 from preflight.model.profile import Profile
 from preflight.model.report import Report
 
+# What is compared, and what tells which GPUs the job may use; nothing else is read again.
+FACTS = frozenset({
+    "host", "nvml", "software", "nccl_conf", "netifs", "system", "device_nodes", "nvidia_pci",
+})  # fmt: skip
 THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from preflight.errors import MalformedInput, UsageError
 from preflight.model.collective import Collective
+from preflight.model.duration import parse_duration_s
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.policy import Expectation, Floor, Level, Lookback, Policy, Waiver
 from preflight.model.toml import read_toml
-from preflight.timeout.job_text import parse_duration_s
 
 TABLES = ("checks", "waivers", "expect", "lookback", "floors")
 LOOKBACK = ("xids", "link_flaps")

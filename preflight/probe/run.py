@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
@@ -25,6 +25,7 @@ from preflight.system.processes import adopt_orphans, has_children, kill_descend
 UNKNOWN_HOST = "unknown"
 LIMIT_S = 5.0
 CUT_SHORT = "not read: the deadline came first"
+NOT_ASKED = "not read: nobody asks for it here"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
 NVML = "nvml"
 ORPHANS_S = 1.0
@@ -76,7 +77,7 @@ class Capture:
 def probe_node(
     machine: Machine, software: Machine | None = None, limit_s: float = LIMIT_S, *,
     capture: Capture | None = None, silent: Mapping[str, str] | None = None,
-    meanwhile: Callable[[], object] = tuple, ends_at: float | None = None,
+    meanwhile: Callable[[], object] = tuple, ends_at: float | None = None, only: Collection[str] | None = None,
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
 
@@ -84,11 +85,12 @@ def probe_node(
     A `capture` is filled with every read; `silent` are the groups that gave no answer when a capture was made.
     `meanwhile` is called while the probes run: loading what is needed next then costs no time.
     What is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
+    `only` names the facts that are read, where not all are; NVML's are read together, as `nvml`.
     Must be called from a process with a single thread, since it forks.
     """
     process = software or machine
-    names = dict.fromkeys(probe.process for probe in PROBES)
-    groups = {name: [probe for probe in PROBES if probe.process == name] for name in names}
+    wanted = [probe for probe in PROBES if only is None or probe.fact in only]
+    groups = {probe.process: [each for each in wanted if each.process == probe.process] for probe in wanted}
     asked = {name: group for name, group in groups.items() if name not in (silent or {})}
     readers = {name: _reader(group, machine, process, capture is not None) for name, group in asked.items()}
     left_s = limit_s if ends_at is None else min(limit_s, max(0.0, ends_at - time.monotonic()))
@@ -102,7 +104,10 @@ def probe_node(
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}
     if capture is not None:
         _fill(capture, answers)
-    found = {probe.fact: _fact(probe.fact, answers[name]) for name, group in groups.items() for probe in group}
+    found: dict[str, tuple[object, float]] = {
+        probe.fact: (Gap(NOT_ASKED), 0.0) for probe in PROBES if probe not in wanted
+    }
+    found |= {probe.fact: _fact(probe.fact, answers[probe.process]) for probe in wanted}
     durations_s = {fact: duration_s for fact, (_, duration_s) in found.items()}
     return _node_facts({fact: value for fact, (value, _) in found.items()}), durations_s
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from preflight.errors import UnreadableFact
+from preflight.errors import UnreadableFact, UsageError
 from preflight.system.installed import installed_software
 from preflight.system.interfaces import network_interfaces
 from preflight.system.machine import Json, Tree
@@ -42,6 +42,15 @@ def tree_machine(root: Path) -> Tree:
     library = root / LIBRARY
     questions = {"nvml": lambda: ask_nvml(str(library.resolve()))} if library.is_file() else {}
     return Tree(root, questions)
+
+
+def machine_at(sysroot: str | None) -> Tree:
+    """Return the machine of a recorded tree, or this one; UsageError where there is no tree."""
+    if sysroot is None:
+        return live_machine()
+    if not os.path.isdir(sysroot):
+        raise UsageError(f"--sysroot {sysroot}: not a directory")
+    return tree_machine(Path(sysroot))
 
 
 def kernel_log() -> Json:

@@ -6,23 +6,19 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from preflight.errors import MalformedInput, UsageError
+from preflight.errors import MalformedInput
+from preflight.model.duration import NUMBER, wrong
 from preflight.model.fit import ModelShape
 from preflight.model.input_limits import MODEL_CONFIG, parse_json
 from preflight.model.job import ParamCount
 
 PLAIN = re.compile(r"\d{1,3}(?:[_,]\d{3}){1,5}|\d{4,15}|\d{1,3}(?:\.\d{1,6})?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-NUMBER = r"(\d{1,6}(?:\.\d{1,6})?)"
 COUNT = re.compile(NUMBER + r"([KMBT])", re.ASCII | re.IGNORECASE)
 EXPERTS = re.compile(r"(\d{1,4})x" + NUMBER + r"([KMBT])", re.ASCII | re.IGNORECASE)
-DURATION = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}m(?:in)?)?(?:{NUMBER}s)?", re.ASCII | re.IGNORECASE)
-SECONDS = re.compile(NUMBER, re.ASCII)
 SHARE = re.compile(NUMBER + "%", re.ASCII)
 WHOLE = re.compile(r"\d{1,9}", re.ASCII)
 FEWEST, MOST = 1000, 10**14  # parameters
-LONGEST_S = 7 * 86400
-SHOWN = 40  # characters of what was typed
 
 
 def parse_params(text: str) -> ParamCount:
@@ -35,7 +31,7 @@ def parse_params(text: str) -> ParamCount:
     total = _count(total_text, text)
     active = _count(active_text, text) if slash else total
     if active > total:
-        raise _wrong("--params", text, "more active parameters than there are: write all of them first, as in 47B/13B")
+        raise wrong("--params", text, "more active parameters than there are: write all of them first, as in 47B/13B")
     return ParamCount(total, active)
 
 
@@ -44,31 +40,14 @@ def is_upper_bound(text: str) -> bool:
     return "x" in text.lower()
 
 
-def parse_duration_s(text: str, option: str) -> float:
-    """Parse `90s`, `30m`, `1h30m`, `1.5h` or plain seconds into seconds."""
-    typed = text.strip()
-    plain = SECONDS.fullmatch(typed)
-    parts = DURATION.fullmatch(typed) if typed else None
-    if plain:
-        value = Decimal(plain[1])
-    elif parts and any(parts.groups()):
-        hours, minutes, seconds = (Decimal(part or 0) for part in parts.groups())
-        value = 3600 * hours + 60 * minutes + seconds
-    else:
-        raise _wrong(option, text, "not a time: write 90s, 30m, 1h30m or seconds")
-    if not 0 < value <= LONGEST_S:
-        raise _wrong(option, text, "give a time above 0 and up to 7 days")
-    return float(value)
-
-
 def parse_lora_share(text: str) -> float:
     """Parse the trained share of the parameters, as PEFT prints it: `0.5%` into 0.005. A rank alone says no share."""
     found = SHARE.fullmatch(text.strip())
     if not found:
-        raise _wrong("--lora", text, "give the trained share with its sign, as print_trainable_parameters() says: 0.5%")
+        raise wrong("--lora", text, "give the trained share with its sign, as print_trainable_parameters() says: 0.5%")
     share = Decimal(found[1]) / 100
     if not 0 < share <= 1:
-        raise _wrong("--lora", text, "give a share above 0 % and up to 100 %")
+        raise wrong("--lora", text, "give a share above 0 % and up to 100 %")
     return float(share)
 
 
@@ -76,7 +55,7 @@ def parse_count(text: str, option: str, most: int) -> int:
     """Parse a whole number from 1 to `most`: ranks, tokens, sequences."""
     found = WHOLE.fullmatch(text.strip())
     if not found or not 0 < int(found[0]) <= most:
-        raise _wrong(option, text, f"give a whole number from 1 to {most}")
+        raise wrong(option, text, f"give a whole number from 1 to {most}")
     return int(found[0])
 
 
@@ -90,15 +69,10 @@ def _count(typed: str, text: str) -> int:
     elif plain:
         count = Decimal(plain[1]) * SCALE[plain[2].upper()]
     else:
-        raise _wrong("--params", text, "not a model size: write 7B, 1.5B, 7e9, or 47B/13B for a mixture of experts")
+        raise wrong("--params", text, "not a model size: write 7B, 1.5B, 7e9, or 47B/13B for a mixture of experts")
     if not FEWEST <= count <= MOST:
-        raise _wrong("--params", text, "give 1K to 100T parameters")
+        raise wrong("--params", text, "give 1K to 100T parameters")
     return int(count)
-
-
-def _wrong(option: str, text: str, why: str) -> UsageError:
-    shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-    return UsageError(f"{option} {shown}: {why}")
 
 
 NESTED = ("text_config", "llm_config", "language_config")  # where a model of several parts keeps its language model

@@ -6,11 +6,28 @@ import re
 from collections.abc import Mapping, Sequence
 
 from preflight.errors import UsageError
-from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts
+from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts, inherited_value
 from preflight.model.gap import known_or
-from preflight.model.gpu import GPU_FILE, Mode
+from preflight.model.gpu import GPU_FILE, Mode, gpu_known_by
 
 MOST_GPUS = 1024
+
+
+def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
+    """Return the numbers of the GPUs to look at: NVML's, or on a tree without NVML the places in bus order."""
+    listed = numbered_gpus(node)
+    if not listed and gpus is None:
+        return ()
+    visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
+    return tuple(gpu.nvml_index for gpu in choose_gpus(gpus, visible, listed, node))
+
+
+def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
+    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, whose order is NVML's in practice."""
+    if isinstance(node.gpus, tuple):
+        return node.gpus
+    devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
+    return tuple(gpu_known_by(place, node.gpus.reason, bdf=each.bdf) for place, each in enumerate(devices))
 
 
 def choose_gpus(

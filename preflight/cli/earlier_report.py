@@ -1,0 +1,80 @@
+"""`preflight run --reuse`: whether the report of an earlier check speaks for the job that starts now."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+
+from preflight.cli.output import PROGRAM
+from preflight.errors import PreflightError
+from preflight.jobrun.reuse import FACTS, Now, why_not
+from preflight.launch.nodes.agreement import why_no_agreement
+from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.model.facts import Netif
+from preflight.model.gap import known_or
+from preflight.model.input_limits import REPORT
+from preflight.model.profile import Profile
+from preflight.model.saved_report import load_report
+from preflight.plan.gpus.gpu_set import chosen_gpus, numbered_gpus
+from preflight.probe.process import reported_environment
+from preflight.probe.run import probe_node
+from preflight.render.env_file import render_env
+from preflight.system.files import write_atomically
+from preflight.system.inputs import read_input
+from preflight.system.kernel_queries import live_machine
+from preflight.system.streams import to_stderr
+
+AGREE_S = 20.0  # for all nodes to say whether they hold the same report
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the check would be asked for, were it made."""
+
+    gpus: str | None
+    place: Asked
+    profile: Profile
+    backend: str | None
+    nproc: int | None
+    is_strict: bool
+
+
+def use_again(path: str, env_path: str, most_s: float, wanted: Wanted, environ: Mapping[str, str]) -> bool:
+    """Tell whether an earlier report speaks for this job on all its nodes; its settings are then in the `.env`."""
+    place = find_placement(wanted.place, os.environ)
+    report, reason = None, "is not there"
+    netifs: tuple[Netif, ...] = ()
+    try:
+        now = _now(wanted, environ)
+        netifs = known_or(now.node.netifs, ())
+        if os.path.exists(path):
+            report = load_report(read_input(path, REPORT), path)
+            reason = why_not(report, now, most_s, place.nodes)
+    except PreflightError as error:
+        reason = f"can't be used: {error}"
+    if place.nodes > 1:
+        mine = report.created_at if report is not None and not reason else ""
+        others = why_no_agreement(place, netifs, mine, AGREE_S)
+        reason = reason or (f"can't be used: {others}" if others else "")
+    if reason or report is None:
+        to_stderr(f"{PROGRAM}: --reuse: {path} {reason}; a new check is made\n")
+        return False
+    write_atomically(env_path, render_env(report))
+    to_stderr(f"{PROGRAM}: {report.headline} ({path}, {report.created_at})\n")
+    return True
+
+
+def _now(wanted: Wanted, environ: Mapping[str, str]) -> Now:
+    live = live_machine()
+    node, _ = probe_node(live, live, only=FACTS)
+    node = replace(node, environment=reported_environment(environ))
+    booted_at = datetime.now(timezone.utc) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
+    by_index = {gpu.nvml_index: str(gpu.uuid) for gpu in numbered_gpus(node)}
+    visible, chosen = (tuple(by_index[each] for each in chosen_gpus(node, which)) for which in (None, wanted.gpus))
+    return Now(
+        node, visible, chosen, datetime.now(timezone.utc), booted_at,
+        wanted.profile, wanted.backend, wanted.nproc, wanted.is_strict,
+    )  # fmt: skip

@@ -1,0 +1,42 @@
+"""Values of the command line that need no work: typer has pydantic look at each, which takes 0.1 s to load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFirst:
+    """Takes in a parameter's value in typer's place; what has to be made into something else is left to typer."""
+
+    kind: Any
+    parser: Callable[[str], Any] | None
+    of_typer: Callable[[], Any]  # what does it otherwise; asking for it loads pydantic
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value as the command takes it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if self.kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+            return list(value)
+        if type(value) is self.kind:
+            return value
+        if self.parser is not None:
+            return self.parser(value)
+        return self.of_typer().coerce(value, param=param, ctx=ctx)
+
+
+def take_plain_values(params: Iterable[Any]) -> None:
+    """Have parameters of typer take what needs no pydantic without it."""
+    for param in params:
+        if hasattr(param, "get_runtime_param"):  # older typers have none, nor pydantic
+            kind = param.type_descriptor
+            plain = PlainFirst(kind.annotation, kind.parameter_info.parser, param.get_runtime_param)
+            param.get_runtime_param = partial(_same, plain)
+
+
+def _same(plain: PlainFirst) -> PlainFirst:
+    return plain
