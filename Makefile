@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SIDE_BY_SIDE := tests/explain tests/frameworks tests/memory tests/probe tests/render  # slow tests that time nothing
+HOSTILE := tests/hostile tests/nodes/test_strangers.py  # what `make test-hostile` runs
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
@@ -29,7 +30,7 @@ test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
 	$(BIN)/pytest -n 2 -m 'integration and not simcuda' $(SIDE_BY_SIDE)
-	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE))
+	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE) $(HOSTILE))
 
 KILLS ?= 200
 AT_ONCE ?= 30
@@ -38,7 +39,7 @@ SEED ?= $(shell date +%s)
 test-hostile: $(STAMP) ## Kill it at random instants, starve it, feed it garbage: KILLS=200 AT_ONCE=30 MINUTES=1 SEED=n (root)
 	$(BIN)/python -m tests.hostile.kill_loop --kills $(KILLS) --abreast 2 --at-once $(AT_ONCE) --seed $(SEED)
 	$(BIN)/pytest -n 2 tests/hostile
-	$(BIN)/pytest tests/nodes/test_strangers.py
+	$(BIN)/pytest $(filter-out tests/hostile,$(HOSTILE))
 	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 fuzz: $(STAMP) ## Mutate good input for every parser: make fuzz MINUTES=n; what fails is kept in tests/hostile/corpus

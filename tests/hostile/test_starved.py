@@ -137,9 +137,9 @@ def test_good_input_is_taken(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)
-def test_a_thousand_mutations_of_each_kind_of_input_are_taken(target: Target) -> None:
+def test_three_hundred_mutations_of_each_kind_of_input_are_taken(target: Target) -> None:
     random_ = random.Random(17)
-    for _ in range(1000):
+    for _ in range(300):
         data = mutate(random_.choice(target.seeds), random_.choice(target.seeds), random_)
         assert trouble_of(target, data) == "", data[:300]
 
