@@ -28,6 +28,7 @@ from preflight.launch.nodes.hostlist import expand_hosts
 from preflight.launch.nodes.placement import Asked, find_placement, parse_endpoint, step_nodes
 from preflight.launch.nodes.wire import pack, parse_message, unpack
 from preflight.model.codec import decode, encode
+from preflight.model.duration import parse_duration_s
 from preflight.model.facts import EnvVar
 from preflight.model.history import parse_history
 from preflight.model.input_limits import (
@@ -64,7 +65,7 @@ from preflight.stuck.collect.ras import parse_ras
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.inputs import as_text
-from preflight.timeout.job_text import parse_count, parse_duration_s, parse_lora_share, parse_model_shape, parse_params
+from preflight.timeout.job_text import parse_count, parse_lora_share, parse_model_shape, parse_params
 from tests.hostile import seeds
 from tests.render.judged import accepted
 
