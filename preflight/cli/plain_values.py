@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +33,7 @@ class PlainFirst:
 def take_plain_values(params: Iterable[Any]) -> None:
     """Have parameters of typer take what needs no pydantic without it."""
     for param in params:
-        if hasattr(param, "get_runtime_param"):  # older typers have none, nor pydantic
+        with contextlib.suppress(AttributeError):  # a typer with other insides, or without pydantic, does it by itself
             kind = param.type_descriptor
             plain = PlainFirst(kind.annotation, kind.parameter_info.parser, param.get_runtime_param)
             param.get_runtime_param = partial(_same, plain)

@@ -65,3 +65,16 @@ def test_pydantic_is_loaded_by_no_command_that_needs_none(command: Command, line
     assert not [name for name in modules if name.partition(".")[0].startswith("pydantic")]
     if line.startswith("run"):  # nor what only a report needs
         assert not modules & {"preflight.model.report", "preflight.probe.run", "preflight.survey"}
+
+
+class Other:
+    """A parameter of a typer with other insides."""
+
+    def get_runtime_param(self) -> str:
+        return "its own"
+
+
+def test_another_typer_does_it_by_itself() -> None:
+    other = Other()
+    take_plain_values([other])
+    assert other.get_runtime_param() == "its own"
