@@ -44,8 +44,8 @@ def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
     words = [(match.start(), match[0]) for match in piece.finditer(text, at)]
     bad = next((word for _, word in words if word != NOT_GIVEN and not _is_cpu_list(word)), None)
-    if bad is not None:
-        return _without({}, (), f"{bad!r} is no affinity")
+    if bad is not None or len(set(titles)) < len(titles):
+        return _without({}, (), "a title stands there twice" if bad is None else f"{bad!r} is no affinity")
     if not titles:
         return Affinity.missing(NOT_IN_TEXT), f"{words[0][1]!r} stands below no title" if words else ""
     if len(words) > len(titles):

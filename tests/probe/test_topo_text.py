@@ -131,6 +131,12 @@ def test_a_gpu_without_any_affinity_leaves_the_last_column_in_its_place() -> Non
     assert gpu.memory_numa_node == Gap("nvidia-smi says N/A")
 
 
+def test_titles_that_stand_there_twice_give_no_affinity() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tCPU Affinity\tNUMA Affinity\n"
+    gpu = _gpu(topology_facts(f"{text}GPU0\t X \tNV18\t0-3\t0\t0-3\nGPU1\tNV18\t X \t4-7\t1\t2\t\n"), 0)
+    assert gpu.cpu_affinity == gpu.numa_node == Gap("a title stands there twice")
+
+
 def test_the_models_and_uuids_are_taken_where_the_paste_has_them_too() -> None:
     facts = topology_facts(
         "GPU 0: NVIDIA L20 (UUID: GPU-0a1b2c3d-0000-0000-0000-000000000000)\nGPU 1: NVIDIA A40\n" + TWO
