@@ -63,7 +63,8 @@ def use_again(path: str, env_path: str, most_s: float, wanted: Wanted, environ: 
         to_stderr(f"{PROGRAM}: --reuse: {path} {reason}; a new check is made\n")
         return False
     write_atomically(env_path, render_env(report))
-    to_stderr(f"{PROGRAM}: {report.headline} ({path}, {report.created_at})\n")
+    to_stderr(f"{PROGRAM}: {report.headline}\n")
+    to_stderr(f"{PROGRAM}: no new check: {path} is of {report.created_at}, and nothing has changed since\n")
     return True
 
 

@@ -24,7 +24,7 @@ from preflight.system.signals import ignore_signals, raise_dropped, raise_on_sig
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `preflight check`
-WORDY = "Input should be a valid "  # pydantic, before what it could not do
+WORDY, EMPTY = "Input should be a valid ", "Value error, "  # pydantic, before what it could not do
 STARTED_AT = time.monotonic()
 
 
@@ -195,7 +195,7 @@ def _asked(error: Exception) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(getattr(error, "format_message", lambda: str(error))()).strip()
+    text = str(getattr(error, "format_message", lambda: str(error))()).strip().replace(EMPTY, "")
     head, wordy, kind = text.partition(WORDY)
     if wordy:
         kind = kind.partition(",")[0]

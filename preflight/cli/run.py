@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from enum import Enum
 from typing import Annotated
@@ -94,7 +95,8 @@ def run(
         _make_folder(keep_output)
     if shutil.which(command[0]) is None:
         is_there = os.path.exists(command[0]) and os.sep in command[0]
-        to_stderr(f"{PROGRAM}: {command[0]}: {'not executable' if is_there else 'not found'}; nothing was checked\n")
+        why = "not executable" if is_there else "not found"
+        to_stderr(f"{PROGRAM}: {shlex.quote(command[0])}: {why}; nothing was checked\n")
         raise typer.Exit(126 if is_there else 127)
     given = {
         "gpus": gpus, "nproc": nproc, "backend": backend, "profile": profile.value, "deadline": deadline,

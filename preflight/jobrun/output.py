@@ -27,6 +27,8 @@ class Kept:
     def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
         self.path = path
         self.written = 0
+        self.lost_reader = False  # who read what is passed on has gone
+        self.ends_line = True
         self._file = _create(path)
         self._room, self._tail_bytes = head_bytes, tail_bytes
         self._tails = 0
@@ -34,6 +36,7 @@ class Kept:
     def add(self, data: bytes) -> None:
         """Keep a piece; a full disk costs what would have been kept, and not the job."""
         self.written += len(data)
+        self.ends_line = data.endswith(b"\n")
         if self._file < 0:
             return
         with contextlib.suppress(OSError):
@@ -101,6 +104,16 @@ class Streams:
         return sum(kept.written for kept in self._kept)
 
     @property
+    def ends_line(self) -> bool:
+        """Whether what is said on stderr now begins a line of its own."""
+        return all(kept.ends_line for _, target, kept in self._readers if target == 2 or _same_file(target, 2))
+
+    @property
+    def lost_reader(self) -> bool:
+        """Whether what reads the job's output has gone, which ends the job as without us (SIGPIPE)."""
+        return any(kept.lost_reader for kept in self._kept)
+
+    @property
     def paths(self) -> list[str]:
         """The files in which something was kept."""
         return [kept.path for kept in self._kept if kept.written]
@@ -159,10 +172,14 @@ def _same_file(one: int, other: int) -> bool:
 
 def _pass_on(reader: int, target: int, kept: Kept) -> None:
     """Pass on until the job's end is closed; where our reader has gone the job's has, too (SIGPIPE)."""
-    with contextlib.suppress(OSError):  # EIO: the last who had the job's terminal has gone
+    try:
         while data := os.read(reader, PIECE_BYTES):
             kept.add(data)
             view = memoryview(data)
             while view:
                 view = view[os.write(target, view) :]
+    except BrokenPipeError:
+        kept.lost_reader = True
+    except OSError:  # EIO: the last who had the job's terminal has gone
+        pass
     os.close(reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ KILL_AFTER_S = 30.0
 OWN_S = 120.0  # `stuck` and `explain` end long before
 # What is said around the pages of `check`, `stuck` and `explain`.
 REFUSED = "not ready, so {} was not started (exit code {})"
-STOPPED = "unknown, so {} was not started (--on-unknown stop)"
+STOPPED = "unknown, so {} was not started (exit code 3; --on-unknown stop)"
 STARTED = "unknown; {} starts all the same (see --on-unknown)"
 STILL = "nothing has moved for {:.0f} s; more: `preflight stuck -v --pid {}`"
 ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
@@ -159,12 +160,16 @@ def _kill(children: Children, job: subprocess.Popen[bytes]) -> int:
 
 
 def _explain(order: Order, children: Children, code: int, streams: Streams, folder: str, prefix: str) -> None:
-    """Print explain's first screen, unless it was the user who ended the job."""
-    how = f"exit code {code}" if code > 0 else f"signal {-code}"
+    """Print explain's first screen, unless it was the user who ended the job, or its output (`| head`)."""
+    how = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+    if not streams.ends_line:
+        sys.stderr.write("\n")
+    if streams.lost_reader:
+        how += ", and nobody reads its output any more"
     _say(ENDED.format(order.command[0], how) + (KEPT.format(folder) if streams.paths else ""))
     if not streams.paths and not order.keep_dir:
         shutil.rmtree(folder, ignore_errors=True)
-    if children.last_signal in (2, 3) or not streams.paths:
+    if children.last_signal in (2, 3) or streams.lost_reader or not streams.paths:
         return
     _say(MORE.format(shlex.quote(folder)))
     ranks = os.path.join(folder, f"{prefix}ranks")

@@ -11,6 +11,7 @@ WRONG = [
     ("check --nope", "No such option: --nope"),
     ("check --nproc", "--nproc"),
     ("check --nproc x", "'--nproc': give an integer (see preflight check --help)"),
+    ("run --on-unknown x -- true", "Invalid value for '--on-unknown': 'x' is not one of 'start', 'stop'."),
     ("check --nproc 0 --backend gloo", "--nproc 0"),
     ("check --nproc 100000 --backend gloo", "--nproc 100000"),
     ("check --backend foo", "--backend foo"),

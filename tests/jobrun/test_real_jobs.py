@@ -75,6 +75,7 @@ def test_a_wrong_request_and_a_command_that_is_not_there_check_nothing(command: 
     assert command.run("run", "--exit-not-ready", "0", "true").code == 2
     assert command.run("run").code == 2
     assert command.run("run", "--", "no-such-program").code == 127
+    assert command.run("run", "--", "").stderr == "preflight: '': not found; nothing was checked\n"
     assert command.run("run", "--", "/etc/passwd").code == 126
     assert list(command.cwd.iterdir()) == []
 
@@ -96,7 +97,8 @@ def test_an_earlier_report_is_used_again_until_something_changes(command: Comman
     first, again = command.run(*line), command.run(*line)
     assert (first.code, first.stdout, again.code, again.stdout) == (0, "600\n", 0, "600\n")
     assert "READY" in first.stderr and "READY" not in again.stderr
-    assert "preflight-report.json, 20" in again.stderr
+    assert again.stderr.startswith("preflight: ready: ")
+    assert "no new check: preflight-report.json is of 20" in again.stderr
     changed = command.run(*line, env={"NCCL_DEBUG": "WARN"})
     assert "was made with other variables; a new check is made" in changed.stderr
     report = command.cwd / "preflight-report.json"

@@ -100,7 +100,8 @@ def test_it_ends_with_the_same_code_or_signal_and_the_same_output(tmp_path: Path
     )
     assert (under.returncode, under.stdout) == (plain.returncode, plain.stdout)
     assert under.stderr.startswith(plain.stderr)
-    assert (b"preflight: /bin/sh ended with" in under.stderr) == (plain.returncode != 0)
+    assert (b"\npreflight: /bin/sh ended with" in b"\n" + under.stderr) == (plain.returncode != 0)
+    assert (b"ended with signal 15 (Terminated)" in under.stderr) == (plain.returncode == -15)
 
 
 @WAYS
@@ -182,12 +183,15 @@ def test_it_inherits_the_same_signals_descriptors_and_folder(tmp_path: Path, ign
 
 
 def test_a_reader_that_goes_away_ends_it_as_without(tmp_path: Path) -> None:
-    codes = []
+    ended = []
     for supervised in (False, True):
-        script = '"$@" 2>/dev/null | head -c 10 >/dev/null; exit ${PIPESTATUS[0]}'
-        argv = argv_of(["yes"], supervised, tmp_path)
-        codes.append(subprocess.run(["/bin/bash", "-c", script, "bash", *argv], check=False, timeout=60).returncode)
-    assert codes == [141, 141]
+        script = '"$@" | head -c 10 >/dev/null; exit ${PIPESTATUS[0]}'
+        argv = ["/bin/bash", "-c", script, "bash", *argv_of(["yes"], supervised, tmp_path)]
+        ended.append(subprocess.run(argv, check=False, timeout=60, stderr=subprocess.PIPE, text=True))
+    plain, under = ended
+    assert (plain.returncode, under.returncode) == (141, 141)
+    said = under.stderr.splitlines()  # and no page of `explain`: the user ended it
+    assert len(said) == 1 and "nobody reads its output any more" in said[0]
 
 
 def test_when_it_is_killed_the_job_is(tmp_path: Path) -> None:
