@@ -1,4 +1,4 @@
-"""What a short-lived process does on one or two GPUs by itself, and which of them run at the same time."""
+"""What a process does on one or two GPUs by itself, and which of them run at the same time."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ class DeviceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """What one process does, one job after another, started by the supervisor of its first GPU."""
+    """What one process does, one job after another."""
 
     places: tuple[int, ...]
+    owner: int  # the place among these whose supervisor has its process do it
     jobs: tuple[DeviceJob, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTestRound:
-    """Processes that run at the same time; no GPU is in two of them."""
+    """Groups that are done at the same time; no GPU is in two of them."""
 
     label: str
     groups: tuple[JobGroup, ...]
@@ -72,6 +73,7 @@ class DevicePlan:
     share_of_time: float = 1 / 3  # of what is left before the deadline; the trials need the rest
     burn_rounds: tuple[GpuTestRound, ...] = ()
     burn_s: float = 0.0
+    rounds_per_process: int = 0  # after so many new processes begin; 0: the same ones take all that follow each other
     pair_limits: tuple[PairLimit, ...] = ()  # what each pair should carry: one that is slow is timed again
 
 

@@ -28,6 +28,9 @@ class ComputeMode(Enum):
     EXCLUSIVE_PROCESS = "exclusive_process"
 
 
+EXCLUSIVE = (ComputeMode.EXCLUSIVE_PROCESS, ComputeMode.EXCLUSIVE_THREAD)  # one process at a time
+
+
 class VirtualizationMode(Enum):
     """What part of a virtual machine the GPU is."""
 

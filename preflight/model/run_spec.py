@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from preflight.model.baseline import NO_BASELINE, Baseline
 from preflight.model.collective import Collective
-from preflight.model.device_job import NO_DEVICES, DeviceJob, DevicePlan
+from preflight.model.device_job import NO_DEVICES, DevicePlan
 from preflight.model.hca import HcaPort
 from preflight.model.isolation import Route
 from preflight.model.trial import Candidate, Setting
@@ -210,4 +210,4 @@ class Assignment:
     turns: int = 1  # times that the measures are gone through; more than 1 in a duel
     side: int = 0  # 0 or 1 of a duel: whose turn comes first
     sides: int = 1  # 1 for a plain trial
-    jobs: tuple[DeviceJob, ...] = ()  # no trial: these, on GPUs by themselves; the store is then the control channel
+    tests_gpus: bool = False  # no trial: groups of jobs, as they come on stdin; the store is then the control channel

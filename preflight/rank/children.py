@@ -25,6 +25,7 @@ from preflight.system.wakeups import DirectoryWatch, wait_for
 
 UNKILLABLE_AFTER_S = 30.0  # the driver may take so long to tear down eight large contexts
 CONNECTING = ("init", "first")
+ASKED = "asked"  # the stage of a child that has done what it was asked, and was asked the next
 WATCHDOG = "watchdog thread terminated with exception: "  # ProcessGroupNCCL.cpp, torch 2.1 to 2.10; then it aborts
 LOG_BYTES = 1 << 16  # of a process that died, from the end
 SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of the supervisor is not known
@@ -90,7 +91,9 @@ def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
     with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(log_path), PIDS), "a", encoding="ascii") as f:
         f.write(f"{process.pid}\n")
     started_by = "fork" if sound else "exec"
-    return Child(process.pid, process.fd, assignment=assignment, started_by=started_by, log_path=log_path)
+    return Child(
+        process.pid, process.fd, process.questions_fd, assignment=assignment, started_by=started_by, log_path=log_path
+    )  # fmt: skip
 
 
 def _fork(assignment: Assignment, log_path: str) -> ChildProcess:
@@ -102,12 +105,14 @@ def _fork(assignment: Assignment, log_path: str) -> ChildProcess:
             log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            if assignment.tests_gpus:
+                os.dup2(supervisor.questions_fd, 0)
             trial.main(assignment, supervisor.fd)
         except OSError as error:
             supervisor.send({"error": "error", "detail": f"{log_path}: {error.strerror}"})
             raise
 
-    return fork_child(be_trial, keeps_signals=True)
+    return fork_child(be_trial, is_asked=assignment.tests_gpus, keeps_signals=True)
 
 
 def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
@@ -116,13 +121,24 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
         json.dump(encode(assignment), file)
     environ = os.environ | {"PREFLIGHT_SUPERVISOR_PID": str(os.getpid())}
     reader, writer = os.pipe()
+    questions_reader, questions_fd = os.pipe() if assignment.tests_gpus else (os.open(os.devnull, os.O_RDONLY), -1)
     with open(log_path, "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "preflight.rank.trial", path, str(writer)],
-            env=environ, pass_fds=(writer,), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=environ, pass_fds=(writer,), stdin=questions_reader, stdout=log, stderr=log,
         )  # fmt: skip
     os.close(writer)
-    return ChildProcess(pid_of(process), reader)
+    os.close(questions_reader)
+    return ChildProcess(pid_of(process), reader, questions_fd)
+
+
+def ask(child: Child, question: dict[str, Any]) -> None:
+    """Have a child that reads questions take up the next one; its events are the answer to it, until it is `done`."""
+    child.events = []
+    if child.is_done:
+        _move(child, ASKED)
+    with contextlib.suppress(OSError):  # it has gone meanwhile: listening tells
+        child.send(question)
 
 
 @cache
@@ -163,10 +179,12 @@ def _read(child: Child) -> None:
     for event in child.receive():
         child.events.append(event)
         if "stage" in event:
-            child.stage = event["stage"]
-            child.expected_s = event.get("expected_s", 0.0)
-            child.moved_at = time.monotonic()
-            child.waited_for_cpu = processes.waits_for_cpu_s(child.pid)
+            _move(child, event["stage"], event.get("expected_s", 0.0))
+
+
+def _move(child: Child, stage: str, expected_s: float = 0.0) -> None:
+    child.stage, child.expected_s, child.moved_at = stage, expected_s, time.monotonic()
+    child.waited_for_cpu = processes.waits_for_cpu_s(child.pid)
 
 
 def _note_exit(child: Child) -> None:

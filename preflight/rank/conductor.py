@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from preflight.errors import HarnessError
 from preflight.model.codec import encode
-from preflight.model.device_job import GpuTestRound
 from preflight.model.run_spec import Assignment, Duel, DuelTurn, Measure
 from preflight.model.transport import texts_of
 from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Control, Outcome, Rerun, TrialResult
@@ -60,7 +59,8 @@ class Conductor:
                 raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
         self._steps.report({"event": "ready"})
         self._keeper = GpuKeeper(spec.gpus.uuids) if spec.gpus.uuids else None
-        self._test_gpus()
+        self._gpu_tests.take_first()
+        self._free_gpus()
         if spec.place.nodes > 1:
             self._rank.channel.put("store/0", {"port": serve_store(spec.place.store_host)})
         while True:
@@ -101,30 +101,30 @@ class Conductor:
             return search.to_failure(plan.cure_measures, self._known.failed_at)
         return plan.cure_measures if step.is_for_cure else plan.measures
 
-    def _test_gpus(self) -> None:
-        """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
-        devices, now = self._spec.devices, time.monotonic()
-        until = now + devices.share_of_time * (self._spec.deadline_monotonic_s - now)
-        self._take_rounds(devices.rounds, until, repetition=0)
-        self._gpu_tests.time_slow_pairs_again(until)
-
     def _burn(self) -> None:
         """Repeat the tests of the GPUs and the default's trial under load for as long as the plan says."""
         devices, turn = self._spec.devices, 0
         until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
         while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
             turn += 1
-            self._take_rounds(devices.burn_rounds, until, turn)
-            if self._default_works and time.monotonic() < until and not self._why_no_time():
+            self._gpu_tests.take(devices.burn_rounds, until, turn)
+            is_tried = self._default_works and time.monotonic() < until and not self._why_no_time()
+            if is_tried or self._gpu_tests.unkillable:
+                self._free_gpus()
+            if is_tried:
                 self._try_again(f"{UNDER_LOAD}{turn}", "the default again, under load")
+        self._free_gpus()
 
-    def _take_rounds(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int) -> None:
-        self._gpu_tests.take(rounds, until, repetition)
+    def _free_gpus(self) -> None:
+        """End the processes of the GPU tests: a trial finds GPUs without any context, as a job does."""
+        were_there = self._gpu_tests.end_processes()
         self._known = replace(
             self._known,
             broken_pairs=tuple(sorted(self._gpu_tests.broken_pairs)),
             unkillable=self._known.unkillable or self._gpu_tests.unkillable,
         )
+        if were_there and self._keeper and not self._known.unkillable:
+            self._keeper.wait_until_released()
 
     def _repeat(self, step: steps.Again) -> None:
         """Repeat a default that looks slow; without time for it, say so in its place."""

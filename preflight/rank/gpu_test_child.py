@@ -1,13 +1,14 @@
-"""What a child does that tests GPUs by themselves: its jobs one after another, no process group, no NCCL."""
+"""What a child does that tests GPUs by themselves: group after group of jobs, no process group, no NCCL."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from preflight.errors import OutOfGpuMemory, UnreadableFact
-from preflight.model.codec import encode_value
-from preflight.model.device_job import DeviceJob, JobKind
+from preflight.model.codec import decode, encode_value
+from preflight.model.device_job import DeviceJob, JobGroup, JobKind
 from preflight.model.run_spec import Assignment
 from preflight.rank.channel import Channel, Report
 from preflight.rank.gpu_test_cuda import CudaDevices
@@ -24,20 +25,35 @@ def turn_key(label: str, place: int) -> str:
     return f"turn/{label}/{place}"
 
 
-def run_jobs(assignment: Assignment, backend_module: Any, report: Report) -> None:
-    """Do the jobs; a GPU that has no memory left for one is no fault, and the next job is done all the same."""
-    report({"stage": "device"})
-    try:
-        devices = devices_of(backend_module)
-        for place in dict.fromkeys(place for job in assignment.jobs for place in job.places):
-            uuid, bdf = (
-                each[place] if place < len(each) else "" for each in (assignment.gpus.uuids, assignment.gpus.bdfs)
-            )
-            devices.open(place, uuid, bdf)
-        for job in assignment.jobs:
-            _run(assignment, devices, job, report)
-    except UnreadableFact as error:
-        report({"inconclusive": str(error)})
+def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
+    """Do the jobs of group after group, {"label": unique in the run, "group": ...}, on contexts that are kept.
+
+    A GPU that has no memory left for a job is no fault, and the next job is done all the same. Whatever CUDA fails of
+    ends this process: it would fail of all that follows in the same context.
+    """
+    devices: Devices | None = None
+    opened: list[int] = []
+    for each in asked:
+        try:
+            devices = devices or devices_of(backend_module)
+            devices.settle(opened)
+            group = decode(JobGroup, each["group"])
+            for place in (place for place in group.places if place not in opened):
+                report({"stage": "device"})
+                _open(assignment, devices, place)
+                opened.append(place)
+            for job in group.jobs:
+                _run(assignment, devices, job, each["label"], report)
+                devices.settle(opened)
+        except UnreadableFact as error:
+            report({"inconclusive": str(error)})
+        report({"stage": "done"})
+
+
+def _open(assignment: Assignment, devices: Devices, place: int) -> None:
+    gpus = assignment.gpus
+    uuid, bdf = (each[place] if place < len(each) else "" for each in (gpus.uuids, gpus.bdfs))
+    devices.open(place, uuid, bdf)
 
 
 def devices_of(backend_module: Any) -> Devices:
@@ -50,7 +66,7 @@ def devices_of(backend_module: Any) -> Devices:
     return CudaDevices()
 
 
-def _run(assignment: Assignment, devices: Devices, job: DeviceJob, report: Report) -> None:
+def _run(assignment: Assignment, devices: Devices, job: DeviceJob, label: str, report: Report) -> None:
     try:
         match job.kind:
             case JobKind.PAIR_DATA:
@@ -62,7 +78,7 @@ def _run(assignment: Assignment, devices: Devices, job: DeviceJob, report: Repor
                     run_products(devices, job, report)
                 report({"computing": encode_value(watched.under_load())})
             case JobKind.HOST_COPY:
-                _await_turn(assignment, job, report)
+                _await_turn(assignment, job, label, report)
                 with _watch(assignment, devices, job) as watched:
                     run_host_copies(devices, job, report)
                 report({"copying": encode_value(watched.under_load())})
@@ -70,7 +86,7 @@ def _run(assignment: Assignment, devices: Devices, job: DeviceJob, report: Repor
         report({"inconclusive": f"{job.kind.value}: {error}"})
     finally:
         if job.in_turn:
-            Channel(assignment.store.path).put(turn_key(assignment.label, job.places[0]), {})
+            Channel(assignment.store.path).put(turn_key(label, job.places[0]), {})
 
 
 def _watch(assignment: Assignment, devices: Devices, job: DeviceJob) -> Watched:
@@ -79,10 +95,10 @@ def _watch(assignment: Assignment, devices: Devices, job: DeviceJob) -> Watched:
     return Watched(lambda: devices.sampler(place, uuids[place] if place < len(uuids) else ""))
 
 
-def _await_turn(assignment: Assignment, job: DeviceJob, report: Report) -> None:
+def _await_turn(assignment: Assignment, job: DeviceJob, label: str, report: Report) -> None:
     """Wait until the GPUs before this one have copied: side by side they would share links and memory channels."""
     report({"stage": "turn"})
     channel = Channel(assignment.store.path)
     until = time.monotonic() + TURN_S
     for before in range(job.places[0]):
-        channel.wait(turn_key(assignment.label, before), until)
+        channel.wait(turn_key(label, before), until)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ class CudaDevices:
 
     def __init__(self, pin: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.pin_memory) -> None:
         self._pin = pin
-        self._pinned: list[torch.Tensor] = []
+        self._pinned: dict[tuple[frozenset[int], int], torch.Tensor] = {}
 
     def open(self, place: int, uuid: str, bdf: str) -> None:
         device = torch.device("cuda", place)
@@ -51,6 +52,11 @@ class CudaDevices:
             self.copy([(narrow, wide)])
             self.compare(wide, 0)
 
+    def settle(self, places: Sequence[int]) -> None:
+        for place in places:
+            torch.cuda.synchronize(place)
+        torch.cuda.empty_cache()
+
     def can_access_peer(self, source: int, target: int) -> bool:
         return bool(torch.cuda.can_device_access_peer(source, target))
 
@@ -61,9 +67,11 @@ class CudaDevices:
     def allocate_on_host(self, elements: int) -> Buffer:
         # Pinning touches every page, so they come from the NUMA node that this thread runs on. None is let go before
         # the process ends: torch would give the pages of the first node out again for the second.
-        with _out_of_memory_named():
-            self._pinned.append(self._pin(torch.zeros(elements, dtype=torch.int32)))
-            return self._pinned[-1]
+        key = frozenset(os.sched_getaffinity(0)), elements
+        if key not in self._pinned:
+            with _out_of_memory_named():
+                self._pinned[key] = self._pin(torch.zeros(elements, dtype=torch.int32))
+        return self._pinned[key]
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
         with _out_of_memory_named():

@@ -52,6 +52,9 @@ class Devices(Protocol):
     def open(self, place: int, uuid: str, bdf: str) -> None:
         """Make a context on the GPU, prove that it is the one meant, and load what the tests run there."""
 
+    def settle(self, places: Sequence[int]) -> None:
+        """Give back memory that nothing uses; raise where a context on one of these GPUs no longer works."""
+
     def can_access_peer(self, source: int, target: int) -> bool:
         """Return CUDA's answer."""
 
@@ -59,7 +62,7 @@ class Devices(Protocol):
         """Return memory for whole numbers of 4 bytes, or 8 where `wide`, on the GPU."""
 
     def allocate_on_host(self, elements: int) -> Buffer:
-        """Return pinned memory for whole numbers of 4 bytes, near the CPU that this thread runs on."""
+        """Return pinned memory for whole numbers of 4 bytes near the CPUs that this thread runs on; they share it."""
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
         """Fill with numbers that differ from place to place and from salt to salt, and wait until they are there."""

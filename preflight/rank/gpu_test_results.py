@@ -27,12 +27,12 @@ GOES_ON = ("turn", "device", "done", "spawned")
 PAIRS = frozenset({JobKind.PAIR_DATA, JobKind.PAIR_SPEED})
 
 T = TypeVar("T")
-Answer = dict[str, Any]  # {"group", "end", "events", "late"} as gpu_test_step.py publishes it
+Answer = dict[str, Any]  # {"group", "end", "events", "late"} as gpu_test_process.py publishes it
 
 
 def skipped_group(group: JobGroup, why: str) -> Answer:
     """Return the answer of a group that was not started."""
-    end = RankEnd(group.places[0], "skipped", "spawned", why)
+    end = RankEnd(group.owner, "skipped", "spawned", why)
     return {"group": encode(group), "end": encode(end), "events": [], "late": "time"}
 
 

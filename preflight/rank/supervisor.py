@@ -4,7 +4,7 @@ Rank 0's supervisor is also the conductor. What crosses between supervisors is J
 
     ready/R         the supervisor of rank R has imported torch: no trial may take a slow disk for a stuck rank
     step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
-                    (or "gpu_tests" or "groups": see gpu_test_step.py and group_step.py)
+                    (or "gpu_tests", "end_gpu_tests" or "groups": see gpu_test_process.py and group_step.py)
     kill/I          somebody ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
     ends/I/R        another node's ranks' outcomes, on node 0: {rank: outcome}, R is the first of them
@@ -24,11 +24,9 @@ from preflight.model.codec import decode
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.rank.channel import POLL_S, Channel
 from preflight.rank.conductor import conduct
-from preflight.rank.gpu_test_step import take_round
+from preflight.rank.gpu_test_process import GpuTestProcess
 from preflight.rank.group_step import take_groups
 from preflight.rank.step import Rank, TakeStep, take_step
-
-TAKE: dict[str, TakeStep] = {"run": take_step, "gpu_tests": take_round, "groups": take_groups}
 
 
 def supervise(spec_path: str) -> None:
@@ -63,10 +61,14 @@ def _take_part(spec: RunSpec) -> None:
 
 
 def _follow(rank: Rank) -> None:
+    process = GpuTestProcess()
+    take: dict[str, TakeStep] = {
+        "run": take_step, "groups": take_groups, "gpu_tests": process.take_round, "end_gpu_tests": process.end,
+    }  # fmt: skip
     index = 0
     while True:
         rank.channel.wait(f"step/{index}", until=float("inf"))
         order = rank.channel.get(f"step/{index}")
         if order["kind"] == "stop":
             return
-        index = TAKE[order["kind"]](rank, index, order, None)
+        index = take[order["kind"]](rank, index, order, None)

@@ -33,11 +33,12 @@ from preflight.model.transport import texts_of
 from preflight.model.trial import NOT_REGISTERED
 from preflight.rank.buffers import Ranks
 from preflight.rank.channel import Report
-from preflight.rank.gpu_test_child import run_jobs
+from preflight.rank.gpu_test_child import do_groups
 from preflight.rank.gpu_test_devices import check_device
 from preflight.rank.measure import measure_collective, prove_first
 from preflight.rank.store import open_store
 from preflight.rank.transport import transport
+from preflight.system.child import Parent
 from preflight.system.processes import stop_with_parent
 
 FAREWELL_S = 5.0
@@ -83,9 +84,8 @@ def _run(assignment: Assignment, report: Report) -> None:
         report({"simulated": bool(getattr(module, "SIMULATED", False))})
         if not hasattr(dist.Backend, assignment.backend.name.upper()):
             raise UsageError(f"the module {assignment.backend.module} registers no backend {assignment.backend.name}")
-    if assignment.jobs:
-        run_jobs(assignment, module, report)
-        report({"stage": "done"})
+    if assignment.tests_gpus:
+        do_groups(assignment, module, report, Parent(-1, 0).questions())
         return
     report({"stage": "device"})
     ranks = Ranks(assignment.rank, assignment.world_size, _device(assignment))

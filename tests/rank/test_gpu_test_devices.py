@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -42,3 +44,21 @@ def test_pinned_memory_of_one_numa_node_is_never_given_out_again_for_the_next() 
     devices = CudaDevices(pin=lambda tensor: tensor)
     near = weakref.ref(devices.allocate_on_host(1024))
     assert near() is not None, "torch would give its pages out again"
+
+
+def test_pinned_memory_is_made_once_for_the_same_cpus(cpus: set[int]) -> None:
+    devices = CudaDevices(pin=lambda tensor: tensor)
+    first = devices.allocate_on_host(1024)
+    assert devices.allocate_on_host(1024) is first, "a burn of hours asks for it again and again"
+    assert devices.allocate_on_host(2048) is not first
+    os.sched_setaffinity(0, {min(cpus)})
+    assert devices.allocate_on_host(1024) is not first
+
+
+@pytest.fixture
+def cpus() -> Iterator[set[int]]:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) == 1:
+        pytest.skip("one CPU has no other to choose")
+    yield allowed
+    os.sched_setaffinity(0, allowed)

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from preflight.launch.launch_result import LaunchResult
+from preflight.model.codec import encode
 from preflight.model.device_job import DevicePlan
 from preflight.model.facts import known
 from preflight.model.gpu_test import Arrived, Direction, Ending, PairLimit, PairTruth, UnderLoad
 from preflight.model.profile import Profile
-from preflight.model.run_spec import StageLimits, StorePlace
+from preflight.model.run_spec import Backend, NodePlace, RunSpec, StageLimits, StorePlace, TrialPlan
 from preflight.model.trial import Outcome
 from preflight.plan.gpus.gpu_tests import device_plan
-from preflight.rank.gpu_test_child import run_jobs
+from preflight.rank import children
+from preflight.rank.channel import Channel
+from preflight.rank.gpu_test_child import do_groups
+from preflight.rank.gpu_test_process import GpuTestProcess
+from preflight.rank.step import Rank
+from preflight.system import processes
 from tests.facts import gpu_node
 from tests.rank.test_children import assignment
 from tests.simgpu import simgpu
-from tests.simgpu.rounds import LIMITS, run, small
+from tests.simgpu.rounds import LIMITS, MODULE, run, small
 
 pytestmark = pytest.mark.timeout(240)
 # By place; NVML numbers these GPUs 6 to 9.
@@ -139,8 +150,8 @@ def reports(rules: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module:
     (tmp_path / "control").mkdir()
     plan = planned((6, 7), Profile.QUICK)
     reported: list[object] = []
-    jobs = plan.rounds[0].groups[0].jobs
-    run_jobs(assignment(jobs=jobs, store=StorePlace(str(tmp_path / "control"))), module, reported.append)
+    asked = [{"label": "0", "group": encode(plan.rounds[0].groups[0])}]
+    do_groups(assignment(store=StorePlace(str(tmp_path / "control"))), module, reported.append, asked)
     return json.dumps(reported)
 
 
@@ -155,10 +166,107 @@ def test_a_stand_in_without_devices_tests_nothing(monkeypatch: pytest.MonkeyPatc
     assert "brings no DEVICES" in reports("", monkeypatch, tmp_path, Stand())
 
 
-def test_slow_pairs_are_timed_again_and_no_others() -> None:
+def test_slow_pairs_are_timed_again_and_no_others_and_no_gpu_is_opened_twice_by_a_process(tmp_path: Path) -> None:
     plan = planned((6, 7, 8), Profile.STANDARD)
     limits = tuple(PairLimit(a, b, "NV4", 24.0) for a, b in ((6, 7), (6, 8), (7, 8)))
-    launched = run(replace(plan, pair_limits=limits), 3, "slow:gpu=0,factor=10", deadline_s=120)
+    diary = tmp_path / "diary"
+    launched = run(replace(plan, pair_limits=limits), 3, "slow:gpu=0,factor=10", deadline_s=120, diary=diary)
     timed = [(pair.a, pair.b) for pair in launched.pairs if pair.speeds]
     assert timed[:3] == [(6, 7), (6, 8), (7, 8)]
     assert sorted(timed[3:]) == [(6, 7), (6, 8)]
+    assert sorted(opened(diary)) == [(0, 1), (0, 2), (1, 2)]
+    assert [with_gpus for pid, with_gpus in started(diary).items() if pid not in pids(diary)] == [0, 0, 0], "the trial"
+
+
+def pids(diary: Path) -> list[int]:
+    """Return the processes that have opened GPUs."""
+    lines = map(str.split, diary.read_text().splitlines())
+    return list(dict.fromkeys(int(pid) for what, pid, _ in lines if what == "open"))
+
+
+def opened(diary: Path) -> list[tuple[int, ...]]:
+    """Return the GPUs that each process opened, every time that it did."""
+    lines = [line.split() for line in diary.read_text().splitlines()]
+    return [tuple(int(gpu) for what, pid, gpu in lines if (what, int(pid)) == ("open", each)) for each in pids(diary)]
+
+
+def started(diary: Path) -> dict[int, int]:
+    """Return for each process how many had a GPU open when it began."""
+    lines = map(str.split, diary.read_text().splitlines())
+    return {int(pid): int(count) for what, pid, count in lines if what == "start"}
+
+
+def test_a_hang_costs_its_process_and_the_next_round_of_that_gpu_has_a_new_one(tmp_path: Path) -> None:
+    plan, limits = planned((6, 7, 8, 9), Profile.QUICK), replace(LIMITS, timed_s=2.0, stretches=False)
+    second = [(group.places, group.owner) for group in plan.rounds[1].groups]
+    assert second == [((0, 3), 3), ((1, 2), 1)]
+    launched = run(plan, 4, "hang:from=1,to=2,by=sm", 120, limits, tmp_path / "diary")
+    assert [pair for pair, each in data(launched).items() if each.end is not Ending.OK] == [(7, 8)]
+    assert data(launched)[7, 8].end is Ending.HANG
+    assert [test.end for test in launched.gpus] == [Ending.OK] * 4
+    assert sorted(opened(tmp_path / "diary")) == [(0, 1, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert [trial.outcome for trial in launched.trials] == [Outcome.OK]
+
+
+def test_gpus_that_let_one_process_in_are_tested_by_one_at_a_time(tmp_path: Path) -> None:
+    launched = run(replace(planned((6, 7, 8), Profile.QUICK), rounds_per_process=1), 3, "", diary=tmp_path / "diary")
+    assert sorted(opened(tmp_path / "diary")) == [(0,), (0, 1), (0, 2), (1,), (1, 2), (2,)]
+    assert [each.end for each in launched.pairs] == [test.end for test in launched.gpus] == [Ending.OK] * 3
+    begun = started(tmp_path / "diary")
+    assert [begun[pid] for pid in pids(tmp_path / "diary")][:3] == [0, 0, 0]
+
+
+def test_where_cuda_fails_in_a_forked_process_it_is_started_by_exec(tmp_path: Path) -> None:
+    launched = run(planned((6, 7), Profile.QUICK), 2, "unforkable", 120, diary=tmp_path / "diary")
+    assert [each.end for each in (*launched.pairs, *launched.gpus)] == [Ending.OK] * 3
+    assert sorted(opened(tmp_path / "diary")) == [(0,), (0, 1), (1,)], "the first was forked"
+    assert [trial.outcome for trial in launched.trials] == [Outcome.OK]
+
+
+def test_a_process_that_died_while_it_had_nothing_to_do_accuses_nobody(tmp_path: Path) -> None:
+    for folder in ("control", "logs"):
+        (tmp_path / folder).mkdir()
+    plan = planned((6, 7), Profile.QUICK)
+    spec = RunSpec(
+        str(tmp_path), Backend("gloo", MODULE, "gloo"), NodePlace(2), TrialPlan((), LIMITS), time.monotonic() + 60
+    )
+    rank, process = Rank(0, 0, spec, Channel(str(tmp_path / "control"))), GpuTestProcess()
+    order = {"round": encode(plan.rounds[0]), "by_exec": False, "until": time.monotonic() + 60}
+    assert process.take_round(rank, 0, order) == 1
+    first = process.child
+    assert first is not None and first.end is None
+    die(first)
+    process.take_round(rank, 1, order)
+    assert [rank.channel.get(f"end/{step}/0")[0]["end"]["ended"] for step in (0, 1)] == ["done", "done"]
+    assert process.child is not None and process.child.pid != first.pid
+    second = process.child
+    process.end(rank, 2, {})
+    assert rank.channel.get("end/2/0") == "killed"
+    assert process.child is None and second.is_reaped
+
+
+def die(child: children.Child) -> None:
+    os.kill(child.pid, signal.SIGKILL)
+    while processes.state(child.pid) not in processes.GONE:
+        time.sleep(0.01)
+
+
+def test_a_context_that_no_longer_works_ends_the_process_before_the_next_test_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Dying(simgpu.SimDevices):
+        settled = 0
+
+        def settle(self, places: Sequence[int]) -> None:
+            self.settled += 1
+            if self.settled == 3:  # before the first group, after its job, before the second
+                raise RuntimeError("CUDA error: an uncorrectable ECC error was found")
+
+    monkeypatch.setenv("SIMGPU", "")
+    reported: list[dict[str, object]] = []
+    asked = [{"label": str(i), "group": encode(planned((6, 7), Profile.QUICK).rounds[0].groups[0])} for i in range(2)]
+    with pytest.raises(RuntimeError, match="ECC"):
+        do_groups(assignment(store=StorePlace(str(tmp_path))), SimpleNamespace(DEVICES=Dying()), reported.append, asked)
+    assert reported[-1] == {"stage": "done"}
+    assert reported.count({"stage": "done"}) == 1
+    assert reported.count({"stage": "device"}) == 2

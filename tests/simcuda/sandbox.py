@@ -72,6 +72,11 @@ class Checked:
         """Return a trial of the report."""
         return next(each for each in self.report["trials"] if each["candidate"] == candidate)
 
+    def gpu_test_processes(self) -> int:
+        """Return how many processes tested GPUs, of which each has a log of its own (--keep)."""
+        run_dir = Path(self.trial("default")["trial_env"]["NCCL_DEBUG_FILE"]).parent.parent
+        return len(list(run_dir.glob("logs/*.gpu_tests.rank*.log")))
+
     def logged(self, candidate: str) -> set[str]:
         """Return the paths between ranks as NCCL's own logs of a trial have them (--keep)."""
         pattern = Path(self.trial(candidate)["trial_env"]["NCCL_DEBUG_FILE"])

@@ -45,6 +45,8 @@ def test_a_healthy_machine_is_ready(gpus: str, tmp_path: Path) -> None:
     assert paths_of(default) == ran.logged("default")
     assert {text.partition(" via ")[2] for text in paths_of(default)} == paths
     assert all(path in ran.stdout for path in paths)
+    assert {test["end"] for test in (*ran.report["p2p"], *ran.report["gpu_tests"])} <= {"ok", "inconclusive"}
+    assert ran.gpu_test_processes() == len(machine.gpus), "each is kept for all rounds"
 
 
 FAULTS = {  # P2P that loses bytes is in test_who_is_stuck.py

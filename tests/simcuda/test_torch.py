@@ -77,6 +77,25 @@ def test_memory_is_counted_and_runs_out(tmp_path: Path) -> None:
     assert "total 512 True" in said and "refused CUDA out of memory" in said
 
 
+def test_memory_of_a_test_is_given_back_while_its_context_is_kept(tmp_path: Path) -> None:
+    code = """if True:
+        import tests.simcuda.simtorch, torch
+        from preflight.rank.gpu_test_cuda import CudaDevices
+        devices = CudaDevices()
+        devices.open(0, f"GPU-{torch.cuda.get_device_properties(0).uuid}", "")
+        def free_mib():
+            return torch.cuda.mem_get_info()[0] >> 20
+        devices.settle([0])
+        before = free_mib()
+        buffer = devices.allocate(0, 16 << 20, wide=False)
+        with_it = free_mib()
+        del buffer
+        unsettled = free_mib()
+        devices.settle([0])
+        print('taken', before - with_it, before - unsettled, before - free_mib())"""
+    assert "taken 64 64 0" in run(code, tmp_path)
+
+
 def test_work_on_a_stream_takes_time_and_ends_in_order(tmp_path: Path) -> None:
     code = """if True:
         import tests.simcuda.simtorch, time, torch

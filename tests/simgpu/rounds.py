@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from preflight.launch.launch_result import Launch, LaunchResult
@@ -53,8 +54,9 @@ def small(rounds: tuple[GpuTestRound, ...]) -> tuple[GpuTestRound, ...]:
 
 
 def run(
-    plan: DevicePlan, ranks: int, rules: str, deadline_s: float = DEADLINE_S, limits: StageLimits = LIMITS
-) -> LaunchResult:
+    plan: DevicePlan, ranks: int, rules: str, deadline_s: float = DEADLINE_S, limits: StageLimits = LIMITS,
+    diary: Path | None = None,
+) -> LaunchResult:  # fmt: skip
     """Have a process of its own launch gloo ranks that first take the plan's rounds; return what they reported."""
     spec = RunSpec(
         run_dir="", backend=Backend("gloo", MODULE, "gloo"), place=NodePlace(ranks),
@@ -64,7 +66,8 @@ def run(
         deadline_monotonic_s=deadline_s, devices=plan,
     )  # fmt: skip
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.simgpu.rounds"], cwd=PROJECT, env=os.environ | {"SIMGPU": rules},
+        [sys.executable, "-m", "tests.simgpu.rounds"], cwd=PROJECT,
+        env=os.environ | {"SIMGPU": rules} | ({"SIMGPU_DIARY": str(diary)} if diary else {}),
         input=json.dumps(encode(spec)), capture_output=True, text=True, timeout=deadline_s + 30, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -3,9 +3,13 @@
     SIMGPU  = rule [; rule ...]
     rule    = ACTION[:key=value[,key=value ...]]
     ACTION  = lost (never written) | scramble | hang | crash | oom | deny (CUDA refuses peer access)
+              | unforkable (CUDA works in processes that were started by exec)
               | wrong (one wrong element of each product) | unsteady (in every third) | slow | hot (throttled)
     keys    = gpu=P (the place), from=P, to=P, by=copy_engine|sm, above=BYTES, at_once=1 (only while several run),
               factor=F (slow)
+
+Where SIMGPU_DIARY names a file, each process writes there "open PID PLACE" for each GPU that it opens, and when it
+imports this "start PID N": so many processes were there that had GPUs open.
 
 A module that a stand-in for NCCL imports DEVICES from, or that is named by itself with a backend of torch.
 """
@@ -17,12 +21,14 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from preflight.errors import OutOfGpuMemory
 from preflight.rank.gpu_test_cuda import SENTINEL, TorchProduct, pattern
 from preflight.rank.gpu_test_devices import Buffer, LoadSample, Product
+from preflight.system import processes
 
 SIMULATED = True
 CPU = torch.device("cpu")
@@ -52,6 +58,19 @@ def rules() -> tuple[Rule, ...]:
     parts = [part.strip() for part in os.environ.get("SIMGPU", "").split(";") if part.strip()]
     split = [part.partition(":") for part in parts]
     return tuple(Rule(action, dict(p.split("=") for p in rest.split(",") if p)) for action, _, rest in split)
+
+
+def _write_down(line: str) -> None:
+    if path := os.environ.get("SIMGPU_DIARY"):
+        with open(path, "a", encoding="ascii") as diary:
+            diary.write(f"{line}\n")
+
+
+def _with_open_gpus() -> int:
+    path = os.environ.get("SIMGPU_DIARY", "")
+    lines = Path(path).read_text(encoding="ascii").splitlines() if os.path.exists(path) else []
+    pids = {int(line.split()[1]) for line in lines if line.startswith("open")}
+    return sum(processes.state(pid) not in processes.GONE for pid in pids)
 
 
 @dataclass(slots=True)
@@ -97,9 +116,15 @@ class SimDevices:
     """As many GPUs as are asked for."""
 
     def open(self, place: int, uuid: str, bdf: str) -> None:
+        _write_down(f"open {os.getpid()} {place}")
         for rule in rules():
             if rule.action == "oom" and rule.holds(gpu=place):
                 raise OutOfGpuMemory(f"CUDA out of memory on {place}")
+            if rule.action == "unforkable" and "PREFLIGHT_SUPERVISOR_PID" not in os.environ:  # only exec'd ones have it
+                raise RuntimeError("Cannot re-initialize CUDA in forked subprocess.")
+
+    def settle(self, places: Sequence[int]) -> None:
+        pass
 
     def can_access_peer(self, source: int, target: int) -> bool:
         return not any(rule.action == "deny" and rule.holds(**{"from": source, "to": target}) for rule in rules())
@@ -157,3 +182,4 @@ class SimDevices:
 
 
 DEVICES = SimDevices()
+_write_down(f"start {os.getpid()} {_with_open_gpus()}")

@@ -7,10 +7,9 @@ from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
 from preflight.judge.parts import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.gpu import ComputeMode, Mode, RecoveryAction
+from preflight.model.gpu import EXCLUSIVE, ComputeMode, Mode, RecoveryAction
 
 COMPUTE = "nvmlDeviceGetComputeMode"
-EXCLUSIVE = (ComputeMode.EXCLUSIVE_PROCESS, ComputeMode.EXCLUSIVE_THREAD)
 
 
 @node_check("gpu-mode", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus",))

@@ -1,11 +1,14 @@
 """What is tested on the GPUs themselves, in which order and with what at the same time; what pairs came to. Pure.
 
-What quick costs with 8 GPUs, argued, not measured (no GPU was reachable): the pairs take 7 rounds. A round is a fork
-(20 ms), two CUDA contexts made side by side (0.2 to 0.5 s each where the driver stays loaded) and 18 copies of at most
-64 MiB, which take 5 ms each over the slowest PCIe link: under a second, 4 to 7 s in all. Products and host copies are
-one round: a context, twice the time for products, and the GPUs' copies one after another, of which 4 x 64 MiB at
-12 GB/s take 25 ms: 2 to 3 s. What hangs ends at its limit, and all rounds together get no more than a third of the time
-before the deadline.
+What quick costs with 8 GPUs, argued, not measured (no GPU was reachable). Each GPU has a process (a fork, 20 ms) that
+keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The pairs
+take 7 rounds, in which the processes make contexts side by side: 10 one after another, of 0.2 to 0.5 s each where the
+driver stays loaded; with new processes for every round it would be 15, and 71 in standard. A round has 18 copies of at
+most 64 MiB, which take 5 ms each over the slowest PCIe link. That is 3 to 6 s in all. Products and host copies are one
+round: twice the time for products, and the GPUs' copies one after another, of which 4 x 64 MiB at 12 GB/s take 25 ms:
+1 to 2 s. Each of the 28 rounds in which standard times a pair takes half a second. What hangs ends at its limit, its
+GPU's next round makes its contexts anew, and all rounds together get no more than a third of the time before the
+deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from preflight.model.device_job import (
 )  # fmt: skip
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.gap import known_or, or_none
-from preflight.model.gpu import P2pStatus
+from preflight.model.gpu import EXCLUSIVE, P2pStatus
 from preflight.model.gpu_test import Ending, PairTruth
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile
 from preflight.plan.profiles import BURN_S
@@ -39,6 +42,7 @@ PRODUCTS = (ProductSize("float32", 4096), ProductSize("bfloat16", 8192))
 GEMM_S = {Profile.QUICK: 0.3, Profile.STANDARD: 2.0, Profile.BURN: 5.0}
 COPY_S = {Profile.QUICK: 0.02, Profile.STANDARD: 0.2, Profile.BURN: 0.5}
 PAIR_SPEED_S = 0.05
+MOST_PEERS = 8
 BURN_GEMM_S = 20.0  # long enough for clocks and heat to settle; integrity of the copies is looked at in between
 Pair = tuple[int, int]
 # What a pair's tests came to together: a fault in one of them outranks what the others could not tell.
@@ -68,7 +72,29 @@ def device_plan(
         rounds=(*pairs, *alone, *speeds),
         burn_rounds=(*under_load, *pairs) if is_burn else (),
         burn_s=(BURN_S if burn_s is None else burn_s) if is_burn else 0.0,
+        rounds_per_process=_rounds_per_process(gpus),
     )
+
+
+def owner_of(pair: Pair, count: int) -> int:
+    """Return which of two GPUs' processes tests the pair, so that each is given half of its pairs, and their contexts.
+
+    Of `count` GPUs round a table each tests those that follow it up to half the way; of two that face each other the
+    lower tests the other.
+    """
+    low, high = pair
+    return low if 2 * (high - low) <= count else high
+
+
+def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
+    """Return after how many rounds the contexts on the GPUs have to be given up; 0 for never.
+
+    A GPU in an exclusive mode lets one process in. Without NVSwitches each has peer access to 8 others at most, in all
+    processes together (CUDA C++ Programming Guide, "Peer-to-Peer Memory Access"), and a round brings it one more.
+    """
+    if any(gpu.compute_mode in EXCLUSIVE for gpu in gpus):
+        return 1
+    return MOST_PEERS if len(gpus) > MOST_PEERS + 1 else 0
 
 
 def host_memory(gpu: Gpu, node: NodeFacts) -> tuple[NumaCpus, ...]:
@@ -97,7 +123,7 @@ def _data_rounds(count: int) -> list[GpuTestRound]:
     return [
         GpuTestRound(
             f"copies between GPUs, round {number + 1} of {len(rounds)}",
-            tuple(JobGroup(pair, (DeviceJob(JobKind.PAIR_DATA, pair, DATA_SIZES, 0.0),)) for pair in pairs),
+            tuple(_group(DeviceJob(JobKind.PAIR_DATA, pair, DATA_SIZES, 0.0), pair, count) for pair in pairs),
         )
         for number, pairs in enumerate(rounds)
     ]
@@ -108,10 +134,14 @@ def _speed_rounds(count: int) -> list[GpuTestRound]:
     return [
         GpuTestRound(
             f"speed between GPUs, pair {number + 1} of {len(pairs)}",
-            (JobGroup(pair, (DeviceJob(JobKind.PAIR_SPEED, pair, SPEED_SIZES, PAIR_SPEED_S),)),),
+            (_group(DeviceJob(JobKind.PAIR_SPEED, pair, SPEED_SIZES, PAIR_SPEED_S), pair, count),),
         )
         for number, pair in enumerate(pairs)
     ]
+
+
+def _group(job: DeviceJob, pair: Pair, count: int) -> JobGroup:
+    return JobGroup(pair, owner_of(pair, count), (job,))
 
 
 def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: float) -> GpuTestRound:
@@ -119,6 +149,7 @@ def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: fl
     groups = tuple(
         JobGroup(
             (place,),
+            place,
             (
                 DeviceJob(JobKind.GEMM, (place,), (), gemm_s, products=PRODUCTS),
                 DeviceJob(JobKind.HOST_COPY, (place,), HOST_COPY_SIZES, copy_s, host_memory(gpu, node), in_turn=True),

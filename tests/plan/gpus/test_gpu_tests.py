@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from preflight.model.codec import decode, encode
 from preflight.model.device_job import NO_DEVICES, DevicePlan, JobKind
 from preflight.model.facts import Gap, NodeFacts, NumaNode, known
+from preflight.model.gpu import ComputeMode
 from preflight.model.profile import GpuTests, Profile
-from preflight.plan.gpus.gpu_tests import device_plan, host_memory
+from preflight.plan.gpus.gpu_tests import device_plan, host_memory, rounds_of_pairs
 from preflight.plan.profiles import deadline_s
 from tests.facts import gpu_node, system
 from tests.gpus import gpu
@@ -54,6 +56,56 @@ def test_no_gpu_is_in_two_processes_of_a_round_and_copies_of_data_come_first(cou
         assert len(places) == len(set(places))
     asked = kinds(plan)
     assert asked[: count * (count - 1) // 2] == [JobKind.PAIR_DATA] * (count * (count - 1) // 2)
+
+
+@given(st.integers(2, 16), st.sampled_from(Profile))
+def test_each_process_tests_half_of_its_gpus_pairs_and_every_pair_is_always_tested_by_the_same(
+    count: int, profile: Profile
+) -> None:
+    plan = planned(count, profile)
+    owners: dict[tuple[int, ...], set[int]] = {}
+    for group in (group for each in (*plan.rounds, *plan.burn_rounds) for group in each.groups):
+        owners.setdefault(group.places, set()).add(group.owner)
+        assert group.owner in group.places
+    assert all(len(each) == 1 for each in owners.values())
+    shares = Counter(owner for places, each in owners.items() for owner in each if len(places) == 2)
+    assert sum(shares.values()) == count * (count - 1) // 2
+    assert max(shares.values()) - min(shares[place] for place in range(count)) <= 1
+
+
+def new_contexts(plan: DevicePlan) -> list[int]:
+    """Return for each round how many contexts the process makes that makes most, where processes are kept."""
+    held: dict[int, set[int]] = {}
+    most = []
+    for each in plan.rounds:
+        new = {group.owner: set(group.places) - held.get(group.owner, set()) for group in each.groups}
+        most.append(max(map(len, new.values())))
+        for owner, places in new.items():
+            held.setdefault(owner, set()).update(places)
+    return most
+
+
+@given(st.integers(2, 16), st.sampled_from(Profile))
+def test_a_process_makes_two_contexts_in_a_round_at_most_and_none_for_speeds(count: int, profile: Profile) -> None:
+    most = new_contexts(planned(count, profile))
+    assert max(most) == 2
+    assert sum(most[len(rounds_of_pairs(count)) + 1 :]) == 0, "what times a pair finds the contexts of its copies"
+
+
+@pytest.mark.parametrize("profile", [Profile.QUICK, Profile.STANDARD])
+def test_with_8_gpus_10_contexts_are_made_one_after_another(profile: Profile) -> None:
+    assert sum(new_contexts(planned(8, profile))) == 10
+
+
+def test_contexts_are_given_up_where_a_gpu_lets_one_process_in_or_has_no_room_for_more_peers() -> None:
+    def kept(*modes: ComputeMode | Gap, count: int = 8) -> int:
+        each = [*modes, *[ComputeMode.DEFAULT] * count][:count]
+        gpus = [gpu(i, compute_mode=mode) for i, mode in enumerate(each)]
+        return device_plan(Profile.QUICK, gpus, gpu_node(count)).rounds_per_process
+
+    assert kept() == kept(count=9) == kept(Gap("not told")) == 0
+    assert kept(ComputeMode.DEFAULT, ComputeMode.EXCLUSIVE_PROCESS) == kept(ComputeMode.EXCLUSIVE_THREAD) == 1
+    assert kept(count=10) == kept(count=16) == 8
 
 
 def test_only_burn_repeats_and_for_as_long_as_it_was_told() -> None:

@@ -21,7 +21,7 @@ from preflight.rank.step import LEAST_S
 from tests.facts import MIB, result, trial
 from tests.plan.flapping import SETTINGS
 
-BEFORE_S = 60.0  # probe and GPU tests
+BEFORE_S = 60.0  # probe and GPU tests; 25 s of it for the 10 contexts that these make one after another
 CONTEXT_S, START_S, RELEASE_S = 2.5, 4.0, 5.0  # of CUDA, of NCCL, of what a killed rank had on its GPU
 STEP_S = 0.25  # one collective at one size
 AFTER_S = 1.9  # the conductor's margin, judging and writing
