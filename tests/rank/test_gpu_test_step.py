@@ -208,6 +208,14 @@ def test_a_hang_costs_its_process_and_the_next_round_of_that_gpu_has_a_new_one(t
     assert [trial.outcome for trial in launched.trials] == [Outcome.OK]
 
 
+def test_when_a_supervisor_dies_no_process_stays_on_a_gpu_not_even_one_that_has_nothing_to_do(tmp_path: Path) -> None:
+    launched = run(planned((6, 7, 8, 9), Profile.QUICK), 4, "orphan:from=0,to=2", diary=tmp_path / "diary")
+    assert "the supervisor of rank 0 died by SIGKILL" in launched.problem
+    assert {(pair.a, pair.b) for pair in launched.pairs} == {(6, 7), (8, 9), (6, 9), (7, 8)}, "two rounds"
+    assert len(pids(tmp_path / "diary")) == 4
+    assert [pid for pid in pids(tmp_path / "diary") if processes.state(pid) not in processes.GONE] == []
+
+
 def test_gpus_that_let_one_process_in_are_tested_by_one_at_a_time(tmp_path: Path) -> None:
     launched = run(replace(planned((6, 7, 8), Profile.QUICK), rounds_per_process=1), 3, "", diary=tmp_path / "diary")
     assert sorted(opened(tmp_path / "diary")) == [(0,), (0, 1), (0, 2), (1,), (1, 2), (2,)]

@@ -3,7 +3,7 @@
     SIMGPU  = rule [; rule ...]
     rule    = ACTION[:key=value[,key=value ...]]
     ACTION  = lost (never written) | scramble | hang | crash | oom | deny (CUDA refuses peer access)
-              | unforkable (CUDA works in processes that were started by exec)
+              | orphan (its supervisor is killed) | unforkable (CUDA works in processes that were started by exec)
               | wrong (one wrong element of each product) | unsteady (in every third) | slow | hot (throttled)
     keys    = gpu=P (the place), from=P, to=P, by=copy_engine|sm, above=BYTES, at_once=1 (only while several run),
               factor=F (slow)
@@ -151,6 +151,8 @@ class SimDevices:
         found = {rule.action for rule in rules() if rule.holds(**facts)}
         if "hang" in found:
             time.sleep(1e6)
+        if "orphan" in found:
+            os.kill(os.getppid(), signal.SIGKILL)
         if "crash" in found:
             os.kill(os.getpid(), signal.SIGSEGV)
         if "lost" not in found:
