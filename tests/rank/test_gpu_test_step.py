@@ -226,7 +226,7 @@ def test_gpus_that_let_one_process_in_are_tested_by_one_at_a_time(tmp_path: Path
 
 def test_where_cuda_fails_in_a_forked_process_it_is_started_by_exec(tmp_path: Path) -> None:
     launched = run(planned((6, 7), Profile.QUICK), 2, "unforkable", 120, diary=tmp_path / "diary")
-    assert [each.end for each in (*launched.pairs, *launched.gpus)] == [Ending.OK] * 3
+    assert [*(pair.end for pair in launched.pairs), *(test.end for test in launched.gpus)] == [Ending.OK] * 3
     assert sorted(opened(tmp_path / "diary")) == [(0,), (0, 1), (1,)], "the first was forked"
     assert [trial.outcome for trial in launched.trials] == [Outcome.OK]
 
