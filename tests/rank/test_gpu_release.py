@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preflight.model.run_spec import Backend, NodePlace, RunSpec, StageLimits, TrialPlan
+from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
+from preflight.rank.channel import Channel
+from preflight.rank.conductor import Conductor
 from preflight.rank.gpu_release import SLACK_BYTES, GpuKeeper, still_held
+from preflight.rank.step import Rank
 from tests.nvmlsim.machine import uuid
 from tests.nvmlsim.machines import L20X10
 from tests.nvmlsim.simulate import LIBRARY, simulate
@@ -71,3 +79,38 @@ def test_only_memory_above_the_slack_on_a_gpu_that_was_known_before_is_held(
 ) -> None:
     more = any(now[each] - before[each] > SLACK_BYTES for each in now if each in before)
     assert bool(still_held(before, now)) == more
+
+
+@pytest.mark.parametrize(
+    ("had_processes", "unkillable", "expected"),
+    [(True, False, ["ended", "waited"]), (False, False, ["ended"]), (True, True, ["ended"])],
+)
+def test_before_a_trial_the_processes_of_the_gpu_tests_are_ended_and_then_their_memory_is_waited_for(
+    had_processes: bool, unkillable: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFLIGHT_EVENTS", os.devnull)
+    trials = TrialPlan((DEFAULT_CANDIDATE,), StageLimits(30, 10, 10, 15, stretches=True))
+    spec = RunSpec(str(tmp_path), Backend("nccl", "", "nccl"), NodePlace(1), trials, time.monotonic() + 60)
+    did: list[str] = []
+
+    class Tests:
+        broken_pairs: tuple[tuple[int, int], ...] = ()
+
+        def __init__(self) -> None:
+            self.unkillable = False
+
+        def end_processes(self) -> bool:
+            did.append("ended")
+            self.unkillable = unkillable
+            return had_processes
+
+    class Keeper:
+        def wait_until_released(self) -> str:
+            did.append("waited")
+            return ""
+
+    conductor: Any = Conductor(Rank(0, 0, spec, Channel(str(tmp_path))))
+    conductor._gpu_tests, conductor._keeper = Tests(), Keeper()
+    conductor._free_gpus()
+    assert did == expected
+    assert conductor._known.unkillable is unkillable
