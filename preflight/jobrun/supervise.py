@@ -33,8 +33,10 @@ OWN_S = 120.0  # `stuck` and `explain` end long before
 # What is said around the pages of `check`, `stuck` and `explain`.
 REFUSED = "not ready, so {} was not started (exit code {})"
 STOPPED = "unknown, so {} was not started (exit code 3; --on-unknown stop)"
+CUT_SHORT = "the check was stopped, so {} was not started"
 STARTED = "unknown; {} starts all the same (see --on-unknown)"
 STILL = "nothing has moved for {:.0f} s; more: `preflight stuck -v --pid {}`"
+LEFT = "{} is left alone; --kill-stuck ends what is stuck"
 ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
 MORE = "`preflight explain -v {}` shows more than this page:"
 # Names the settings that sourcing the file makes: the variables before and after it, as a shell has them.
@@ -78,6 +80,7 @@ def _check(order: Order, children: Children) -> None:
     check = children.start(own_argv(*order.check, *order.detail), environ, subprocess.DEVNULL, 2, 2, is_main=True)
     code = children.wait(check) or 0
     if code < 0 or code > FIRST_SIGNAL_CODE:
+        _say(CUT_SHORT.format(order.command[0]))
         children.end(code)
     if code == NOT_READY:
         _say(REFUSED.format(order.command[0], order.not_ready_code))
@@ -132,6 +135,7 @@ def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movem
         _print(page)
         if found == STUCK and order.kills_stuck:
             return _kill(children, job)
+        _say(LEFT.format(order.command[0]))
         code = children.wait(job)
         break
     return code or 0

@@ -15,7 +15,7 @@ from preflight.render.text import Style, line
 MOST_ACTIVITIES = 3
 ELSE = {
     StuckVerdict.NOT_STUCK: "nothing to do; look again in a minute where it still seems to hang",
-    StuckVerdict.UNKNOWN: "name the job with --pid PID, as its user or as root with --user NAME",
+    StuckVerdict.UNKNOWN: "give the --pid of the job's launcher or of a rank, as its user, or as root with --user NAME",
     StuckVerdict.STUCK: "-v shows where every rank stands",
 }
 

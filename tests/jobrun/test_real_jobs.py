@@ -55,6 +55,18 @@ def test_a_node_that_is_not_ready_starts_no_job(command: Command) -> None:
                        env={"SIMNCCL": "crash:rank=1,stage=init"}).code == 9  # fmt: skip
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_check_that_is_stopped_starts_no_job_and_says_so(command: Command, number: signal.Signals) -> None:
+    rules = {"SIMNCCL": "hang:rank=1,stage=init"}
+    with command.start("run", *SIMULATED, "--", "touch", "started", env=rules) as run:
+        time.sleep(2.5)
+        os.kill(run.pid, number)
+        _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 128 + number, stderr
+    assert stderr.splitlines()[-1] == "preflight: the check was stopped, so touch was not started"
+    assert not (command.cwd / "started").exists()
+
+
 def test_quiet_it_says_the_verdict_and_nothing_else(command: Command) -> None:
     ran = command.run("run", "-q", "--backend", "gloo", "--nproc", "1", "--", "echo", "done")
     assert (ran.code, ran.stdout) == (0, "done\n"), ran.stderr
@@ -187,3 +199,4 @@ def test_a_save_that_hangs_is_told_once_while_it_hangs(command: Command, kills: 
     assert text.count("nothing has moved for") == 1
     assert "STUCK" in text, text
     assert ("--kill-stuck: the job gets SIGTERM" in text) is kills
+    assert ("is left alone; --kill-stuck ends what is stuck" in text) is not kills

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.jobrun.supervise import REFUSED, STARTED, STILL, STOPPED
+from preflight.jobrun.supervise import LEFT, REFUSED, STARTED, STILL, STOPPED
 from preflight.judge.verdict import NOT_ASKED_FOR
 from preflight.model.report import Report
 from preflight.render.check_screen import Job, Written, render_check_screen
@@ -59,6 +59,6 @@ def test_the_page_after_a_job_that_failed_is_the_expected_one(tmp_path: Path) ->
 
 
 def test_the_page_while_the_job_hangs_is_the_expected_one() -> None:
-    page = said(STILL.format(300, 4711)) + render_stuck_screen(HANGS["save"], Style())
-    assert len(page.splitlines()) <= ROWS + 1
+    page = said(STILL.format(300, 4711)) + render_stuck_screen(HANGS["save"], Style()) + said(LEFT.format("torchrun"))
+    assert len(page.splitlines()) <= ROWS + 2
     keep_screen("run_stuck", page)
