@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from preflight.errors import Interrupted, MalformedInput, MeetingError, OutputError, UsageError
 from preflight.judge.outside_cause import traced
-from preflight.judge.parts import part_of_gpu, part_of_port
-from preflight.judge.seen_again import accused_by
+from preflight.judge.seen_again import accused_by, part_of_gpu, part_of_port
 from preflight.launch.hardware_results import HardwareWatch, start_hardware_watch
 from preflight.launch.launch_result import Launch, LaunchResult
 from preflight.launch.launcher import Peers, Watcher, launch, meet_without_ranks

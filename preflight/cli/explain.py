@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
 
 import typer
 
-from preflight.cli.options import PRINTED, JsonPath, Quiet, Verbose, valued
+from preflight.cli.commands import Explain
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
@@ -19,36 +18,16 @@ from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically
 
-Logs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="LOG...",
-        help="Logs, folders or archives (tar, zip) of one run: plain, gzip, bzip2, zstd, xz; - is stdin.",
-    ),
-]
-UnmeasuredEnv = Annotated[
-    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out", group=PRINTED)
-]
 
-
-def explain(
-    logs: Logs,
-    json: JsonPath = None,
-    env_out: UnmeasuredEnv = None,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
-) -> None:
-    """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
-
-    Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
-    """
-    refuse_stdout("--env-out", env_out)
-    check_outputs(env_out, json)
-    explanation = explain_paths(logs)
-    if env_out is not None:
-        write_atomically(env_out, render_explanation_env(explanation))
-    hang = _while_it_hung(logs)
-    print_result(json, lambda: render_json(explanation), lambda: _page(explanation, detail_of(verbose, quiet)) + hang)
+def explain(asked: Explain) -> None:
+    """Carry out `preflight explain`."""
+    refuse_stdout("--env-out", asked.env_out)
+    check_outputs(asked.env_out, asked.json)
+    explanation = explain_paths(asked.logs)
+    if asked.env_out is not None:
+        write_atomically(asked.env_out, render_explanation_env(explanation))
+    hang, detail = _while_it_hung(asked.logs), detail_of(asked.verbose, asked.quiet)
+    print_result(asked.json, lambda: render_json(explanation), lambda: _page(explanation, detail) + hang)
     raise typer.Exit(explanation.exit_code)
 
 

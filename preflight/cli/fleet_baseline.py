@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Annotated
 
 import typer
 
-from preflight.cli.options import PRINTED, JsonPath, Quiet, Verbose, valued
+from preflight.cli import commands
 from preflight.cli.output import STDOUT, Detail, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.errors import UsageError
 from preflight.fleet.known_good import learn_from
@@ -30,30 +29,20 @@ from preflight.system.files import write_atomically
 from preflight.system.inputs import read_reports, report_paths
 
 PASSING, FAILING, ODD, UNKNOWN = "passing_nodes.txt", "failing_nodes.txt", "odd_nodes.txt", "unknown_nodes.txt"
-WOULD_DRAIN, PAGE = "would_drain_nodes.txt", "fleet.html"
-Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or directories of *.json.")]
-OutDir = Annotated[str | None, valued("DIR", f"Write {PAGE} and the lists of hosts there.", "--out", group=PRINTED)]
-GoodReports = Annotated[
-    list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports of known-good, equal nodes.")
-]
-BoundsOutput = Annotated[str, valued("FILE", "Where the bounds go; - is stdout.", "--output", "-o", group=PRINTED)]
+WOULD_DRAIN = "would_drain_nodes.txt"
 
 
-def fleet(
-    reports: Reports, json: JsonPath = None, out: OutDir = None, verbose: Verbose = False, quiet: Quiet = False
-) -> None:
-    """Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs.
-
-    Exit codes: 0 all alike, 1 outliers or failing nodes, 2 usage, 3 a node is unknown or no report could be read.
-    """
+def fleet(asked: commands.Fleet) -> None:
+    """Carry out `preflight fleet`."""
+    out = asked.out
     if out is not None:
         _make_dir(out)
-    check_outputs(json)
-    compared = overview(read_reports(report_paths(reports)))
+    check_outputs(asked.json)
+    compared = overview(read_reports(report_paths(asked.reports)))
     written = [] if out is None else _write(compared, out)
-    written += [json] if json not in (None, STDOUT) else []
-    detail = detail_of(verbose, quiet)
-    print_result(json, lambda: render_json(compared), lambda: _page(compared, detail, out or "", written))
+    written += [asked.json] if asked.json not in (None, STDOUT) else []
+    detail = detail_of(asked.verbose, asked.quiet)
+    print_result(asked.json, lambda: render_json(compared), lambda: _page(compared, detail, out or "", written))
     raise typer.Exit(compared.exit_code)
 
 
@@ -71,7 +60,7 @@ def _write(compared: Fleet, out: str) -> list[str]:
     """Write the page and the lists of hosts; return the files as a reader looks for them."""
     for name, text in _host_lists(compared).items():
         write_atomically(os.path.join(out, name), text)
-    page = os.path.join(out, PAGE)
+    page = os.path.join(out, commands.FLEET_PAGE)
     write_atomically(page, render_fleet_html(compared))
     return [page, os.path.join(out, "*_nodes.txt")]
 
@@ -95,16 +84,14 @@ def _host_lists(compared: Fleet) -> dict[str, str]:
     return lists
 
 
-def baseline(reports: GoodReports, output: BoundsOutput, verbose: Verbose = False, quiet: Quiet = False) -> None:
-    """Learn from reports of known-good nodes what such a node reaches; several reports of a host are repetitions.
-
-    Exit codes: 0 learnt, 2 usage (mixed hardware, too few good nodes), 3 it could not be written.
-    """
+def baseline(asked: commands.Baseline) -> None:
+    """Carry out `preflight baseline`."""
+    output = asked.output
     check_outputs(output)
-    learnt = learn_from(read_reports(report_paths(reports)))
+    learnt = learn_from(read_reports(report_paths(asked.reports)))
     pages: dict[Detail, Callable[[], str]] = {
         Detail.VERDICT: lambda: render_baseline_verdict(learnt),
         Detail.SCREEN: lambda: render_baseline_screen(learnt, style(), output),
         Detail.ALL: lambda: render_baseline(learnt, style(), output),
     }
-    print_result(output, lambda: render_json(learnt.baseline), pages[detail_of(verbose, quiet)])
+    print_result(output, lambda: render_json(learnt.baseline), pages[detail_of(asked.verbose, asked.quiet)])

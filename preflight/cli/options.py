@@ -11,7 +11,7 @@ import typer
 
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
-from preflight.model.duration import parse_duration_s
+from preflight.model.parsing import parse_duration_s
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile
 
 LONGEST_DEADLINE_S = 7 * 86400.0
@@ -114,7 +114,7 @@ JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is s
 EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.", group=PRINTED)]
 ReportOut = Annotated[str, valued("PATH", "Where the full report goes.", group=PRINTED)]
 Also = Annotated[
-    list[str],
+    list[str] | None,
     valued(
         "FORMAT=FILE",
         "Write the report in another form too: junit, html, markdown, prometheus, nagios, drain, k8s, console.",
@@ -135,7 +135,8 @@ Tests = Annotated[
     ),
 ]
 Skip = Annotated[
-    list[str], valued("CHECK", "Leave this check out; may be repeated. With --accept: unknown.", "--skip", group=JUDGED)
+    list[str] | None,
+    valued("CHECK", "Leave this check out; may be repeated. With --accept: unknown.", "--skip", group=JUDGED),
 ]
 Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from preflight import survey
-from preflight.cli import options
-from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, print_result, style, write_or_print
+from preflight.cli import commands
+from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, style, write_or_print
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
 from preflight.judge.check import probe_exit_code
@@ -19,30 +19,20 @@ from preflight.system.signals import raise_at
 from preflight.system.streams import to_stderr
 
 
-def probe(
-    gpus: options.Gpus = None,
-    json: options.JsonPath = None,
-    sysroot: options.SysrootOption = None,
-    topo: options.TopoOption = None,
-    machine: options.MachineOption = None,
-    strict: options.Strict = False,
-    deadline: options.ProbeDeadline = None,
-    verbose: options.Verbose = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
-
-    Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
-    """
-    ends_at = None if deadline is None else STARTED_AT + deadline
+def probe(asked: commands.Probe) -> None:
+    """Carry out `preflight probe`."""
+    ends_at = None if asked.deadline is None else STARTED_AT + asked.deadline
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
-        raise_at(ends_at, f"the deadline of {deadline:g} s came before there was anything to tell")
-    check_outputs(json)
-    facts = _survey(gpus, sysroot, topo, machine, ends_at)
-    exit_code = probe_exit_code(facts.checked, strict=strict, is_cut_short=bool(facts.cut_short))
-    print_result(json, lambda: _document(facts), lambda: _page(facts, exit_code, detail_of(verbose, quiet)))
+        raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before there was anything to tell")
+    check_outputs(asked.json)
+    facts = _survey(asked.gpus, asked.sysroot, asked.topo, asked.machine, ends_at)
+    exit_code = probe_exit_code(facts.checked, strict=asked.strict, is_cut_short=bool(facts.cut_short))
+    detail = detail_of(asked.verbose, asked.quiet)
+    print_result(asked.json, lambda: _document(facts), lambda: _page(facts, exit_code, detail))
     if facts.cut_short:
-        to_stderr(f"{PROGRAM}: the deadline of {deadline:g} s came first; not read: {', '.join(facts.cut_short)}\n")
+        to_stderr(
+            f"{PROGRAM}: the deadline of {asked.deadline:g} s came first; not read: {', '.join(facts.cut_short)}\n"
+        )
     raise typer.Exit(exit_code)
 
 
@@ -63,13 +53,10 @@ def _document(facts: survey.Survey) -> str:
     return render_probe_json(facts.node, *facts.checked, facts.gpu_set, facts.expected)
 
 
-def capture(output: options.Output = STDOUT, sysroot: options.SysrootOption = None) -> None:
-    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
-
-    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
-    """
-    check_outputs(output)
-    write_or_print(output, survey.capture(machine_at(sysroot)))
+def capture(asked: commands.Capture) -> None:
+    """Carry out `preflight capture`."""
+    check_outputs(asked.output)
+    write_or_print(asked.output, survey.capture(machine_at(asked.sysroot)))
 
 
 def _survey(

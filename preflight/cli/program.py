@@ -28,7 +28,7 @@ WORDY, EMPTY = "Input should be a valid ", "Value error, "  # pydantic, before w
 STARTED_AT = time.monotonic()
 
 
-# Every command: the file of preflight/cli that holds its function, and the first sentence of that function's docstring.
+# Every command: the file of preflight/cli that holds its function, and the first sentence of its help (commands.py).
 COMMANDS = {
     "check": ("check_bench",
               "Probe this node, try real collectives, and write the settings that the job needs."),
@@ -95,6 +95,19 @@ app = typer.Typer(
 )
 
 
+def _load(file: str) -> Any:
+    """Return a file of preflight/cli; BrokenInstallation where it, or what it needs, can't be loaded."""
+    try:
+        return importlib.import_module(f"preflight.cli.{file}")
+    except Exception as error:
+        raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
+
+
+def _options_of(command: str) -> Any:
+    """Return the record of what a command takes, None for one whose function says it by itself."""
+    return getattr(_load("commands"), command.capitalize(), None)
+
+
 class GroupedCommand(TyperCommand):
     """A command whose --help shows its options in groups, those that have none last; it may be stopped in order."""
 
@@ -105,9 +118,12 @@ class GroupedCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it. Before, while all was loaded, a signal ended the process; once the answer is out it does nothing."""
+        name = str(self.name)
+        function = getattr(_load(COMMANDS[name][0]), name)
         raise_on_signals()
         try:
-            code = super().invoke(ctx)
+            asked = super().invoke(ctx)
+            code = asked if _options_of(name) is None else function(asked)
             raise_dropped()
         finally:
             ignore_signals()
@@ -131,14 +147,10 @@ class LazyCommand(TyperCommand):
     """A command of which only the row of the table is known until its turn comes: `--help` must not pay for all."""
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Import the command's module, and let the real command read its arguments; its context then runs that one."""
+        """Load the command's options, and let the real command read its arguments; its context then runs that one."""
         name = str(self.name)
-        try:
-            module = importlib.import_module(f"preflight.cli.{COMMANDS[name][0]}")
-        except Exception as error:
-            raise BrokenInstallation(f"this installation can't be loaded: {type(error).__name__}: {error}") from error
         real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        real.command(name, cls=GroupedCommand)(getattr(module, name))
+        real.command(name, cls=GroupedCommand)(_options_of(name) or getattr(_load(COMMANDS[name][0]), name))
         command = typer.main.get_command(real)
         command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
         for param in command.params:

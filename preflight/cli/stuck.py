@@ -6,11 +6,10 @@ import os
 import platform
 import pwd
 import time
-from typing import Annotated
 
 import typer
 
-from preflight.cli.options import JsonPath, Quiet, Verbose, timed, valued
+from preflight.cli.commands import Stuck
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
 from preflight.launch.nodes.placement import step_nodes
@@ -33,52 +32,36 @@ LARGEST_PID = 1 << 22  # PID_MAX_LIMIT of Linux
 OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
-Pid = Annotated[int | None, valued("PID", "The job of this rank, or below this launcher.", "--pid")]
-JobOption = Annotated[str | None, valued("ID", "The job with this Slurm job id or torchrun run id.", "--job")]
-User = Annotated[str | None, valued("NAME", "The job of this user (root only).", "--user")]
-Out = Annotated[str | None, valued("DIR", "Write this node's evidence there, for --merge.", "--out")]
-Merge = Annotated[str | None, valued("DIR", "Judge what several nodes wrote there; look at nothing here.", "--merge")]
-Native = Annotated[bool, typer.Option("--native", help="C and C++ frames too; stops each process for milliseconds.")]
-Dump = Annotated[bool, typer.Option("--dump", help="Have torch write flight recorder dumps, where its pipe is set up.")]
-Watch = Annotated[float | None, timed("Watch for so long at most whether ranks move (6s).", "--watch")]
 
-
-def stuck(
-    pid: Pid = None, job: JobOption = None, user: User = None, watch: Watch = None, native: Native = False,
-    dump: Dump = False, out: Out = None, merge: Merge = None, json: JsonPath = None, verbose: Verbose = False,
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
-    """Say of a job that hangs now which rank is where and why, without harming it.
-
-    Looks at the ranks on this node; signals, changes and kills nothing, and writes nothing but --out and --json.
-    Exit codes: 0 not stuck, 1 stuck and said why, 2 usage, 3 could not tell.
-    """
-    refuse_stdout("--out", out)
-    check_outputs(json)
-    if pid is not None and not 0 < pid <= LARGEST_PID:
-        raise UsageError(f"--pid {pid}: a process has a number from 1 to {LARGEST_PID}")
-    if merge is not None and (out or pid or job or user):
+def stuck(asked: Stuck) -> None:
+    """Carry out `preflight stuck`."""
+    refuse_stdout("--out", asked.out)
+    check_outputs(asked.json)
+    if asked.pid is not None and not 0 < asked.pid <= LARGEST_PID:
+        raise UsageError(f"--pid {asked.pid}: a process has a number from 1 to {LARGEST_PID}")
+    if asked.merge is not None and (asked.out or asked.pid or asked.job or asked.user):
         raise UsageError("--merge looks at nothing here: give it alone, or with --json")
     stopped: list[Interrupted] = []
-    if merge is not None:
-        nodes, problems = read_nodes(merge)
+    if asked.merge is not None:
+        nodes, problems = read_nodes(asked.merge)
         if not nodes:
-            raise UsageError(f"{merge}: no node wrote its evidence there{': ' + problems[0] if problems else ''}")
+            raise UsageError(f"{asked.merge}: no node wrote its evidence there{': ' + problems[0] if problems else ''}")
     else:
         problems = ()
-        nodes = _look(pid, job, user, How(WATCH_S if watch is None else watch, native, dump), out, stopped)
+        nodes = _look(asked, stopped)
     for problem in problems:
         to_stderr(f"{PROGRAM}: {problem}\n")
     report = answer(nodes)
     code = stopped[0].exit_code if stopped else report.exit_code
     if stopped:
         to_stderr(f"{PROGRAM}: {stopped[0]}: this is what had been seen by then\n")
-    if json == STDOUT:
+    if asked.json == STDOUT:
         to_stdout(render_json(report))
         raise typer.Exit(code)
-    if json is not None:
-        write_atomically(json, render_json(report), PRIVATE)
-    to_stdout(_page(report, detail_of(verbose, quiet), [each for each in (out, json) if each is not None]))
+    if asked.json is not None:
+        write_atomically(asked.json, render_json(report), PRIVATE)
+    written = [each for each in (asked.out, asked.json) if each is not None]
+    to_stdout(_page(report, detail_of(asked.verbose, asked.quiet), written))
     raise typer.Exit(code)
 
 
@@ -92,9 +75,9 @@ def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
             return render_stuck(report, style())
 
 
-def _look(
-    pid: int | None, job: str | None, user: str | None, how: How, out: str | None, stopped: list[Interrupted]
-) -> tuple[NodeEvidence, ...]:  # fmt: skip
+def _look(asked: Stuck, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
+    pid, job, user, out = asked.pid, asked.job, asked.user, asked.out
+    how = How(WATCH_S if asked.watch is None else asked.watch, asked.native, asked.dump)
     started_at = time.time()
     machine = live_machine()
     uid = _uid_of(user) if user is not None else os.geteuid()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import typer
 
 from preflight import survey
-from preflight.cli import timeout_options
-from preflight.cli.options import Gpus, JsonPath, Quiet, Verbose
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
+from preflight.cli.timeout_options import Timeout
+from preflight.errors import UsageError
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict
 from preflight.model.gap import Gap
-from preflight.model.input_limits import REPORT
-from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
+from preflight.model.input_limits import MODEL_CONFIG, REPORT
+from preflight.model.job import Job
+from preflight.model.parsing import parse_duration_s
 from preflight.model.report import Report
 from preflight.model.saved_report import load_report
 from preflight.model.storage import StorageSpeed
@@ -30,97 +31,69 @@ from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import Progress
-from preflight.timeout.frameworks import DISTRIBUTIONS, Framework
-from preflight.timeout.job_text import is_upper_bound, parse_count, parse_lora_share, parse_params
-from preflight.timeout.memory import headroom_of, will_it_fit
+from preflight.timeout.frameworks import DISTRIBUTIONS
+from preflight.timeout.job_text import (
+    is_upper_bound,
+    parse_count,
+    parse_lora_share,
+    parse_model_shape,
+    parse_params,
+)
+from preflight.timeout.memory import MOST_BYTES, headroom_of, is_thinkable, will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout, storage_range
 from preflight.timeout.timings import nccl_settings, timings
 from preflight.timeout.wording import NOT_TO_RAISE, unmeasured
 
 MOST_RANKS = 10**6
+LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the page depends on beside the job."""
-
-    params: str  # as typed
-    framework: Framework | None
-    detail: Detail
-    taken: str  # what the number of ranks was taken for, where it was not given
-    json: str | None
-
-
-def timeout(
-    params: timeout_options.Params = None,
-    dtype: timeout_options.DtypeOption = Dtype.BF16,
-    optimizer: timeout_options.OptimizerOption = Optimizer.ADAMW,
-    strategy: timeout_options.StrategyOption = Strategy.DDP,
-    save: timeout_options.SaveOption = Save.FULL,
-    world_size: timeout_options.WorldSize = None,
-    checkpoint_dir: timeout_options.Directory = None,
-    preprocess: timeout_options.Preprocess = None,
-    evaluate: timeout_options.Evaluate = None,
-    compile_time: timeout_options.Compile = None,
-    lora: timeout_options.Lora = None,
-    current: timeout_options.Current = None,
-    report: timeout_options.ReportIn = None,
-    gpus: Gpus = None,
-    seq_len: timeout_options.SeqLen = None,
-    micro_batch: timeout_options.MicroBatch = None,
-    config: timeout_options.ConfigIn = None,
-    framework: timeout_options.FrameworkOption = None,
-    json: JsonPath = None,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
-) -> None:
-    """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
-
-    With --params also whether the job can fit into memory. Exit codes: 0 here it is, 1 no timeout that makes sense is
-    long enough or the GPUs here are certainly too small, 2 usage, 3 the directory could not be or has to be measured.
-    """
-    check_outputs(json)
+def timeout(asked: Timeout) -> None:
+    """Carry out `preflight timeout`."""
+    check_outputs(asked.json)
     job = Job(
-        params=None if params is None else parse_params(params),
-        dtype=dtype, optimizer=optimizer, strategy=strategy, save=save,
-        lora_share=None if lora is None else parse_lora_share(lora),
-        world_size=1 if world_size is None else parse_count(world_size, "--world-size", MOST_RANKS),
-        preprocess_s=timeout_options.seconds("--preprocess", preprocess),
-        eval_s=timeout_options.seconds("--eval", evaluate),
-        compile_s=timeout_options.seconds("--compile", compile_time),
+        params=None if asked.params is None else parse_params(asked.params),
+        dtype=asked.dtype, optimizer=asked.optimizer, strategy=asked.strategy, save=asked.save,
+        lora_share=None if asked.lora is None else parse_lora_share(asked.lora),
+        world_size=1 if asked.world_size is None else parse_count(asked.world_size, "--world-size", MOST_RANKS),
+        preprocess_s=seconds("--preprocess", asked.preprocess),
+        eval_s=seconds("--eval", asked.evaluate),
+        compile_s=seconds("--compile", asked.compile_time),
     )  # fmt: skip
-    batch = timeout_options.batch_of(seq_len, micro_batch, config)
-    current_s = None if current is None else timeout_options.seconds("--current", current)
-    earlier = None if report is None else load_report(read_input(report, REPORT), report)
-    node, chosen = _node(earlier, gpus) if params is not None or gpus is not None else (None, ())
+    batch = batch_of(asked.seq_len, asked.micro_batch, asked.config)
+    current_s = None if asked.current is None else seconds("--current", asked.current)
+    earlier = None if asked.report is None else load_report(read_input(asked.report, REPORT), asked.report)
+    node, chosen = _node(earlier, asked.gpus) if asked.params is not None or asked.gpus is not None else (None, ())
     taken = ""
-    if world_size is None:
+    if asked.world_size is None:
         ranks, why = _ranks(earlier, chosen)
         job, taken = replace(job, world_size=ranks), f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why}: --world-size"
-    storage = None if checkpoint_dir is None else _measure(checkpoint_dir, job.world_size, Progress(is_quiet=quiet))
-    fit = None if node is None or params is None else _fit(job, params, batch, node, chosen)
-    asked = _Asked(params or "", framework, detail_of(verbose, quiet), taken, json)
-    _answer(job, current_s, earlier, storage, fit, bool(chosen), asked)
+    storage = None
+    if asked.checkpoint_dir is not None:
+        storage = _measure(asked.checkpoint_dir, job.world_size, Progress(is_quiet=asked.quiet))
+    fit = None if node is None or asked.params is None else _fit(job, asked.params, batch, node, chosen)
+    _answer(asked, job, current_s, earlier, storage, fit, bool(chosen), taken)
 
 
 def _answer(
-    job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None, fit: Fit | Gap | None,
-    has_gpus: bool, asked: _Asked,
+    asked: Timeout, job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None,
+    fit: Fit | Gap | None, has_gpus: bool, taken: str,
 ) -> None:  # fmt: skip
-    """Print the answer and exit with what it means."""
+    """Print the answer and exit with what it means; `taken` is what the number of ranks was taken for."""
     settings = nccl_settings(earlier.nodes[0]) if earlier and earlier.nodes else dict(os.environ)
     measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
     versions = installed_versions(DISTRIBUTIONS)
     safe = safe_timeout(job, measured, current_s, versions)
+    detail, params = detail_of(asked.verbose, asked.quiet), asked.params or ""
 
     def shown() -> str:
-        if asked.detail is Detail.VERDICT:
+        if detail is Detail.VERDICT:
             return render_timeout_verdict(safe, style())
-        if asked.detail is Detail.ALL:
-            return render_timeout(safe, job, asked.params, NOT_TO_RAISE, style(), fit, unmeasured(measured))
-        remarks = (storage_range(job, measured, versions), asked.taken)
+        if detail is Detail.ALL:
+            return render_timeout(safe, job, params, NOT_TO_RAISE, style(), fit, unmeasured(measured))
+        remarks = (storage_range(job, measured, versions), taken)
         name = asked.framework and asked.framework.value
-        return render_timeout_brief(safe, job, asked.params, style(), remarks, name, fit, asked.json or "")
+        return render_timeout_brief(safe, job, params, style(), remarks, name, fit, asked.json or "")
 
     print_result(asked.json, lambda: render_timeout_json(safe, job, measured, storage, fit), shown)
     could_not_look = storage is not None and isinstance(measured.write_one_bytes_per_s, Gap)
@@ -162,3 +135,22 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
         return measure_storage(directory, min(ranks, NODE_WRITERS), BUDGET_S, show)
     finally:
         progress.clear()
+
+
+def seconds(option: str, text: str | None) -> float:
+    """Return a time in seconds; 0 where the option was not given."""
+    return 0.0 if text is None else parse_duration_s(text, option)
+
+
+def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
+    """Return what a GPU works on at once; None where no option says anything about it."""
+    if seq_len is None and micro_batch is None and config is None:
+        return None
+    if seq_len is None or config is None:
+        raise UsageError("--seq-len and --config: the memory of activations needs both")
+    tokens = parse_count(seq_len, "--seq-len", LONGEST_SEQUENCE)
+    sequences = parse_count(micro_batch or "1", "--micro-batch", LARGEST_BATCH)
+    batch = Batch(parse_model_shape(read_input(config, MODEL_CONFIG), config), tokens, sequences)
+    if not is_thinkable(batch):
+        raise UsageError(f"--seq-len {tokens} --micro-batch {sequences}: with {config} that is over {MOST_BYTES} bytes")
+    return batch

@@ -1,21 +1,13 @@
-"""The options of `preflight timeout`, which describe a training job, and what several of them mean together."""
+"""What `preflight timeout` takes: the options that describe a training job."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from preflight.cli.options import PRINTED, choice, valued
-from preflight.errors import UsageError
-from preflight.model.duration import parse_duration_s
-from preflight.model.fit import Batch
-from preflight.model.input_limits import MODEL_CONFIG
+from preflight.cli.options import PRINTED, Gpus, JsonPath, Quiet, Verbose, choice, valued
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
-from preflight.system.inputs import read_input
-from preflight.timeout.frameworks import Framework
-from preflight.timeout.job_text import parse_count, parse_model_shape
-from preflight.timeout.memory import MOST_BYTES, is_thinkable
-
-LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
+from preflight.model.timeout import Framework
 
 JOB, PAUSES, KNOWN = "The job", "Pauses in which one rank is awaited", "What is known already"
 
@@ -46,20 +38,32 @@ MicroBatch = Annotated[str | None, valued("N", "Sequences that a GPU works on at
 ConfigIn = Annotated[str | None, valued("FILE", "The model's config.json, with --seq-len.", group=JOB)]
 
 
-def seconds(option: str, text: str | None) -> float:
-    """Return a time in seconds; 0 where the option was not given."""
-    return 0.0 if text is None else parse_duration_s(text, option)
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
 
+    With --params also whether the job can fit into memory. Exit codes: 0 here it is, 1 no timeout that makes sense is
+    long enough or the GPUs here are certainly too small, 2 usage, 3 the directory could not be or has to be measured.
+    """
 
-def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
-    """Return what a GPU works on at once; None where no option says anything about it."""
-    if seq_len is None and micro_batch is None and config is None:
-        return None
-    if seq_len is None or config is None:
-        raise UsageError("--seq-len and --config: the memory of activations needs both")
-    tokens = parse_count(seq_len, "--seq-len", LONGEST_SEQUENCE)
-    sequences = parse_count(micro_batch or "1", "--micro-batch", LARGEST_BATCH)
-    batch = Batch(parse_model_shape(read_input(config, MODEL_CONFIG), config), tokens, sequences)
-    if not is_thinkable(batch):
-        raise UsageError(f"--seq-len {tokens} --micro-batch {sequences}: with {config} that is over {MOST_BYTES} bytes")
-    return batch
+    params: Params = None
+    dtype: DtypeOption = Dtype.BF16
+    optimizer: OptimizerOption = Optimizer.ADAMW
+    strategy: StrategyOption = Strategy.DDP
+    save: SaveOption = Save.FULL
+    world_size: WorldSize = None
+    checkpoint_dir: Directory = None
+    preprocess: Preprocess = None
+    evaluate: Evaluate = None
+    compile_time: Compile = None
+    lora: Lora = None
+    current: Current = None
+    report: ReportIn = None
+    gpus: Gpus = None
+    seq_len: SeqLen = None
+    micro_batch: MicroBatch = None
+    config: ConfigIn = None
+    framework: FrameworkOption = None
+    json: JsonPath = None
+    verbose: Verbose = False
+    quiet: Quiet = False

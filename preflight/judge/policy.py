@@ -10,8 +10,8 @@ from typing import Any
 
 from preflight.errors import MalformedInput, UsageError
 from preflight.model.collective import Collective
-from preflight.model.duration import parse_duration_s
 from preflight.model.finding import Blame, Finding, Severity
+from preflight.model.parsing import parse_duration_s
 from preflight.model.policy import Expectation, Floor, Level, Lookback, Policy, Waiver
 from preflight.model.toml import read_toml
 

@@ -8,6 +8,19 @@ from enum import Enum
 from preflight.model.gap import Gap
 
 
+class Framework(str, Enum):
+    """The frameworks whose line timeout/frameworks.py has, by the name that it has there."""
+
+    TORCH = "torch"
+    TORCHRUN = "torchrun"
+    TRANSFORMERS = "transformers"
+    ACCELERATE = "accelerate"
+    DEEPSPEED = "deepspeed"
+    LIGHTNING = "lightning"
+    MEGATRON = "megatron"
+    TORCHTITAN = "torchtitan"
+
+
 class Source(Enum):
     """Where a number comes from."""
 

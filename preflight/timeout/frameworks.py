@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 
 from preflight.model.gap import Gap
 from preflight.model.parsing import version_tuple
@@ -37,20 +36,6 @@ FRAMEWORK_SETTING: Mapping[str, str] = {
     "mmengine": "env_cfg = dict(dist_cfg=dict(backend='nccl', timeout={s}))",
     "torch": "torch.distributed." + CALLS["torch"],
 }
-
-
-class Framework(str, Enum):
-    """The frameworks whose line `framework_lines` has, by the name that it has there."""
-
-    TORCH = "torch"
-    TORCHRUN = "torchrun"
-    TRANSFORMERS = "transformers"
-    ACCELERATE = "accelerate"
-    DEEPSPEED = "deepspeed"
-    LIGHTNING = "lightning"
-    MEGATRON = "megatron"
-    TORCHTITAN = "torchtitan"
-
 
 PG_TIMEOUT = "PREFLIGHT_PG_TIMEOUT_S"
 INIT_TIMEOUT = "PREFLIGHT_INIT_TIMEOUT_S"

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from preflight.errors import MalformedInput
-from preflight.model.duration import NUMBER, wrong
 from preflight.model.fit import ModelShape
 from preflight.model.input_limits import MODEL_CONFIG, parse_json
 from preflight.model.job import ParamCount
+from preflight.model.parsing import NUMBER, wrong
 
 PLAIN = re.compile(r"\d{1,3}(?:[_,]\d{3}){1,5}|\d{4,15}|\d{1,3}(?:\.\d{1,6})?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
 SCALE = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from preflight.cli.shadow import shadowed
+from preflight.cli.check_bench import shadowed
 from preflight.errors import HarnessError, Interrupted, UsageError
 from tests.command import Command
 

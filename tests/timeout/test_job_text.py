@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
-from preflight.model.duration import parse_duration_s
 from preflight.model.job import ParamCount
+from preflight.model.parsing import parse_duration_s
 from preflight.timeout.job_text import (
     is_upper_bound,
     parse_count,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.cli.timeout_options import batch_of
+from preflight.cli.timeout import batch_of
 from preflight.errors import UsageError
 from preflight.model.codec import decode, encode
 from preflight.model.fit import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE, chosen_gpus, is_busy, must_be_known, subject
-from preflight.judge.parts import part_of_gpu
+from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import GpuProcess

@@ -16,7 +16,7 @@ from preflight.judge.gpus_of_node import (
     severity_for_gpus,
 )
 from preflight.judge.node_limits import is_contained
-from preflight.judge.parts import part_of_gpu
+from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import ContainerKind, Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, must_be_known, subject
-from preflight.judge.parts import part_of_gpu
+from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import EXCLUSIVE, ComputeMode, Mode, RecoveryAction

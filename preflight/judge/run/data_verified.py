@@ -3,7 +3,7 @@ from __future__ import annotations
 from preflight.errors import NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size, ranks_text
-from preflight.judge.parts import parts_of_ranks
+from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults, must_have_trials
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen

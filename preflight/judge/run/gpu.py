@@ -15,7 +15,7 @@ from preflight.judge.gpu_test_results import (
 )
 from preflight.judge.gpus_of_node import NOT_OFFERED, SLOWED_BY, SLOWED_BY_HARDWARE
 from preflight.judge.outside_cause import signal_from_outside
-from preflight.judge.parts import part_of_gpu, parts_of_ranks
+from preflight.judge.seen_again import part_of_gpu, parts_of_ranks
 from preflight.judge.workarounds import must_have_trials
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen

@@ -7,7 +7,7 @@ from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line
 from preflight.judge.outside_cause import outside_cause
-from preflight.judge.parts import parts_of_ranks
+from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.symptoms import blame_by_text
 from preflight.judge.workarounds import default_trial, must_have_trials
 from preflight.model.finding import Blame, Evidence, Severity, Unseen

@@ -7,7 +7,7 @@ from dataclasses import replace
 from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpus_of_node import is_chosen
-from preflight.judge.parts import part_of_port
+from preflight.judge.seen_again import part_of_port
 from preflight.model.facts import Gap, HcaPort, known_or
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.hca import PortState

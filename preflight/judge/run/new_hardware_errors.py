@@ -4,7 +4,7 @@ from preflight.errors import DispensableFact, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
 from preflight.judge.gpus_of_node import NOT_OFFERED
-from preflight.judge.parts import part_of_gpu, part_of_port
+from preflight.judge.seen_again import part_of_gpu, part_of_port
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen

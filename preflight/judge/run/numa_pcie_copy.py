@@ -12,7 +12,7 @@ from preflight.judge.gpu_test_results import (
     must_have_run,
     must_have_speeds,
 )
-from preflight.judge.parts import part_of_gpu
+from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Hardware, UnderLoad

@@ -8,8 +8,8 @@ from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of, must_have_run, must_have_speeds
 from preflight.judge.gpus_of_node import pairs_called
-from preflight.judge.parts import part_of_pair
 from preflight.judge.pci_fabric import MEANWHILE, TRANSLATING, may_use_p2p
+from preflight.judge.seen_again import part_of_pair
 from preflight.judge.workarounds import works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen

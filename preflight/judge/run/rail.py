@@ -6,7 +6,7 @@ from dataclasses import replace
 from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import laggards
-from preflight.judge.parts import part_of_port
+from preflight.judge.seen_again import part_of_port
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.trial import FAILED, Outcome, RailTest

@@ -5,7 +5,7 @@ from dataclasses import replace
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import fine_size
-from preflight.judge.parts import parts_of_ranks
+from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import default_trial, must_have_trials, works
 from preflight.model.facts import known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen

@@ -1,0 +1,256 @@
+"""What each command takes: its options, their defaults and the text of its --help.
+
+The function of the command, in the file that the table of `program.py` names, is given such a record. To read arguments
+and to print help takes no more than this file: what the functions need takes many times as long to load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from preflight.cli import options
+from preflight.cli.options import PRINTED, choice, timed, valued
+from preflight.cli.output import STDOUT
+from preflight.cli.timeout_options import Timeout  # noqa: F401  one of the commands too
+from preflight.model.profile import Profile
+from preflight.render.formats import Format
+
+FLEET_PAGE = "fleet.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Probe this node, try real collectives, and write the settings that the job needs.
+
+    Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
+    """
+
+    gpus: options.Gpus = None
+    nproc: options.Nproc = None
+    backend: options.Backend = None
+    profile: options.ProfileOption = Profile.QUICK
+    deadline: options.Deadline = None
+    json: options.JsonPath = None
+    env_out: options.EnvOut = "preflight.env"
+    report: options.ReportOut = "preflight-report.json"
+    also: options.Also = None
+    strict: options.Strict = False
+    accept: options.Accept = False
+    shadow: options.Shadow = False
+    stage_limit: options.StageLimit = None
+    keep: options.Keep = False
+    policy: options.PolicyFile = None
+    baseline: options.BaselineFile = None
+    history: options.HistoryFile = None
+    minutes: options.Minutes = None
+    sysroot: options.SysrootOption = None
+    machine: options.PlayedMachine = None
+    nnodes: options.Nnodes = None
+    node_rank: options.NodeRank = None
+    rdzv_endpoint: options.Endpoint = None
+    rdzv_id: options.RunId = None
+    checkpoint_dir: options.SharedDirectory = None
+    tests: options.Tests = None
+    collectives: options.Collectives = None
+    sizes: options.Sizes = None
+    skip: options.Skip = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+    starts: options.Starts = ""
+    starts_if_unknown: options.StartsIfUnknown = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Time every collective under the default settings; -v prints nccl-tests' table.
+
+    Exit codes: 0 the defaults work, 1 they do not, 2 usage, 3 preflight could not look.
+    """
+
+    gpus: options.Gpus = None
+    nproc: options.Nproc = None
+    backend: options.Backend = None
+    profile: options.ProfileOption = Profile.STANDARD
+    deadline: options.Deadline = None
+    json: options.JsonPath = None
+    stage_limit: options.StageLimit = None
+    collectives: options.Collectives = "all"
+    sizes: options.Sizes = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
+
+    Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
+    """
+
+    gpus: options.Gpus = None
+    json: options.JsonPath = None
+    sysroot: options.SysrootOption = None
+    topo: options.TopoOption = None
+    machine: options.MachineOption = None
+    strict: options.Strict = False
+    deadline: options.ProbeDeadline = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
+
+    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
+    """
+
+    output: options.Output = STDOUT
+    sysroot: options.SysrootOption = None
+
+
+Logs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG...",
+        help="Logs, folders or archives (tar, zip) of one run: plain, gzip, bzip2, zstd, xz; - is stdin.",
+    ),
+]
+UnmeasuredEnv = Annotated[
+    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out", group=PRINTED)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
+
+    Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
+    """
+
+    logs: Logs
+    json: options.JsonPath = None
+    env_out: UnmeasuredEnv = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+
+
+Pid = Annotated[int | None, valued("PID", "The job of this rank, or below this launcher.", "--pid")]
+JobOption = Annotated[str | None, valued("ID", "The job with this Slurm job id or torchrun run id.", "--job")]
+User = Annotated[str | None, valued("NAME", "The job of this user (root only).", "--user")]
+Out = Annotated[str | None, valued("DIR", "Write this node's evidence there, for --merge.", "--out")]
+Merge = Annotated[str | None, valued("DIR", "Judge what several nodes wrote there; look at nothing here.", "--merge")]
+Native = Annotated[bool, typer.Option("--native", help="C and C++ frames too; stops each process for milliseconds.")]
+Dump = Annotated[bool, typer.Option("--dump", help="Have torch write flight recorder dumps, where its pipe is set up.")]
+Watch = Annotated[float | None, timed("Watch for so long at most whether ranks move (6s).", "--watch")]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Say of a job that hangs now which rank is where and why, without harming it.
+
+    Looks at the ranks on this node; signals, changes and kills nothing, and writes nothing but --out and --json.
+    Exit codes: 0 not stuck, 1 stuck and said why, 2 usage, 3 could not tell.
+    """
+
+    pid: Pid = None
+    job: JobOption = None
+    user: User = None
+    watch: Watch = None
+    native: Native = False
+    dump: Dump = False
+    out: Out = None
+    merge: Merge = None
+    json: options.JsonPath = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+
+
+ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="What `preflight check` wrote; - is stdin.")]
+FormatOption = Annotated[Format, choice("The form that is wanted.", "--format", "-f")]
+
+
+@dataclass(frozen=True, slots=True)
+class Render:
+    """Render a saved report, of this release or an older one, in another form. Looks at nothing else.
+
+    Exit codes: 0 rendered, 2 no report or none that has this form, 3 it could not be written.
+    """
+
+    report: ReportFile
+    form: FormatOption = Format.CONSOLE
+    output: options.Output = STDOUT
+
+
+Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or directories of *.json.")]
+OutDir = Annotated[
+    str | None, valued("DIR", f"Write {FLEET_PAGE} and the lists of hosts there.", "--out", group=PRINTED)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs.
+
+    Exit codes: 0 all alike, 1 outliers or failing nodes, 2 usage, 3 a node is unknown or no report could be read.
+    """
+
+    reports: Reports
+    json: options.JsonPath = None
+    out: OutDir = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+
+
+GoodReports = Annotated[
+    list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports of known-good, equal nodes.")
+]
+BoundsOutput = Annotated[str, valued("FILE", "Where the bounds go; - is stdout.", "--output", "-o", group=PRINTED)]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Learn from reports of known-good nodes what such a node reaches; several reports of a host are repetitions.
+
+    Exit codes: 0 learnt, 2 usage (mixed hardware, too few good nodes), 3 it could not be written.
+    """
+
+    reports: GoodReports
+    output: BoundsOutput
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+
+
+CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Checks, as findings name them.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """List the checks, or explain those that are named: what each promises, whom it blames, what it can't see.
+
+    Exit codes: 0 listed, 2 there is no such check.
+    """
+
+    names: CheckNames = None
+    json: options.JsonPath = None
+
+
+class DocumentKind(str, Enum):
+    """Which document a schema describes."""
+
+    REPORT = "report"
+    STUCK = "stuck"
+
+
+Document = Annotated[DocumentKind, typer.Argument(help="The document: what check writes, or stuck --json.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Print the JSON Schema (2020-12) of the report that `preflight check` writes, or of another document."""
+
+    document: Document = DocumentKind.REPORT
