@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -196,6 +197,9 @@ class SoftwareFacts:
     python: str
     preflight: str
     torch: TorchFacts | Gap
+
+
+SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)  # the names of variables that a shell can set
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,12 @@ from decimal import Decimal
 
 from preflight.errors import UsageError
 
+NUMBER = r"(\d{1,6}(?:\.\d{1,6})?)"
+DURATION = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}m(?:in)?)?(?:{NUMBER}s)?", re.ASCII | re.IGNORECASE)
+SECONDS = re.compile(NUMBER, re.ASCII)
+LONGEST_S = 7 * 86400
+SHOWN = 40  # characters of what was typed
+
 
 def version_tuple(text: str) -> tuple[int, ...]:
     """Return `2.13.0+cpu` as (2, 13, 0); empty where there is no number in front."""
@@ -23,13 +29,6 @@ def parsed_integer(value: str) -> tuple[int, str]:
     base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
     number = int(digits[:40], base)
     return (-number if found.group(1) == "-" else number), value[found.end() :]
-
-
-NUMBER = r"(\d{1,6}(?:\.\d{1,6})?)"
-DURATION = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}m(?:in)?)?(?:{NUMBER}s)?", re.ASCII | re.IGNORECASE)
-SECONDS = re.compile(NUMBER, re.ASCII)
-LONGEST_S = 7 * 86400
-SHOWN = 40  # characters of what was typed
 
 
 def parse_duration_s(text: str, option: str) -> float:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from preflight.errors import MalformedInput
 from preflight.model.baseline import BASELINE_SCHEMA, Baseline, Reference
 from preflight.model.codec import decode
+from preflight.model.facts import SETTABLE
 from preflight.model.finding import CheckOutcome
 from preflight.model.gap import known_or
 from preflight.model.input_limits import BASELINE as BASELINE_FILE
@@ -16,7 +17,6 @@ from preflight.model.input_limits import REPORT, parse_json
 from preflight.model.report import SCHEMA_VERSION, Report
 
 T = TypeVar("T")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 HOST = re.compile(r"[^\s\[\],;|&<>\"'`$\x00-\x1f\x7f]{0,255}")  # a hostlist's reader expands brackets and commas
 VERSION, BASELINE = "schema_version", "baseline_schema"
 MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound at all
@@ -93,7 +93,7 @@ def _check_names(report: Report, name: str) -> None:
         *(pair for node in advice.nodes for pair in node.env),
     )
     for variable, value in variables:
-        if not VARIABLE.fullmatch(variable):
+        if not SETTABLE.fullmatch(variable):
             raise MalformedInput(f"{name}: no report: {variable[:40]!r} is no name of a variable")
         if not value.isprintable():
             raise MalformedInput(f"{name}: no report: the value of {variable[:40]} has control characters")

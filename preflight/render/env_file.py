@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from preflight.model.facts import SETTABLE
 from preflight.model.report import Advice, Report
 from preflight.render.settings import evidence_of, export, shell_quote
 from preflight.render.text import clean, wrap
@@ -21,7 +20,6 @@ TIMEOUT_READERS = {
     ),
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "Write that record to /tmp/nccl_trace_rank_N when a collective times out.",
 }
-SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def render_env(report: Report) -> str:

@@ -11,6 +11,7 @@ from preflight.model.gpu import P2pStatus
 from preflight.model.gpu_test import CopyBy, Direction, Ending, GpuTest, PairTruth, UnderLoad
 from preflight.model.report import Report
 from preflight.model.units import three_digits
+from preflight.plan.gpus.gpu_tests import WORST_FIRST
 from preflight.render.document import BLANK, Block, Column, Heading, Matrix, Text, figures, grouped, item, note, table
 from preflight.render.text import UNKNOWN
 from preflight.render.topology import numa_blocks
@@ -23,7 +24,6 @@ ENDS = {
     Ending.INCONCLUSIVE: UNKNOWN,
     Ending.SKIPPED: UNKNOWN,
 }
-WORST_FIRST = (Ending.WRONG, Ending.HANG, Ending.CRASH, Ending.INCONCLUSIVE, Ending.SKIPPED, Ending.OK)
 LEGEND = (
     "driver says / data{}: the driver's word on peer access; what arrived, by copy engine and by kernel, both ways{}"
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import time
 from dataclasses import dataclass
@@ -235,4 +234,4 @@ def _temporary(target: str) -> str:
     """Return a name of its own for every call: two runs in one directory must not meet in one temporary file."""
     directory, name = os.path.split(target)
     start = os.fsdecode(os.fsencode(name)[:200])
-    return os.path.join(directory, f".{start}.{secrets.token_hex(6)}")
+    return os.path.join(directory, f".{start}.{os.urandom(6).hex()}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +67,7 @@ def start_writers(directory: str, count: int) -> Iterator[list[Writer]]:
     Must be called from a process with a single thread, since it forks.
     """
     crew: list[Writer] = []
-    token = secrets.token_hex(6)
+    token = os.urandom(6).hex()
     try:
         for number in range(count):
             _start(crew, StorageFile(directory, f".preflight-{token}-{number}"))

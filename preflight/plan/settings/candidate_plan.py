@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from preflight.model.facts import Gap, NodeFacts
+from preflight.model.facts import SETTABLE, Gap, NodeFacts
 from preflight.model.trial import DEFAULT, Candidate, LeftOut, Scope, Setting, TrialResult
 from preflight.plan.settings import gpu_links, interfaces, rdma
 from preflight.plan.settings.candidates import nccl_candidates
@@ -18,7 +17,6 @@ CONF = "nccl.conf"
 SYSTEM_FILE = "/etc/nccl.conf"
 NOTHING = "/dev/null"  # an empty file in place of the user's; /etc/nccl.conf is read all the same
 CONF_FILE_SINCE = (2, 23)
-SETTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
