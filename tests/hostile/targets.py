@@ -28,7 +28,6 @@ from preflight.launch.nodes.hostlist import expand_hosts
 from preflight.launch.nodes.placement import Asked, find_placement, parse_endpoint, step_nodes
 from preflight.launch.nodes.wire import pack, parse_message, unpack
 from preflight.model.codec import decode, encode
-from preflight.model.duration import parse_duration_s
 from preflight.model.facts import EnvVar
 from preflight.model.history import parse_history
 from preflight.model.input_limits import (
@@ -47,6 +46,7 @@ from preflight.model.input_limits import (
 )
 from preflight.model.joint import Hello
 from preflight.model.nccl_log import read_nccl_log
+from preflight.model.parsing import parse_duration_s
 from preflight.model.profile import Profile
 from preflight.model.saved_report import load_baseline, load_report
 from preflight.plan.backend_choice import parse_backend
