@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from preflight.launch.nodes.peers import PING_S
-from preflight.launch.nodes.wire import line_of, pack, raise_descriptor_limit
+from preflight.launch.nodes.wire import PING_S, line_of, pack, raise_descriptor_limit
 from preflight.model.codec import encode
 from preflight.model.collective import Collective
 from preflight.model.joint import PROTOCOL, Hello, SoloResult
