@@ -200,6 +200,13 @@ def test_a_dump_of_more_operations_than_any_has_is_refused() -> None:
         load_plain("nccl_trace_rank_0", b"\x80\x02" + b"N" * 2000 + b".", most_operations=1000)
 
 
+def test_numbers_as_keys_that_all_hash_alike_are_refused() -> None:
+    alike = (((2**61 - 1) * n).to_bytes(10, "little", signed=True) for n in range(1, 5000))
+    data = b"\x80\x02}(" + b"".join(b"\x8a\x0a" + number + b"N" for number in alike) + b"u."
+    with pytest.raises(MalformedInput, match="keys are texts"):
+        load_plain("nccl_trace_rank_0", data)
+
+
 def test_a_bomb_is_not_unpacked_beyond_what_a_dump_may_be(tmp_path: Path) -> None:
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(gzip.compress(b"\x80\x02" + b"N" * (20 << 20)))

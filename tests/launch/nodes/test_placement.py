@@ -30,6 +30,10 @@ def test_a_step_that_does_not_say_its_nodes_is_one_node(text: str) -> None:
     assert step_nodes(STEP | {"SLURM_STEP_NUM_NODES": text}) == step_nodes(STEP | {"SLURM_NODEID": text}) == (1, 0)
 
 
+def test_a_step_whose_number_no_slurm_has_is_none() -> None:
+    assert find_placement(Asked(), STEP | {"SLURM_STEP_ID": "9" * 5000}).nodes == 1
+
+
 def test_without_a_word_there_is_one_node() -> None:
     place = find_placement(Asked(), {})
     assert (place.nodes, place.node_rank, place.origins) == (1, 0, ())
