@@ -10,16 +10,7 @@ from datetime import datetime, timezone
 from preflight import __version__
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
-from preflight.judge.check import (
-    Case,
-    Checked,
-    RunCheck,
-    all_checks,
-    not_run,
-    of_several_nodes,
-    run_checks,
-    with_findings,
-)
+from preflight.judge.check import Case, Checked, RunCheck, all_checks, found_by, not_run, of_several_nodes, run_checks
 from preflight.judge.gpus_of_node import why_disturbed
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
@@ -117,7 +108,7 @@ def _judged(run: RunRecord, joint: JointPhase) -> Report:
         problems=run.launch.problems,
         advice=advice,
         durations_s=_durations(run, ("judging", time.monotonic() - since)),
-        checks=with_findings(ran, findings),
+        checks=found_by(ran, findings),
         between=joint.network or blank.between,
         expected=expected_of_trials(load_links(), run.node, run.chosen, trials) if run.chosen else NO_GPU_TRIED,
         p2p=gpu_tests if isinstance(gpu_tests, Gap) else gpu_tests.pairs,

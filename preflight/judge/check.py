@@ -246,7 +246,7 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
     return RanCheck(check.name, check.blame, check.promise, outcome, reason or ("" if ended else "no node was read"))
 
 
-def with_findings(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
+def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
     """Return how the checks ended; those that these findings name found something."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)

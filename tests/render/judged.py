@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from preflight.fleet.baseline import learn
-from preflight.judge.check import Case, all_checks, run_checks, with_findings
+from preflight.judge.check import Case, all_checks, found_by, run_checks
 from preflight.judge.phases import Progress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.speed_judges import beside_baseline, judged_by
@@ -64,7 +64,7 @@ def judged(
         verdict=decision.verdict, node_verdict=decision.node_verdict, exit_code=decision.exit_code,
         headline=decision.headline, backend="nccl", world_size=world_size, nodes=nodes, trials=trials,
         comparisons=comparisons, findings=findings, skipped_checks=skipped, problems=problems, advice=advice,
-        profile="standard", durations_s=DURATIONS, checks=with_findings(ran, findings), control=control,
+        profile="standard", durations_s=DURATIONS, checks=found_by(ran, findings), control=control,
         phases=phases_of(Progress(True, True, not problem, not problem, problem, trials)),
         judged_by=judged_by(case), beside_baseline=beside_baseline(case),
         expected=expected_of_trials(load_links(), nodes[0], gpus, trials) if nodes else Gap("no node"),

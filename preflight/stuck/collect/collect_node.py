@@ -34,19 +34,11 @@ from preflight.model.stuck_evidence import (
 from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.stuck.collect.find_ranks import FoundJob, is_data_worker
 from preflight.stuck.collect.gpu_states import read_gpus
-from preflight.stuck.collect.open_files import (
-    Mount,
-    list_opened,
-    moved,
-    parse_locks,
-    read_connections,
-    read_mounts,
-    read_output_tail,
-)
+from preflight.stuck.collect.open_files import Mount, list_opened, moved, parse_locks, read_connections, read_mounts
 from preflight.stuck.collect.process_table import Listed, shown_command
 from preflight.stuck.collect.python_stacks import read_stacks
 from preflight.stuck.collect.ras import ask_ras
-from preflight.stuck.collect.recordings import read_recordings
+from preflight.stuck.collect.recordings import read_output_tail, read_recordings
 from preflight.stuck.collect.thread_states import glance, look_at, scheduler_clock_s, watch
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine

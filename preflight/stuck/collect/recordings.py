@@ -1,4 +1,4 @@
-"""Flight recorder dumps that the job has written: which ranks are behind, or in another collective."""
+"""What the job has written: flight recorder dumps (who is behind, or elsewhere), and each rank's last lines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import stat
 import time
 from collections.abc import Iterable, Sequence
 
-from preflight.errors import MalformedInput
+from preflight.errors import MalformedInput, UnreadableFact
 from preflight.explain.flight_recorder import Recording, find_clash, find_lag, read_recording
 from preflight.model.gap import Gap
 from preflight.model.input_limits import RECORDING
-from preflight.model.stuck_evidence import RecordedLag
+from preflight.model.stuck_evidence import OutputTail, RecordedLag
 from preflight.stuck.collect.find_ranks import identity
 from preflight.stuck.collect.process_table import Listed
+from preflight.system.machine import Machine
 
 # Where torch writes them, by the names of 2.9 and of older ones; the rank's number follows.
 FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -24,6 +25,8 @@ BUFFER = "TORCH_FR_BUFFER_SIZE (older TORCH_NCCL_TRACE_BUFFER_SIZE)"
 WAIT_S = 8.0  # torch looks into its pipe once a second, and takes seconds to name the functions of its C++ stacks
 POLL_S = 0.2
 CLOCK_S = 2.0  # by which the clock of a file system may be behind
+TAIL_BYTES = 4096
+MOST_LINES, LINE_CHARS = 3, 300  # of a rank's output
 
 
 def read_recordings(ranks: Sequence[Listed], dumps: bool) -> RecordedLag | Gap:
@@ -108,3 +111,27 @@ def _own_and_new(path: str, uid: int) -> bytes | None:
         status = os.fstat(file.fileno())
         is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == uid and status.st_size <= RECORDING.most_bytes
         return file.read(RECORDING.most_bytes) if is_ours and time.time() - status.st_mtime < MOST_AGE_S else None
+
+
+def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
+    """Return the end of the file to which a process writes; a Gap where it writes into a terminal or a pipe."""
+    try:
+        targets = [machine.link(f"proc/{pid}/fd/{fd}") for fd in (1, 2)]
+    except UnreadableFact as error:
+        return Gap(str(error))
+    for path in targets:
+        try:
+            if path.startswith("/") and not path.startswith("/dev/") and stat.S_ISREG(os.stat(path).st_mode):
+                return _tail(path)
+        except OSError as error:
+            return Gap(f"{path}: {error.strerror}")
+    return Gap("its output goes to no file")
+
+
+def _tail(path: str) -> OutputTail:
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        file.seek(max(0, status.st_size - TAIL_BYTES))
+        lines = file.read(TAIL_BYTES).decode("utf-8", "backslashreplace").splitlines()
+    kept = tuple(line[:LINE_CHARS] for line in lines if line.strip())[-MOST_LINES:]
+    return OutputTail(path, kept, max(0.0, time.time() - status.st_mtime))
