@@ -148,15 +148,19 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
         """Load the command's options, and let the real command read its arguments; its context then runs that one."""
-        name = str(self.name)
-        real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        real.command(name, cls=GroupedCommand)(_options_of(name) or getattr(_load(COMMANDS[name][0]), name))
-        command = typer.main.get_command(real)
-        command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
-        for param in command.params:
-            if isinstance(param, TyperOption):
-                param.show_envvar = False  # there is one rule for all, in docs/habits.md
-        return command.make_context(info_name, *args, **kwargs)
+        return real_command(str(self.name)).make_context(info_name, *args, **kwargs)
+
+
+def real_command(name: str) -> Any:
+    """Return a command with its options."""
+    real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    real.command(name, cls=GroupedCommand)(_options_of(name) or getattr(_load(COMMANDS[name][0]), name))
+    command = typer.main.get_command(real)
+    command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
+    for param in command.params:
+        if isinstance(param, TyperOption):
+            param.show_envvar = False  # there is one rule for all, in docs/habits.md
+    return command
 
 
 for _name, (_, _summary) in COMMANDS.items():

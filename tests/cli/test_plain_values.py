@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import typer
 
 from preflight.cli.plain_values import PlainFirst, take_plain_values
-from preflight.cli.program import COMMANDS
+from preflight.cli.program import COMMANDS, real_command
 from preflight.errors import UsageError
 from tests.cli.test_startup import IMPORT_TIMES, imported
 from tests.command import Command
@@ -19,10 +18,8 @@ TYPED = ("", "x", "a\udcff", "7", "-1", "1e3", "90s", "1h30m", "quick", "BURN", 
 
 
 def parameters() -> Iterator[Any]:
-    for name, (module, _) in COMMANDS.items():
-        app = typer.Typer(add_completion=False)
-        app.command(name)(getattr(importlib.import_module(f"preflight.cli.{module}"), name))
-        for param in typer.main.get_command(app).params:
+    for name in COMMANDS:
+        for param in real_command(name).params:
             yield pytest.param(param, id=f"{name} {param.name}")
 
 
