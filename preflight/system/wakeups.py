@@ -11,7 +11,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # linux/inotify.h
 IN_Q_OVERFLOW = 0x4000
@@ -81,13 +81,14 @@ class DirectoryWatch:
 class OwnTime:
     """What a loop that looks often sees of the time in which it did not run."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.lost_s = 0.0  # in all
-        self._looked_at = time.monotonic()
+        self._clock = clock
+        self._looked_at = clock()
 
     def look(self, waited_s: float = 0.0) -> float:
         """Return for how long this process did not run since the last look; `waited_s` of it were meant."""
-        now = time.monotonic()
+        now = self._clock()
         gap_s = now - self._looked_at - waited_s
         self._looked_at = now
         if gap_s < GAP_S:
