@@ -25,6 +25,8 @@ from preflight.system.streams import open_missing_streams, to_stderr, to_stdout
 
 VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `preflight check`
 WORDY, EMPTY = "Input should be a valid ", "Value error, "  # pydantic, before what it could not do
+# What typer raises for a wrong command line: TyperException, or in versions before 0.27 click's ClickException.
+WrongCommandLine: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
 STARTED_AT = time.monotonic()
 
 
@@ -185,7 +187,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False, prog_name=PROGRAM)
         code = code if isinstance(code, int) else 0
-    except typer.TyperException as error:
+    except WrongCommandLine as error:
         code = _fail(2, f"{_first_line(error)} (see {_asked(error)} --help)")
     except (PreflightError, Stopped) as error:
         code = _fail(error.exit_code, str(error))
