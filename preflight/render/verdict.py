@@ -36,7 +36,8 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
     if report.backend == "gloo":
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
         nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
-        blocks.append(Text(f"CPU path: gloo over {ranks}{nodes}; no GPU and no NCCL was tried."))
+        tried = f"gloo over {ranks}{nodes}" if report.world_size else "gloo; no rank was started"
+        blocks.append(Text(f"CPU path: {tried}; no GPU and no NCCL was tried."))
     if report.narrowed:
         blocks.append(Text(f"Less was tried or judged than by itself: {line(report.narrowed)}"))
     blocks.append(replace(answer_line(answer(report), tone(report), sentence(report)), most_lines=most_lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,10 @@ def test_the_first_line_says_that_a_run_was_simulated() -> None:
 
 def test_the_first_line_says_that_no_gpu_was_tried() -> None:
     assert render_check(healthy(), Style()).startswith("CPU path: gloo over 2 ranks")
+
+
+def test_a_run_that_was_stopped_before_its_ranks_does_not_count_them() -> None:
+    assert render_check(replace(healthy(), world_size=0), Style()).startswith("CPU path: gloo; no rank was started; no")
 
 
 def test_a_command_that_sources_a_path_with_blanks_is_quoted() -> None:
