@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 from preflight.explain.linear_patterns import compile_any
 
-# What a line of a training loop tells beside the number of its step; "step 3 of the installation" is no work.
-TOLD = (
+# What a line of a training loop measures beside the number of its step; "step 3 of the installation" is no work.
+MEASURED = (
     r"[^\n]{0,120}(?:[Ll]oss|\blr[ =:]|consumed (?:samples|tokens)|learning.rate|tok|flops|"
     r"/s\b|/sec\b|s/it|seconds|sec/step|mfu|reward|grad|score|acc=|time[:=])"
 )
 # Bars are drawn again and again: what is matched differs from one step to the next.
 STEP = compile_any((
     r"\{'loss': [^\n]{1,60}",
-    rf"\b[Ii]ter(?:ation)?[ :=\[]{{1,3}} {{0,9}}\d{{1,9}}\b{TOLD}",
+    rf"\b[Ii]ter(?:ation)?[ :=\[]{{1,3}} {{0,9}}\d{{1,9}}\b{MEASURED}",
     r"\b\d{1,9}/ ?\d{1,9} ?\[\d",
-    rf"\b[Ss]teps?[ :=/]{{1,2}} {{0,9}}\d{{1,9}}\b{TOLD}",
-    rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{TOLD}",
-    rf"\bep \d{{1,6}} train{TOLD}",
-    rf"\bbatch(?:es)?[ :=]{{1,4}}\d{{1,9}}\b{TOLD}",
+    rf"\b[Ss]teps?[ :=/]{{1,2}} {{0,9}}\d{{1,9}}\b{MEASURED}",
+    rf"\b[Ee]poch[^\n]{{0,12}}\d{{1,6}}{MEASURED}",
+    rf"\bep \d{{1,6}} train{MEASURED}",
+    rf"\bbatch(?:es)?[ :=]{{1,4}}\d{{1,9}}\b{MEASURED}",
     r"#running-req: [^\n]{1,60}",
     r"generation throughput: [^\n]{1,60}",
     r"[^\n]{1,40}\"POST /[^\n]{1,80}\" 200",
