@@ -68,7 +68,7 @@ def prepare_batch(_):
     """Compute for ever."""
     say_hung()
     while not go_on():
-        sum(range(1000))
+        sum(range(1_000_000))  # it is seen here, and not in go_on()
 
 
 def download(_):
