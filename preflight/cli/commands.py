@@ -84,6 +84,18 @@ class Bench:
     quiet: options.Quiet = False
 
 
+ReasonOf = Annotated[
+    str | None,
+    valued(
+        "CLASSES",
+        "Print one plain line for a scheduler, of the failures of these classes: gpu, or gpu,host,fabric. They alone "
+        "decide between exit codes 0 and 1.",
+        "--reason",
+        group=PRINTED,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
@@ -98,6 +110,7 @@ class Probe:
     machine: options.MachineOption = None
     strict: options.Strict = False
     deadline: options.ProbeDeadline = None
+    reason: ReasonOf = None
     verbose: options.Verbose = False
     quiet: options.Quiet = False
 
