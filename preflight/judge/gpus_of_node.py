@@ -9,11 +9,14 @@ from preflight.judge.check import Case
 from preflight.judge.node_limits import is_contained
 from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
 from preflight.model.finding import Severity
+from preflight.model.gap import NO_ANSWER
 from preflight.model.gpu import GPU_FILE, leads_to_switch
 from preflight.plan.gpus.locality import IDLE_BYTES
 
 # The GPU or the driver has no such thing; there is nothing to be known.
 NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
+UNASKED = "not asked"
+CUT_SHORT = "not read"
 NO_GPU = "there is no NVIDIA GPU to be used"
 GIVEN_NONE = "the container was given no GPU"
 NVIDIA = "nvidia"
@@ -26,6 +29,11 @@ SLOWED_BY = {
     "sw_thermal_slowdown": "the driver slows it down since it is hot",
 }
 SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
+
+
+def came_late(reason: str) -> bool:
+    """Return whether NVML gave no answer in time: that may be a GPU that wakes, and rejects no node."""
+    return NO_ANSWER in reason or reason.startswith((UNASKED, CUT_SHORT))
 
 
 def pci_devices(node: NodeFacts) -> tuple[NvidiaPciDevice, ...]:

@@ -32,6 +32,7 @@ from preflight.plan.gpus.link_speeds import host_limits, pair_limits
 from preflight.probe.counters import LIMIT_S, probe_counters
 from preflight.system.links import load_links
 from preflight.system.machine import Machine
+from preflight.system.nvml import WAKING
 from preflight.system.nvml_keeper import XidWatch, watch_xids
 
 BELOW_NCCL = frozenset({GpuTests.PAIRS, GpuTests.GPUS})
@@ -50,13 +51,15 @@ class HardwareWatch:
     run_dir: str = ""
     results: Hardware | Gap | None = None  # once they were asked for: the watch ends with that
 
-    def stop(self, limit_s: float) -> tuple[CounterChange, ...]:
+    def stop(self, left_s: float) -> tuple[CounterChange, ...]:
         """Return how far each counter went; Xids from NVML's events where the kernel log could not be read.
 
         An Xid 45 of a process that was ours tells of our own kill and is left out.
         """
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
-        grown = changes(self.counters, probe_counters(self.machine, limit_s))
+        limit_s = min(left_s, LIMIT_S)
+        waking_s = min(left_s - limit_s, WAKING.all_s)  # needed where nobody listens and so keeps them awake
+        grown = changes(self.counters, probe_counters(self.machine, limit_s, waking_s))
         grown = tuple(each for each in grown if each.name not in ours)
         if self.xids is None:
             return grown
@@ -75,7 +78,8 @@ def start_hardware_watch(
     """Read the counters and listen for Xids; not on the CPU path, where nothing of this is judged."""
     if path.on_cpu or not path.gpus:
         return HardwareWatch(machine)
-    return HardwareWatch(machine, probe_counters(machine), None if is_other_machine else watch_xids(), run_dir)
+    listening = None if is_other_machine else watch_xids()  # first: it wakes the GPUs, and keeps them awake
+    return HardwareWatch(machine, probe_counters(machine), listening, run_dir)
 
 
 def _own_pids(run_dir: str) -> set[int]:
@@ -142,7 +146,7 @@ def _results(
         return Gap("CPU path: no GPU was tested")
     if path.on_cpu:
         return Gap("a stand-in backend plays this machine: none of its GPUs is here to be tested")
-    grown = watching.stop(min(left_s, LIMIT_S)) if watching.counters and left_s >= LEAST_S else None
+    grown = watching.stop(left_s) if watching.counters and left_s >= LEAST_S else None
     is_left_out = not tests & BELOW_NCCL and not launched.problem
     if not launched.pairs and not launched.gpus and not is_left_out:
         return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks told nothing of them'}")

@@ -37,8 +37,10 @@ from preflight.probe.rdma import probe_hca_ports
 from preflight.probe.reading import gap_or, read_whole
 from preflight.system.isolate import run_isolated
 from preflight.system.machine import Json, Machine
+from preflight.system.nvml import WAKING
 
 LIMIT_S = 5.0
+NVML = "NVML"
 NETIFS = "sys/class/net"
 HCAS = "sys/class/infiniband"
 FATAL, SURVIVED = CounterKind.FATAL, CounterKind.SURVIVED
@@ -67,19 +69,21 @@ AER_LINE = re.compile(r"(\w{1,40})\s+(\d{1,20})", re.ASCII)
 MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|uncorrected hardware memory error", re.I)
 
 
-def probe_counters(machine: Machine, limit_s: float = LIMIT_S) -> tuple[Counter, ...]:
-    """Return every counter, those that could not be read with the reason. The three sources are read side by side.
+def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float = WAKING.all_s) -> tuple[Counter, ...]:
+    """Return every counter, those that could not be read with the reason. The sources are read side by side.
 
+    `waking_s` is what NVML has besides, for a driver that has to wake its GPUs.
     Must be called from a process with a single thread, since it forks.
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
-        "NVML": _gpus,
+        NVML: _gpus,
         "the network's counters": lambda machine: (*_ports(machine), *_netifs(machine)),
         "the PCI bus": _aer,
         KERNEL_LOG: _xids,
     }
     asked = {name: partial(_outcome, reader, machine) for name, reader in readers.items()}
-    answers = run_isolated(asked, dict.fromkeys(asked, limit_s))
+    limits_s = dict.fromkeys(asked, limit_s) | {NVML: limit_s + waking_s}
+    answers = run_isolated(asked, limits_s)
     found: list[Counter] = []
     for name, answer in answers.items():
         why = Gap(answer.failure.removeprefix("UnreadableFact: "))
@@ -119,8 +123,14 @@ def gpu_counters(gpu: Gpu) -> Iterator[Counter]:
     if isinstance(gpu.nvlinks, Gap):
         yield counter("nvlink_errors", REPAIRED, gpu.nvlinks, "nvmlDeviceGetNvLinkErrorCounter")
         return
+    # A port into which nothing is plugged is inactive and counts nothing; one that goes down during the run failed.
+    states = [link.is_active for link in gpu.nvlinks]
+    unknown = next((state for state in states if isinstance(state, Gap)), None)
+    if states:
+        down = unknown if unknown is not None else states.count(False)
+        yield counter("nvlinks_down", FATAL, down, "nvmlDeviceGetNvLinkState")
     for name in ("replay_errors", "recovery_errors", "crc_errors"):
-        values = [getattr(link, name) for link in gpu.nvlinks]
+        values = [getattr(link, name) for link in gpu.nvlinks if link.is_active is not False]
         gap = next((value for value in values if isinstance(value, Gap)), None)
         if values:
             kind = SURVIVED if name == "recovery_errors" else REPAIRED  # the link was trained anew

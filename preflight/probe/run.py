@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -20,6 +21,7 @@ from preflight.probe.rdma import probe_hca_ports, probe_nics, probe_rdma
 from preflight.probe.system import probe_numa_nodes, probe_shm, probe_system
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine, Record, Recorder, merged
+from preflight.system.nvml import WAKING
 from preflight.system.processes import adopt_orphans, has_children, kill_descendants
 
 UNKNOWN_HOST = "unknown"
@@ -78,6 +80,7 @@ def probe_node(
     machine: Machine, software: Machine | None = None, limit_s: float = LIMIT_S, *,
     capture: Capture | None = None, silent: Mapping[str, str] | None = None,
     meanwhile: Callable[[], object] = tuple, ends_at: float | None = None, only: Collection[str] | None = None,
+    waking_s: float = WAKING.all_s,
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
     """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
 
@@ -85,6 +88,7 @@ def probe_node(
     A `capture` is filled with every read; `silent` are the groups that gave no answer when a capture was made.
     `meanwhile` is called while the probes run: loading what is needed next then costs no time.
     What is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
+    `waking_s` is what NVML has besides, for a driver that has to wake its GPUs.
     `only` names the facts that are read, where not all are; NVML's are read together, as `nvml`.
     Must be called from a process with a single thread, since it forks.
     """
@@ -93,14 +97,16 @@ def probe_node(
     groups = {probe.process: [each for each in wanted if each.process == probe.process] for probe in wanted}
     asked = {name: group for name, group in groups.items() if name not in (silent or {})}
     readers = {name: _reader(group, machine, process, capture is not None) for name, group in asked.items()}
-    left_s = limit_s if ends_at is None else min(limit_s, max(0.0, ends_at - time.monotonic()))
+    limits_s = {name: limit_s + waking_s * (name == NVML) for name in asked}
+    left_s = math.inf if ends_at is None else max(0.0, ends_at - time.monotonic())
     is_alone = not has_children()  # of whoever uses preflight as a library
     adopt_orphans()
-    answers = run_isolated(readers, dict.fromkeys(asked, left_s), meanwhile)
+    answers = run_isolated(readers, {name: min(each, left_s) for name, each in limits_s.items()}, meanwhile)
     if is_alone and has_children():  # a library that was asked has left a process behind
         kill_descendants(frozenset(), ORPHANS_S)
-    if left_s < limit_s:  # given its time, it might have answered: nobody calls it stuck
-        answers = {n: replace(each, failure=CUT_SHORT) if each.is_late else each for n, each in answers.items()}
+    # Given its time, it might have answered: nobody calls it stuck.
+    cut = [name for name, each in answers.items() if each.is_late and left_s < limits_s[name]]
+    answers |= {name: replace(answers[name], failure=CUT_SHORT) for name in cut}
     answers |= {name: Answer(None, why, 0.0) for name, why in (silent or {}).items() if name in groups}
     if capture is not None:
         _fill(capture, answers)

@@ -25,6 +25,9 @@ NETWORK = (
     "NCCL_MNNVL_", "NCCL_CONF_FILE", "NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_",
     "TP_SOCKET_",
 )  # fmt: skip
+# What acts between the GPUs of one node, or within one process. Anything else that was inherited may be what a job on
+# several nodes needs (a cloud's network profile), so trials on one node never unset it there.
+WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "NCCL_CUMEM_", "CUDA_", "TORCH_", "PYTORCH_")
 NO_CONTEXT = MachineContext()
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -208,13 +211,13 @@ def _settings(run: _Run, best: TrialResult, against: str, reason: str) -> Advice
     evidence += [(name, f"trial '{best.candidate}' ran without it: {figure(best, run.cpu_path)}") for name in removed]
     local = best.scope is Scope.ONE_NODE
     # A cure may hold what is the node's own, such as P2P, and what is the network's.
-    one_node = [name for name, _ in best.env if local or name.startswith(NETWORK)] + list(_network(removed))
+    one_node = [name for name, _ in best.env if local or name.startswith(NETWORK)] + list(_beyond_node(removed))
     return _advice(reason, env=best.env, unset=removed, evidence=tuple(evidence), one_node_only=one_node)
 
 
 def _unset(names: tuple[str, ...], why: str) -> Advice:
     evidence = tuple((name, why) for name in names)
-    return _advice(why, unset=names, evidence=evidence, one_node_only=_network(names))
+    return _advice(why, unset=names, evidence=evidence, one_node_only=_beyond_node(names))
 
 
 def _advice(
@@ -243,6 +246,10 @@ def _names_loopback(trial: TrialResult) -> bool:
 
 def _network(names: Iterable[str]) -> Iterable[str]:
     return (name for name in names if name.startswith(NETWORK))
+
+
+def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
+    return (name for name in removed if not name.startswith(WITHIN_A_NODE))
 
 
 def _nothing_beats(run: _Run) -> str:

@@ -159,26 +159,65 @@ class Asker:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A function whose calls may take long on a healthy machine, each and all together."""
+
+    function: str
+    call_s: float
+    all_s: float
+
+
+@dataclass(slots=True)
+class _Clock:
+    """When the time for all calls is up; that of slow ones is their own."""
+
+    end_at: float
+    slow: Slow
+    slow_s: float = 0.0
+    asked_at: float = 0.0
+
+    def is_slow(self, key: str) -> bool:
+        return bool(key) and key.partition("/")[0] == self.slow.function
+
+    def left_s(self, asking: str) -> float:
+        """Return how long the call that is asked now may take at most."""
+        left_s = self.end_at - time.monotonic()
+        return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
+
+    def switch(self, asked: str, asking: str) -> None:
+        """Take a call's end, and the beginning of another; the time of a slow one is given back to the others."""
+        if self.is_slow(asked):
+            self.slow_s += self._in_call_s()
+            self.end_at += self._in_call_s()
+        self.asked_at = time.monotonic()
+
+    def _in_call_s(self) -> float:
+        return time.monotonic() - self.asked_at
+
+
 def isolate_calls(
     program: Callable[[Asker], Json],
     failures: tuple[type[Exception], ...],
     reason: Callable[[Exception], Json],
     total_s: float = CALLS_S,
+    slow: Slow | None = None,
 ) -> Json:
     """Return what the program assembles from its calls; those that hang, die or come too late are unreadable.
 
     The calls are made in a child, which writes a line before and after each. A call that stalls costs the child, not
     what was read before it: the next child takes over with the answers so far and does not make that call again.
-    Must be called from a process with a single thread, since it forks.
+    The time of `slow` calls does not count as the others'. Must be called from a process with a single thread, since
+    it forks.
     """
     asker = Asker(reason, failures)
-    end_at = time.monotonic() + total_s
-    while time.monotonic() < end_at and not _one_child(program, asker, end_at):
+    clock = _Clock(time.monotonic() + total_s, slow or Slow("", 0.0, 0.0))
+    while time.monotonic() < clock.end_at and not _one_child(program, asker, clock):
         continue
     return program(asker)
 
 
-def _one_child(program: Callable[[Asker], Json], asker: Asker, end_at: float) -> bool:
+def _one_child(program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
     """Run one child and take in what it answers; tell whether nothing is left to ask."""
 
     def answer(parent: Parent) -> None:
@@ -188,18 +227,19 @@ def _one_child(program: Callable[[Asker], Json], asker: Asker, end_at: float) ->
 
     child = fork_child(answer)
     try:
-        return _listen(child, asker, end_at)
+        return _listen(child, asker, clock)
     finally:
         child.kill()
 
 
-def _listen(child: ChildProcess, asker: Asker, end_at: float) -> bool:
+def _listen(child: ChildProcess, asker: Asker, clock: _Clock) -> bool:
     """Take in answers until the child has finished, is stuck in a call, died in one, or time is up."""
     asking, has_answered = "", False
     while True:
-        left_s = end_at - time.monotonic()
-        # The driver may wake every GPU in its first call, which takes seconds.
+        left_s = clock.left_s(asking)
+        # The driver may load in its first call, which takes seconds.
         patience_s = (LATER_STALL_S if asker.lost else FIRST_STALL_S) if has_answered else left_s
+        patience_s = clock.slow.call_s if clock.is_slow(asking) else patience_s
         readable = wait_for([child.fd], (), max(0.0, min(patience_s, left_s)))
         messages = child.receive() if readable else []
         if not readable or child.fd < 0:
@@ -208,10 +248,12 @@ def _listen(child: ChildProcess, asker: Asker, end_at: float) -> bool:
             is_stuck = patience_s < left_s or not has_answered
             stuck = f"{NO_ANSWER} {patience_s:.1f} s: the call hangs" if is_stuck else NEVER
             asker.lost[asking] = "the process died in this call" if readable else stuck
+            clock.switch(asking, "")
             return False
         for message in messages:
             if "finished" in message:
                 return True
+            clock.switch(asking, message.get("asking", ""))
             asking = message.get("asking", "")
             if "asked" in message:
                 asker.answers[message["asked"]] = message["answer"]

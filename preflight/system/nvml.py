@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from preflight.errors import UnreadableFact
-from preflight.system.isolate import Asker, isolate_calls
+from preflight.system.isolate import Asker, Slow, isolate_calls
 from preflight.system.machine import Json
 from preflight.system.nvml_fields import GPU_FIELDS, LINK_FIELDS, LOAD_FIELDS, NvmlField
 from preflight.system.nvml_values import as_text, cuda_version
@@ -31,6 +31,9 @@ MEANINGS = {
     "NVMLError_FunctionNotFound": "this driver is too old to know it",
     "NVMLError_IrqIssue": "the GPU's interrupts do not arrive",
 }
+# Without persistence mode the driver wakes each GPU at its first handle (nvml.h: nvmlInit_v2 initialises none), which
+# takes 1 to 3 s, and lets it sleep again when the last user is gone.
+WAKING = Slow("nvmlDeviceGetHandleByIndex", call_s=15.0, all_s=60.0)
 MOST_LINKS = 36
 MOST_GPUS = 1024
 P2P_CAPABILITIES = range(5)  # read, write, NVLink, atomics, PCI
@@ -53,7 +56,7 @@ def ask_nvml(library_path: str | None = None) -> Json:
     except UnreadableFact as error:
         return {"error": str(error)}
     start = partial(_start, nvml, library_path)
-    return isolate_calls(lambda asker: _read_all(nvml, start, asker), failures_of(nvml), unreadable)
+    return isolate_calls(lambda asker: _read_all(nvml, start, asker), failures_of(nvml), unreadable, slow=WAKING)
 
 
 def open_nvml(library_path: str | None = None) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,14 +23,14 @@ from typing import Any
 from preflight.errors import UnreadableFact
 from preflight.system.child import ChildProcess, Parent, fork_child
 from preflight.system.machine import Json
-from preflight.system.nvml import failures_of, open_nvml, unreadable
+from preflight.system.nvml import WAKING, failures_of, open_nvml, unreadable
 from preflight.system.nvml_values import as_text
 from preflight.system.processes import die_with_parent
 
 PARENT = "PREFLIGHT_SUPERVISOR_PID"
 XID_CRITICAL = 0x8
 WAIT_MS = 200
-READY_S = 5.0
+READY_S = WAKING.call_s  # for each GPU that the driver has to wake
 END_S = 1.0
 HUNG = "NVML did not take the request for events in time: the driver hangs"
 
@@ -55,7 +56,9 @@ class XidWatch:
 def watch_xids(library_path: str | None = None) -> XidWatch:
     """Start listening, and return once NVML has agreed or failed. To be called from a process with a single thread."""
     watch = XidWatch(fork_child(lambda parent: _tell_xids(parent, library_path)))
-    watch.messages += watch.child.receive_within(READY_S)
+    while (messages := watch.child.receive_within(READY_S)) and all("awake" in each for each in messages):
+        watch.messages += messages
+    watch.messages += messages
     return watch
 
 
@@ -67,18 +70,21 @@ def _tell_xids(parent: Parent, library_path: str | None) -> None:
                 parent.send(message)
         except failures_of(nvml) as error:
             parent.send(unreadable(error))
+            signal.pause()  # what it opened stays open, which keeps the GPUs awake
     except UnreadableFact as error:
         parent.send({"unreadable": str(error)})
 
 
 def _xids(nvml: Any) -> Iterator[Json]:
-    """Ask for the Xids of every GPU, say so, and then yield each."""
-    events = nvml.nvmlEventSetCreate()
-    by_handle = {}
+    """Open every GPU, say so of each, ask for its Xids, say so of all, and then yield each."""
+    handles = []
     for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
+        yield {"awake": index}
+    events = nvml.nvmlEventSetCreate()
+    for handle in handles:
         nvml.nvmlDeviceRegisterEvents(handle, XID_CRITICAL, events)
-        by_handle[_address(handle)] = index
+    by_handle = {_address(handle): index for index, handle in enumerate(handles)}
     yield {"listening": len(by_handle)}
     while True:
         with contextlib.suppress(nvml.NVMLError_Timeout):

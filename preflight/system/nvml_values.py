@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII | re.IGNORECASE)
 WORD_BITS = 64
+# nvmlReturn_t, and a field id that no driver has.
+INVALID_ARGUMENT, NOT_SUPPORTED, UNKNOWN_ERROR, NO_FIELD = 2, 3, 999, 9999
 OLD_MEMORY = "this driver counts reserved memory as used"
 
 MODES = {0: gpu.Mode.DISABLED, 1: gpu.Mode.ENABLED}
@@ -92,11 +94,22 @@ def process_records(entries: Any) -> Json:
 
 
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
-    """Return a field value; each has a return code of its own."""
+    """Return a field value; each has a return code of its own.
+
+    A driver that does not know a field answers INVALID_ARGUMENT, or what it answers to a field that exists nowhere:
+    field 230 came with R565. It does not offer the field, as with NOT_SUPPORTED.
+    """
     value = nvml.nvmlDeviceGetFieldValues(handle, [field_id])[0]
-    if value.nvmlReturn:
-        raise nvml.NVMLError(value.nvmlReturn)
+    code = int(value.nvmlReturn)
+    if code == INVALID_ARGUMENT or (code == UNKNOWN_ERROR and _code_of_no_field(nvml, handle) == code):
+        code = NOT_SUPPORTED
+    if code:
+        raise nvml.NVMLError(code)
     return int(value.value.uiVal)
+
+
+def _code_of_no_field(nvml: Any, handle: Any) -> int:
+    return int(nvml.nvmlDeviceGetFieldValues(handle, [NO_FIELD])[0].nvmlReturn)
 
 
 def fabric_record(nvml: Any, handle: Any) -> Json:

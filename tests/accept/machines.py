@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.nvmlsim.machine import NO_PERMISSION, NOT_SUPPORTED, SWITCH, SimGpu, SimLink, SimMachine
+from tests.nvmlsim.machine import (
+    AFTER,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    SWITCH,
+    SimGpu,
+    SimLink,
+    SimMachine,
+)
 from tests.nvmlsim.machines import A100X4, H100X8, HEALTHY, L20X10, RTX4090X2, with_gpu
 
 UNKNOWN_PEER = 255  # NVML_NVLINK_DEVICE_TYPE_UNKNOWN: a switch that a virtual machine does not show
@@ -65,6 +74,25 @@ def _mig() -> SimMachine:
     return SimMachine("2 x A100, MIG", gpus, A100X4.cpus, p2p_default=(5, 5, 5, 5, 5))
 
 
+def _unplugged(machine: SimMachine, *active: int) -> SimMachine:
+    """Return the machine with these links of each GPU in use; into the other ports nothing is plugged."""
+    gpus = tuple(
+        replace(gpu, links=tuple(replace(link, active=k in active) for k, link in enumerate(gpu.links)))
+        for gpu in machine.gpus
+    )
+    return replace(machine, gpus=gpus, p2p_default=machine.p2p_default if active else (0, 0, 5, 0, 0), p2p={})
+
+
+def _r535() -> SimMachine:
+    no_field = {f"nvmlDeviceGetFieldValues/{i}/230": INVALID_ARGUMENT for i in range(8)}
+    return replace(H100X8, driver="535.183.06", cuda=12020, answers=no_field)
+
+
+def _asleep() -> SimMachine:
+    waking = {f"nvmlDeviceGetHandleByIndex/{i}": f"{AFTER} 0.8" for i in range(8)}
+    return replace(H100X8, answers=waking)
+
+
 def _just_loaded() -> SimMachine:
     return with_gpu(with_gpu(H100X8, 0, utilization=34), 5, utilization=100)
 
@@ -96,6 +124,12 @@ MACHINES: Mapping[str, Machine] = {
     ),
     "4 x GB200, a tray": Machine(_gb200x4(), nics=4),
     "8 x H100, persistence mode off": replace(H100, gpus=_just_loaded()),
+    "8 x H100, asleep: each takes 0.8 s to wake": replace(H100, gpus=_asleep()),
+    "8 x H100, driver 535": replace(H100, gpus=_r535()),
+    "4 x A100 PCIe, no bridge": Machine(_unplugged(A100X4), transport="SHM/direct/direct"),
+    "4 x V100 in a virtual machine, two of six links lead nowhere": Machine(
+        _unplugged(HEALTHY[-1], 0, 1, 2, 3), transport="P2P/IPC"
+    ),
     "8 x H100, second ports without a cable": replace(H100, nics=4, ports=TWO_PORTS),
     "2 x A100, cut into MIG instances": Machine(_mig(), transport="SHM/direct/direct"),
     "no GPU": Machine(SimMachine("no GPU", (), ("0-31",))),

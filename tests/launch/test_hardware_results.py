@@ -20,9 +20,10 @@ from preflight.probe.counters import probe_counters
 from preflight.system import processes
 from preflight.system.machine import Tree
 from preflight.system.nvml_keeper import watch_xids
+from tests.accept.machines import EVENTS
 from tests.facts import gpu_node, node
 from tests.hardware import gpu_test, pair
-from tests.nvmlsim.machine import NOT_SUPPORTED, render
+from tests.nvmlsim.machine import AFTER, NOT_SUPPORTED, render
 from tests.nvmlsim.machines import H100X8, with_gpu
 from tests.nvmlsim.simulate import LIBRARY, simulate
 from tests.sysroot import answering, build
@@ -102,6 +103,20 @@ def test_where_neither_the_log_nor_events_tell_the_gap_has_both_reasons(tmp_path
     assert isinstance(gap, Gap)
     assert "not recorded" in gap.reason
     assert "NVML events: NVMLError_NoPermission" in gap.reason
+
+
+@pytest.mark.parametrize("events", ({}, {"nvmlEventSetCreate": NOT_SUPPORTED}), ids=("with events", "without"))
+def test_who_listens_wakes_every_gpu_and_keeps_them_open_to_the_end(tmp_path: Path, events: dict[str, str]) -> None:
+    waking = {f"nvmlDeviceGetHandleByIndex/{i}": f"{AFTER} 0.2" for i in range(8)}
+    simulate(replace(H100X8, answers=EVENTS | waking | events), tmp_path)
+    start = time.monotonic()
+    watch = watch_xids(str(tmp_path / LIBRARY))
+    try:
+        assert time.monotonic() - start > 8 * 0.2
+        assert [each["awake"] for each in watch.messages if "awake" in each] == list(range(8))
+        assert processes.state(watch.child.pid) in ("S", "R"), "it holds NVML open"
+    finally:
+        watch.child.kill()
 
 
 def test_a_listener_that_gave_up_and_was_reaped_by_the_launcher_is_no_defect(tmp_path: Path) -> None:

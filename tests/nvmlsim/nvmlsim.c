@@ -21,6 +21,7 @@ typedef struct { u32 index; } Device;
 
 static Device devices[64];
 static char *lines[1 << 16];
+static char slept[1 << 16];
 static int line_count, started;
 static char calls_path[4096];
 
@@ -75,6 +76,13 @@ static const char *answer(int *code, const char *format, ...) {
     value += *value == ' ';
     if (!strcmp(value, "hang")) for (;;) pause();
     if (!strcmp(value, "die")) raise(SIGKILL);
+    if (!strncmp(value, "after ", 6)) { /* seconds, the first time in each process: a GPU that the driver has to wake */
+        char *rest;
+        double seconds = strtod(value + 6, &rest);
+        if (!slept[line - lines]) usleep((useconds_t)(seconds * 1e6));
+        slept[line - lines] = 1;
+        value = rest + (*rest == ' ');
+    }
     if (*value == '!') { *code = atoi(value + 1); return NULL; }
     *code = OK;
     return value;

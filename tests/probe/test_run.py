@@ -48,7 +48,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
 def test_a_probe_that_stalls_costs_its_own_fact_and_no_more_than_the_limit(tmp_path: Path) -> None:
     machine = Tree(build(tmp_path, {"dev/nvidia0": ""}).root, {"nvml": _stall})
     start = time.monotonic()
-    node, _ = probe_node(machine, limit_s=1.0)
+    node, _ = probe_node(machine, limit_s=1.0, waking_s=0.0)
     assert time.monotonic() - start < 10
     assert isinstance(node.driver, Gap)
     assert "stuck" in node.driver.reason

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from preflight.errors import UnreadableFact
-from preflight.system.isolate import run_isolated
+from preflight.system.isolate import Asker, Slow, isolate_calls, run_isolated
 from preflight.system.machine import Json
 
 LIMIT_S = 20.0
@@ -82,3 +82,30 @@ def test_what_is_done_meanwhile_takes_no_time_from_the_answers() -> None:
     done: list[str] = []
     answer = run_isolated({"good": lambda: 1}, {"good": LIMIT_S}, meanwhile=lambda: done.append("loaded"))["good"]
     assert (answer.value, done) == (1, ["loaded"])
+
+
+def _calls(open_s: float, hangs: int | None = None) -> Json:
+    """Open three devices, and ask each for its name; the time for all is a second, opening apart."""
+
+    def opened(number: int) -> bool:
+        time.sleep(600 if number == hangs else open_s)
+        return True
+
+    def program(asker: Asker) -> Json:
+        for number in range(3):
+            asker.again(f"open/{number}", lambda: opened(number))  # noqa: B023  called at once
+        outcomes = [asker.outcome(f"open/{number}") for number in range(3)]
+        return [outcomes, [asker.ask(f"name/{number}", lambda: "a name") for number in range(3)]]
+
+    return isolate_calls(program, (OSError,), str, 1.0, Slow("open", call_s=2.5, all_s=30.0))
+
+
+def test_slow_calls_take_no_time_from_the_others() -> None:
+    opened, names = _calls(open_s=0.7)  # 2.1 s in all
+    assert (opened, names) == ([True] * 3, ["a name"] * 3)
+
+
+def test_a_slow_call_that_hangs_costs_itself_and_none_of_the_others() -> None:
+    opened, names = _calls(open_s=0.3, hangs=1)
+    assert [opened[0], opened[2], names] == [True, True, ["a name"] * 3]
+    assert opened[1] == {"unreadable": "no answer within 2.5 s: the call hangs"}

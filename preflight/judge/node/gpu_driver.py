@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 
-from preflight.errors import NotApplicable
+from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import (
     GIVEN_NONE,
     NVIDIA,
     bound_drivers,
+    came_late,
     must_have_nvidia,
     not_passed_in,
     pci_devices,
@@ -18,7 +19,7 @@ from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 NO_LIBRARY = re.compile(r"libnvidia-ml|library", re.IGNORECASE)
-HANGS = re.compile(r"\bhangs\b")
+SLEEPS = "; `nvidia-smi` shows whether the driver hangs or only wakes its GPUs slowly (then `nvidia-smi -pm 1`)"
 MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 
 
@@ -34,6 +35,8 @@ def gpu_driver(node: NodeFacts, case: Case) -> Findings:
     NVIDIA hardware without a working driver must never be taken for a machine without GPUs. Yields a finding where
     hardware is there and NVML fails or lists nothing because no device has NVIDIA's driver.
 
+    A driver that gives no answer in time may wake its GPUs: that could not be looked at, and is no finding.
+
     Can't see: CUDA itself, which only a rank can start.
     """
     must_have_nvidia(node)
@@ -48,6 +51,8 @@ def gpu_driver(node: NodeFacts, case: Case) -> Findings:
         severity, reason = Severity.WARN, node.driver.reason
     else:
         return
+    if came_late(reason):
+        raise UnreadableFact(f"{reason}{SLEEPS}")
     yield gpu_driver.finding(
         severity,
         f"{node.host} NVIDIA driver",
@@ -98,10 +103,7 @@ def _fix(node: NodeFacts, reason: str) -> str:
         return "`modprobe nvidia`; where that fails `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
     if NO_LIBRARY.search(reason):
         return "install libnvidia-ml.so.1 of the driver; in a container `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
-    waking = ", where it only wakes its GPUs slowly `nvidia-smi -pm 1` and try again" if HANGS.search(reason) else ""
-    return (
-        f"`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; where these show a lost GPU, reset it or reboot the node{waking}"
-    )
+    return "`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; where these show a lost GPU, reset it or reboot the node"
 
 
 def _devices(node: NodeFacts) -> str:

@@ -8,6 +8,7 @@ from preflight.judge.gpus_of_node import (
     GIVEN_NONE,
     NVIDIA,
     bound_drivers,
+    came_late,
     is_chosen,
     must_have_nvidia,
     nodes_of_gpus,
@@ -22,7 +23,6 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 SET_ASIDE = "vfio-pci"  # an administrator gave the device to a virtual machine
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-UNASKED = "not asked"  # nothing was learnt of it, where waking the GPUs before it took all the time
 NOT_OURS = "NVMLError_NoPermission"  # a cgroup keeps it for others
 IS_LOST = "NVMLError_GpuIsLost"
 LOST_FIX = (
@@ -69,9 +69,9 @@ def gpu_lost(node: NodeFacts, case: Case) -> Findings:
     expected -= sum(each.reason.startswith(NOT_OURS) for each in unread)
     if len(gpus) >= expected:
         return
-    unasked = [each for each in unread if each.reason.startswith(UNASKED)]
-    if unasked and len(gpus) + len(unasked) >= expected:
-        raise UnreadableFact(f"GPU {unasked[0].nvml_index}: {unasked[0].reason}")
+    late = [each for each in unread if came_late(each.reason)]
+    if late and len(gpus) + len(late) >= expected:
+        raise UnreadableFact(f"GPU {late[0].nvml_index}: {late[0].reason}")
     listed = [known_or(gpu.bdf, "?") for gpu in gpus]
     is_subset = not is_contained(node) and _is_allotted(node, gpus)
     yield gpu_lost.finding(

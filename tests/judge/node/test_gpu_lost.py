@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from preflight.judge.node.gpu_lost_not_passed_in import gpu_lost
 from preflight.model.facts import DeviceNodes, DriverFacts, Gap, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
@@ -78,14 +80,15 @@ def test_a_gpu_that_the_driver_calls_lost_fails_though_it_is_listed() -> None:
     assert (finding.severity, finding.subject) == (Severity.FAIL, f"gpu1 GPU 7 ({bdf(7)})")
 
 
-def test_a_gpu_that_there_was_no_time_to_ask_is_not_called_lost() -> None:
-    slow = replace(SEVEN, driver=DriverFacts("580", "13.0", (UnreadableGpu(7, "not asked: the time for it was up"),)))
-    assert "the time for it was up" in skips(gpu_lost, gpu_case(nodes=(slow,)))[0].reason
+@pytest.mark.parametrize("reason", ("not asked: the time for it was up", "no answer within 15.0 s: the call hangs"))
+def test_a_gpu_that_gave_no_answer_in_time_is_not_called_lost(reason: str) -> None:
+    slow = replace(SEVEN, driver=DriverFacts("580", "13.0", (UnreadableGpu(7, reason),)))
+    assert reason in skips(gpu_lost, gpu_case(nodes=(slow,)))[0].reason
 
 
-def test_a_gpu_that_hangs_when_it_is_opened_fails() -> None:
-    stuck = replace(SEVEN, driver=DriverFacts("580", "13.0", (UnreadableGpu(7, "the call hangs"),)))
-    assert only(on_gpus(gpu_lost, stuck)).severity is Severity.FAIL
+def test_a_gpu_that_kills_who_opens_it_fails() -> None:
+    deadly = replace(SEVEN, driver=DriverFacts("580", "13.0", (UnreadableGpu(7, "the process died in this call"),)))
+    assert only(on_gpus(gpu_lost, deadly)).severity is Severity.FAIL
 
 
 def test_a_gpu_that_a_cgroup_keeps_for_others_is_not_lost() -> None:
