@@ -147,6 +147,7 @@ class Scanner:
             event = Event(
                 name, cause, authority or Authority.SILENCE, len(self.evidence.sources) - 1, line, self._order,
                 prefix.rank, prefix.host, prefix.moment, _around(text, low, high), text[low:high], self._work.count,
+                authority is not Authority.HARDWARE and context_lines.PYTHON_WARNING.search(text[:low]) is not None,
             )  # fmt: skip
             if name in WAIT_SIGNS:
                 wait = self.evidence.waits.read(text, clean(block[start : start + WRAPPED]), prefix.rank)
