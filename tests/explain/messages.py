@@ -68,8 +68,6 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         PREFIX
         + "transport/p2p.cc:238 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'",
         PREFIX + "transport.cc:154 NCCL WARN Cuda failure 'invalid argument'",
-        PREFIX
-        + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
         PREFIX + "NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)",
         'NotImplementedError: Using RTX 4000 series doesn\'t support faster communication broadband via P2P or IB. Please set `NCCL_P2P_DISABLE="1"`',
         "[ 4242.101] AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0021 address=0xf8000000 flags=0x0030]",
@@ -217,6 +215,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
 
 # Seen in runs that succeeded.
 BENIGN = (
+    PREFIX
+    + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
     PREFIX + "misc/socket.cc:77 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
     PREFIX + "sharp_plugin.c:288 NCCL WARN NET/IB :SHARP coll init error: Cannot create SHArP job(-11)",
     PREFIX + "NCCL INFO Cannot initialize CollNet, using point-to-point network instead",
