@@ -199,6 +199,7 @@ HARMLESS = (
     PREFIX + "NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)",
     PREFIX + "NCCL INFO Failed to initialize NET plugin IB",
     PREFIX + "NCCL WARN NET/IB : mlx5_0:1 Got async event : GID table change",
+    PREFIX + "NCCL WARN NET/IB : mlx5_0:1 Got async error event: port active",
     "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or directory",
     "W bfc_allocator.cc:242] Allocator (GPU_0_bfc) ran out of memory trying to allocate 0B. The caller indicates that this is not a failure",
     "Read -1, expected 8192, errno = 1",
