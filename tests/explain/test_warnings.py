@@ -41,6 +41,30 @@ def test_a_warning_is_likely_at_most_where_the_run_failed_without_another_word()
     assert "a warning says so" in explanation.causes[0].because
 
 
+FINALIZER = (
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3.12/multiprocessing/util.py", line 303, in _run_finalizers',
+    "    finalizer()",
+    '  File "/usr/lib/python3.12/multiprocessing/synchronize.py", line 87, in _cleanup',
+    "    sem_unlink(name)",
+    "FileNotFoundError: [Errno 2] No such file or directory",
+)
+OPTIONAL = (
+    " 7: Import of fast_gelu from acme.fusions.bias failed with: Traceback (most recent call last):",
+    ' 7:   File "/opt/nemo/utils/import_utils.py", line 319, in safe_import_from',
+    " 7:     return getattr(imported_module, symbol), True",
+    " 7: AttributeError: module 'acme.fusions.bias' has no attribute 'fast_gelu'",
+)
+
+
+@pytest.mark.parametrize("caught", [FINALIZER, OPTIONAL], ids=["finalizer", "import"])
+def test_an_exception_that_was_printed_and_forgotten_is_no_cause(caught: tuple[str, ...]) -> None:
+    assert explain_bytes("\n".join((START[0], *caught, START[1])).encode()).causes == ()
+    raised = caught[-1].removeprefix(" 7: ")
+    fatal = ("Traceback (most recent call last):", '  File "/opt/app/train.py", line 3, in <module>', raised)
+    assert cause_of_lines((*START, *fatal)) == "not_nccl"
+
+
 def test_a_fault_of_the_machine_counts_where_a_warning_tells_it_too() -> None:
     warning = "/opt/torch/cuda/__init__.py:80: UserWarning: CUDA initialization: Error 802: system not yet initialized"
     assert cause_of_lines([warning]) == "nvlink_or_fabric_manager"

@@ -203,6 +203,7 @@ HARMLESS = (
     "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or directory",
     "W bfc_allocator.cc:242] Allocator (GPU_0_bfc) ran out of memory trying to allocate 0B. The caller indicates that this is not a failure",
     "Read -1, expected 8192, errno = 1",
+    '{"namespace": "", "time_ms": 1760118507015, "event_type": "POINT_IN_TIME", "key": "tracked_stats"}',
     "libfabric:214:1755000321::core:core:cuda_hmem_dl_init():341<warn> Failed to dlopen libnvidia-ml.so. Trying libnvidia-ml.so.1",
     "libfabric:214:1755000321::core:core:gdrcopy_hmem_init():240<warn> gdr_open failed, gdrcopy is unavailable",
     "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node-1]:29500 (errno: 113 - No route to host).",
