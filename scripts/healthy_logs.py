@@ -6,7 +6,7 @@ A place is a folder, or a bare git repository such as a mirror of github.com/mlc
 files whose path matches (MLPerf's own names) some are drawn at random, spread over submitters (the path's first part)
 and benchmarks (the file's folder): no group has a second one before each has its first.
 
-The success is hidden, since with it every answer is "healthy": every line that says `run_stop` or what explain takes for
+The success is hidden, since with it every answer is "healthy": every line with `run_stop` or what explain takes for
 a success is taken out, and with `cut` also what follows the last `run_stop`, or the first success where it has none.
 What follows may be a true failure (a job that doesn't exit hits its time limit), so each alarm is to be read.
 """
