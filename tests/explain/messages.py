@@ -104,7 +104,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         PREFIX + "transport/net_ib.cc:94 NCCL WARN NET/IB : Got async event : port error",
         PREFIX + "transport/net_ib.cc:112 NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error",
         PREFIX + "transport/net_ib/p2p.cc:88 NCCL WARN NET/IB : mlx5_0:1 async fatal event: local catastrophic error",
-        PREFIX + "NCCL WARN NET/IB : mlx5_0:1 async fatal event on QP (0x7f21aa0): local access violation work queue error",
+        PREFIX
+        + "NCCL WARN NET/IB : mlx5_0:1 async fatal event on QP (0x7f21aa0): local access violation work queue error",
         PREFIX + "transport/net_ib.cc:94 NCCL WARN NET/IB : mlx5_0:1 Got async event : local catastrophic error",
         "[1234.5] mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:808: CREATE_MKEY(0x200) op_mod(0x0) failed",
     ),
