@@ -22,7 +22,8 @@ look() {
 }
 
 finding() { # what the first reason is about, and the check
-  echo "$reason" | awk '{ match($0, / \[[a-z0-9-]+\]/); print substr($0, 1, index($0, ": ") - 1) substr($0, RSTART, RLENGTH) }'
+  printf '%s\n' "$reason" | sed 's/^preflight node rejected: //' |
+    awk '{ match($0, / \[[a-z0-9-]+\]/); print substr($0, 1, index($0, ": ") - 1) substr($0, RSTART, RLENGTH) }'
 }
 
 try() {

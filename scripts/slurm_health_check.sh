@@ -1,25 +1,44 @@
 #!/bin/sh
 # Slurm's HealthCheckProgram (slurm.conf: HealthCheckProgram=/etc/slurm/slurm_health_check.sh, HealthCheckInterval=300).
 #
-# It runs beside jobs, and slurmd kills it after 60 s: so it reads facts and starts nothing. It drains nobody, whatever
-# it finds: facts as slurmd's environment shows them are a reason to look, and slurm_prolog.sh or slurm_drain.sh, which
-# try the node while it is idle, drain it. What was found stands in the node's comment until it is gone.
-set -u
-export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH" LC_ALL=C COLUMNS=120
+# It runs beside jobs, and slurmd kills it after 60 s: so it reads facts and starts nothing. What it finds itself drains
+# nobody: facts as slurmd's environment shows them are a reason to look, and stand in the node's comment until they are
+# gone. It also tells Slurm what slurm_prolog.sh and slurm_epilog.sh left in the spool: notes join the comment, and a
+# rejection drains the node with its reason. Comments and reasons of others are left alone.
+export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH" LC_ALL=C
 dir=${PREFLIGHT_DIR:-/var/lib/preflight}
 node=${SLURMD_NODENAME:-$(hostname -s)}
+MOST_MIN=1440 # an older rejection says nothing of the node as it is
 
-mkdir -p "$dir" && cd "$dir" || exit 0
-preflight probe -v --deadline 20 >probe.new 2>&1
+mkdir -p "$dir/spool" && cd "$dir" || exit 0
+
+shown() { # Comment|Reason of the node, as Slurm has it
+  scontrol show node "$node" 2>/dev/null | sed -n "s/^ *$1=//p" | head -n 1
+}
+
+for asked in spool/*.drain; do
+  [ -f "$asked" ] || continue
+  if [ -n "$(find "$asked" -mmin "-$MOST_MIN")" ]; then
+    case $(shown Reason) in
+      "" | [Pp]reflight* | [Pp]rolog* | [Ee]pilog* | none*) # ours, or Slurm's own word for a prolog that failed
+        scontrol update "NodeName=$node" State=DRAIN "Reason=$(head -n 1 "$asked")" || continue ;;
+    esac
+  fi
+  rm -f "$asked"
+done
+
+timeout -k 5 40 preflight probe --reason gpu,host,fabric,container,configuration --deadline 20 >probe.new 2>/dev/null
 code=$?
-mv probe.new probe.txt
-
-found=$(sed -n 's/^ *FAIL *//p' probe.txt | head -n 1 | tr -c '\nA-Za-z0-9 ._:/()[]-' '_')
+found=$(head -n 1 probe.new)
 case $code:$found in
   0:*) told= ;;
-  1:?*) told="preflight probe: $found" ;; # Python exits with 1 too where it can't start, and finds nothing
+  "1:preflight probe: "*) told=$found ;; # Python exits with 1 too where it can't start, and finds nothing
+  124:* | 137:*) told="preflight could not look: no answer within 40 s" ;;
   *) told="preflight could not look: exit code $code" ;;
 esac
+told=$({ [ -z "$told" ] || echo "$told"; cat spool/*.note 2>/dev/null; } | sort -u | head -n 3 | paste -s -d ';' -)
 [ "$told" = "$(cat comment.txt 2>/dev/null)" ] && exit 0 # the controller hears of changes only
-scontrol update "NodeName=$node" "Comment=$told" && echo "$told" >comment.txt
+case $(shown Comment) in
+  "" | preflight* | "SHADOW preflight"* | "(null)") scontrol update "NodeName=$node" "Comment=$told" && echo "$told" >comment.txt ;;
+esac
 exit 0

@@ -84,6 +84,18 @@ class Bench:
     quiet: options.Quiet = False
 
 
+ReasonOf = Annotated[
+    str | None,
+    valued(
+        "CLASSES",
+        "Print one plain line for a scheduler, of the failures of these classes: gpu, or gpu,host,fabric. They alone "
+        "decide between exit codes 0 and 1.",
+        "--reason",
+        group=PRINTED,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
@@ -98,6 +110,7 @@ class Probe:
     machine: options.MachineOption = None
     strict: options.Strict = False
     deadline: options.ProbeDeadline = None
+    reason: ReasonOf = None
     verbose: options.Verbose = False
     quiet: options.Quiet = False
 
@@ -146,6 +159,14 @@ Out = Annotated[str | None, valued("DIR", "Write this node's evidence there, for
 Merge = Annotated[str | None, valued("DIR", "Judge what several nodes wrote there; look at nothing here.", "--merge")]
 Native = Annotated[bool, typer.Option("--native", help="C and C++ frames too; stops each process for milliseconds.")]
 Dump = Annotated[bool, typer.Option("--dump", help="Have torch write flight recorder dumps, where its pipe is set up.")]
+AskRas = Annotated[
+    bool | None,
+    typer.Option(
+        "--ras/--no-ras",
+        help="Ask NCCL's RAS even in releases of NCCL where a question may crash the job, or never. "
+        "[default: releases that were reviewed]",
+    ),
+]
 Watch = Annotated[float | None, timed("Watch for so long at most whether ranks move (6s).", "--watch")]
 
 
@@ -163,6 +184,7 @@ class Stuck:
     watch: Watch = None
     native: Native = False
     dump: Dump = False
+    ras: AskRas = None
     out: Out = None
     merge: Merge = None
     json: options.JsonPath = None

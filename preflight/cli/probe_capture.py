@@ -9,7 +9,8 @@ from preflight.cli import commands
 from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, style, write_or_print
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
-from preflight.judge.check import probe_exit_code
+from preflight.judge.check import Checked, probe_exit_code
+from preflight.model.finding import Blame
 from preflight.model.input_limits import CAPTURE, TOPOLOGY
 from preflight.render.probe_page import render_probe_page
 from preflight.render.probe_screen import render_probe_screen, render_probe_verdict
@@ -25,15 +26,34 @@ def probe(asked: commands.Probe) -> None:
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
         raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before there was anything to tell")
     check_outputs(asked.json)
+    classes = _classes(asked.reason)
     facts = _survey(asked.gpus, asked.sysroot, asked.topo, asked.machine, ends_at)
-    exit_code = probe_exit_code(facts.checked, strict=asked.strict, is_cut_short=bool(facts.cut_short))
+    checked = facts.checked if not classes else facts.checked.of_classes(classes)
+    exit_code = probe_exit_code(checked, strict=asked.strict, is_cut_short=bool(facts.cut_short))
     detail = detail_of(asked.verbose, asked.quiet)
-    print_result(asked.json, lambda: _document(facts), lambda: _page(facts, exit_code, detail))
+    page = (lambda: _reason(checked)) if classes else lambda: _page(facts, exit_code, detail)
+    print_result(asked.json, lambda: _document(facts), page)
     if facts.cut_short:
         to_stderr(
             f"{PROGRAM}: the deadline of {asked.deadline:g} s came first; not read: {', '.join(facts.cut_short)}\n"
         )
     raise typer.Exit(exit_code)
+
+
+def _classes(named: str | None) -> tuple[Blame, ...]:
+    """Return the classes that were named; UsageError where there is no such class."""
+    names = [] if named is None else [each.strip() for each in named.split(",")]
+    known = {each.value: each for each in Blame}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--reason {named}: no class {name!r}; the classes are {', '.join(known)}")
+    return tuple(known[name] for name in names)
+
+
+def _reason(checked: Checked) -> str:
+    from preflight.render.drain_nagios_k8s import render_probe_reason  # noqa: PLC0415  loads a report's records
+
+    return render_probe_reason(checked.findings)
 
 
 def _page(facts: survey.Survey, exit_code: int, detail: Detail) -> str:

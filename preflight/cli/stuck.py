@@ -21,6 +21,7 @@ from preflight.render.stuck_screen import render_stuck_screen, render_stuck_verd
 from preflight.stuck.collect.collect_node import How, collect_node
 from preflight.stuck.collect.find_ranks import FoundJob, find_jobs, jobs_of_pid, without_own
 from preflight.stuck.collect.process_table import list_processes
+from preflight.stuck.collect.ras import Ras
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes, wait_for_nodes, write_node
 from preflight.system.files import PRIVATE, write_atomically
@@ -28,6 +29,7 @@ from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr, to_stdout
 
 WATCH_S = 6.0
+ASKS = {None: Ras.REVIEWED, True: Ras.INSIST, False: Ras.NEVER}  # by --ras and --no-ras
 LARGEST_PID = 1 << 22  # PID_MAX_LIMIT of Linux
 OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
@@ -77,7 +79,7 @@ def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
 
 def _look(asked: Stuck, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
     pid, job, user, out = asked.pid, asked.job, asked.user, asked.out
-    how = How(WATCH_S if asked.watch is None else asked.watch, asked.native, asked.dump)
+    how = How(WATCH_S if asked.watch is None else asked.watch, asked.native, asked.dump, ASKS[asked.ras])
     started_at = time.time()
     machine = live_machine()
     uid = _uid_of(user) if user is not None else os.geteuid()

@@ -167,6 +167,11 @@ class Checked(NamedTuple):
     skipped: tuple[SkippedCheck, ...]
     ran: tuple[RanCheck, ...]
 
+    def of_classes(self, classes: Sequence[Blame]) -> Checked:
+        """Return it without the findings of other classes; those of preflight itself stay."""
+        kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
+        return self._replace(findings=kept)
+
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> Checked:
     """Return what the checks found and how each ended; an exception of any other kind is the check's own defect."""

@@ -40,6 +40,7 @@ class Activity(str, Enum):
     SLEEPING = "sleeping"
     BACKWARD = "backward"
     GPU_WORK = "gpu_work"  # waits for its own GPU
+    IDLE = "idle"  # a server's worker that waits for the next request
     PYTHON = "python"
     ENDING = "ending"
     STOPPED = "stopped"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from preflight.model.facts import Gap
-from preflight.model.finding import Severity
+from preflight.model.finding import Finding, Severity
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT
 from preflight.render.checks_and_findings import outcome_counts
@@ -22,6 +23,7 @@ MOST_IN_K8S = 1024  # kubectl describe prints it on one line
 UNSAFE = re.compile(r"[^A-Za-z0-9 ._:/+\-()\[\]%<>,;=@*]")
 UNSAFE_IN_LABEL = re.compile(r"[^A-Za-z0-9_]")
 CONDITION = "PreflightReady"
+PROBE_REASON = "preflight probe: "  # by which scripts/slurm_prolog.sh knows the line
 SHADOW = "SHADOW"  # the answer of a run with --shadow, on which no script may act
 NOT_A_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
@@ -36,6 +38,13 @@ def render_drain(report: Report) -> str:
     text, waived = _plain(f"{start}preflight {answer(report).lower()}: {'; '.join(reasons(report))}"), _waived(report)
     room = MOST_IN_DRAIN - len(waived)
     return (text if len(text) <= room else text[: room - 3].rstrip() + "...") + waived + "\n"
+
+
+def render_probe_reason(findings: Sequence[Finding]) -> str:
+    """Return what failed as one line for `scontrol`, check and part of each; empty where nothing failed."""
+    failed = [f"{each.check} {each.subject}" for each in findings if each.severity is Severity.FAIL]
+    text = _plain(f"{PROBE_REASON}{'; '.join(dict.fromkeys(failed))}") if failed else ""
+    return (text if len(text) <= MOST_IN_DRAIN else text[: MOST_IN_DRAIN - 3].rstrip() + "...") + "\n" * bool(failed)
 
 
 def _waived(report: Report) -> str:

@@ -63,7 +63,10 @@ def _step(step: list[str]) -> list[Block]:
 
 def _next(report: StuckReport) -> str:
     steps = [step for culprit in report.culprits for step in _steps(culprit)]
-    return ": ".join(steps[0][:2]).replace(".: ", ": ") if steps else ELSE[report.verdict]
+    if not steps:
+        return ELSE[report.verdict]
+    sentence, *commands = steps[0]
+    return f"{sentence.rstrip('.:')}: {commands[0]}" if commands else sentence
 
 
 def _ranks(report: StuckReport) -> str:

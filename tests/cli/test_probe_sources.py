@@ -12,6 +12,8 @@ import pytest
 
 from tests.command import Command
 from tests.machines.fleet import MACHINES
+from tests.nvmlsim.machines import BROKEN
+from tests.nvmlsim.simulate import simulate
 
 HERE = Path(__file__).parent.parent / "machines"
 TEN = str(HERE / "ten_gpus.txt")
@@ -112,3 +114,13 @@ def test_a_wrong_source_or_gpu_is_a_usage_error_in_one_line(
     assert message in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
     assert ran.stdout == ""
+
+
+def test_reason_is_one_line_of_the_failures_of_its_classes(command: Command, tmp_path: Path) -> None:
+    simulate(BROKEN["a GPU that fell off the bus"][1], tmp_path)
+    lost = command.run("probe", "--sysroot", str(tmp_path), "--reason", "gpu")
+    assert (lost.code, lost.stdout) == (1, "preflight probe: gpu-lost unknown GPU 6 (0000:7b:00.0)\n")
+    others = command.run("probe", "--sysroot", str(tmp_path), "--reason", "fabric, application")
+    assert (others.code, others.stdout) == (0, "")
+    wrong = command.run("probe", "--reason", "gpus")
+    assert (wrong.code, wrong.stderr.count("\n")) == (2, 1) and "no class 'gpus'" in wrong.stderr

@@ -36,7 +36,10 @@ calls.write(" ".join(sys.argv[1:]) + "\\n")
 print(page)
 sys.exit(code)
 """
-SCONTROL = '#!/bin/sh\nfor word; do printf "%s\\n" "$word" >> {log}; done\n'
+SCONTROL = """#!/bin/sh
+[ "$1" = show ] && exec cat {shown}
+for word; do printf "%s\\n" "$word" >> {log}; done
+"""
 
 
 class StandIn:
@@ -49,7 +52,8 @@ class StandIn:
         self.bin.mkdir()
         names = {name: str(folder / name) for name in ("answers", "log")}
         self._write("preflight", STAND_IN.format(python=sys.executable, **names))
-        self._write("scontrol", SCONTROL.format(log=folder / "scontrol"))
+        self._write("scontrol", SCONTROL.format(log=folder / "scontrol", shown=folder / "shown"))
+        self.shows()
 
     def _write(self, name: str, text: str) -> None:
         path = self.bin / name
@@ -58,6 +62,11 @@ class StandIn:
 
     def answers(self, *codes: int) -> None:
         self.says(*((code, ANSWERS.get(code, ""), "the page") for code in codes))
+
+    def shows(self, **values: str) -> None:
+        """Have `scontrol show node` show these values, as far as there are any."""
+        lines = [f"   {name}={value} [root@2026-11-23T10:00:00]" * bool(value) for name, value in values.items()]
+        (self.folder / "shown").write_text("\n".join(["NodeName=n7 Arch=x86_64", *filter(None, lines), ""]))
 
     def says(self, *answers: tuple[int, str, str]) -> None:
         """Have the calls answered by exit code, drain reason and page, the last of them ever after."""

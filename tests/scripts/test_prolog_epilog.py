@@ -1,7 +1,12 @@
-"""The prolog only reads, within 10 s; the epilog tries; both drain for what they found twice, and for nothing else."""
+"""The prolog only reads, within 10 s; the epilog tries; both reject for what they found twice, and for nothing else.
+
+Neither calls a command of Slurm's: slurm_health_check.sh tells Slurm what they leave in the spool.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import sys
 import time
@@ -17,10 +22,9 @@ from tests.nvmlsim.simulate import simulate
 from tests.render.judged import BLAMED
 from tests.scripts.conftest import ANSWERS, SCRIPTS, StandIn
 
-LOST = "  FAIL  gpu-lost \u00b7 gpu1 GPU 1 (0000:11:00.0) [gpu]"
-OTHER = "  FAIL  gpu-lost \u00b7 gpu1 GPU 2 (0000:12:00.0) [gpu]"
-LIMIT = "  FAIL  memlock \u00b7 gpu1 [host]"
-DRAINED = ["update", "NodeName=n7", "State=DRAIN", "Reason=preflight probe: gpu-lost __ gpu1 GPU 1 (0000:11:00.0)"]
+LOST = "preflight probe: gpu-lost GPU 1 (0000:11:00.0)"
+OTHER = "preflight probe: gpu-lost GPU 2 (0000:12:00.0)"
+HEALTH = "slurm_health_check.sh"
 FABRIC = render_drain(BLAMED[Blame.FABRIC]())
 
 
@@ -32,30 +36,86 @@ def run(stand_in: StandIn, script: str, **env: str) -> int:
     return ran.returncode
 
 
+def spool(stand_in: StandIn) -> dict[str, str]:
+    """Return what was left for Slurm, by file name."""
+    return {path.name: path.read_text().strip() for path in (stand_in.out / "spool").glob("*")}
+
+
 def calls(stand_in: StandIn) -> list[str]:
     log = stand_in.folder / "log"
     return log.read_text().splitlines() if log.exists() else []
 
 
-@pytest.mark.parametrize(("answers", "leaves", "told"), [
-    ([(0, "")], 0, []),
-    ([(1, LOST)], 1, DRAINED),
-    ([(1, LOST), (0, "")], 0, []),
-    ([(1, LOST), (1, OTHER)], 0, []),
-    ([(1, LIMIT)], 0, []),
-    ([(1, "Traceback (most recent call last):")], 0, []),
-    *(([(code, "")], 0, ["update", "NodeName=n7", f"Comment=preflight could not look: exit code {code}"])
-      for code in (2, 3, 127)),
+@pytest.mark.parametrize(("answers", "leaves", "left"), [
+    ([(0, "")], 0, {}),
+    ([(1, LOST)], 1, {"prolog.drain": LOST}),
+    ([(1, LOST), (0, "")], 0, {}),
+    ([(1, LOST), (1, OTHER)], 0, {}),
+    ([(1, "")], 0, {"prolog.note": "preflight could not look: exit code 1"}),
+    ([(1, "Traceback (most recent call last):")], 0, {"prolog.note": "preflight could not look: exit code 1"}),
+    ([(127, "")], 0, {"prolog.note": "preflight could not look: it is not in PREFLIGHT_PATH"}),
+    *(([(code, LOST)], 0, {"prolog.note": f"preflight could not look: exit code {code}"}) for code in (2, 3, 42)),
 ])  # fmt: skip
-def test_the_prolog_drains_for_a_gpu_s_fault_that_it_saw_twice_only(
-    stand_in: StandIn, answers: list[tuple[int, str]], leaves: int, told: list[str]
+def test_the_prolog_rejects_for_a_gpu_s_fault_that_it_saw_twice_only(
+    stand_in: StandIn, answers: list[tuple[int, str]], leaves: int, left: dict[str, str]
 ) -> None:
     stand_in.says(*((code, "", page) for code, page in answers))
     assert run(stand_in, "slurm_prolog.sh") == leaves
-    assert stand_in.told == told
+    assert (spool(stand_in), stand_in.told) == (left, [])
+    assert [path.name for path in stand_in.out.iterdir()] in (["spool"], []), "two prologs may run at once"
 
 
-@pytest.mark.parametrize(("allotted", "asked"), [("2,3", "probe -v --gpus 2,3 --"), ("", "probe -v --deadline")])
+def test_a_good_prolog_takes_back_what_an_earlier_one_noted(stand_in: StandIn) -> None:
+    stand_in.says((3, "", ""), (0, "", ""))
+    run(stand_in, "slurm_prolog.sh")
+    assert list(spool(stand_in)) == ["prolog.note"]
+    run(stand_in, "slurm_prolog.sh")
+    assert spool(stand_in) == {}
+
+
+def test_a_shadow_prolog_lets_the_job_start(stand_in: StandIn) -> None:
+    stand_in.says((1, "", LOST))
+    assert run(stand_in, "slurm_prolog.sh", PREFLIGHT_SHADOW="1") == 0
+    assert spool(stand_in) == {"prolog.note": f"SHADOW {LOST}"}
+
+
+WRONG = ("4.5", "4s", "", "0", "08", "-1", "4 4", "$(false)", "x" * 300, "1e3", "²")
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("name", ("PREFLIGHT_LOOK_S", "PREFLIGHT_DEADLINE_S", "PREFLIGHT_EVERY_H", "SLURM_JOB_GPUS"))
+@pytest.mark.parametrize("script", ("slurm_prolog.sh", "slurm_epilog.sh"))
+def test_a_wrong_setting_never_rejects_a_node(stand_in: StandIn, script: str, name: str, value: str) -> None:
+    stand_in.answers(0)
+    assert run(stand_in, script, **{name: value}) == 0
+    assert not any(each.endswith(".drain") for each in spool(stand_in))
+    asked = [call.partition("--deadline ")[2].split()[0] for call in calls(stand_in)]
+    assert asked in ([], ["3"], ["120"]), "what is no number of seconds is left out"
+
+
+@pytest.mark.parametrize("script", ("slurm_prolog.sh", "slurm_epilog.sh"))
+@pytest.mark.parametrize(
+    "setting", ({"PREFLIGHT_DIR": "/dev/null"}, {"PREFLIGHT_DIR": "/proc/x"}, {"PREFLIGHT_PATH": "/none"})
+)
+def test_a_folder_that_cannot_be_written_never_rejects_a_node(
+    stand_in: StandIn, script: str, setting: dict[str, str]
+) -> None:
+    (stand_in.bin / "preflight").unlink()
+    places = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "PREFLIGHT_WHOLE_NODE": "1"}
+    assert stand_in.run(str(SCRIPTS / script), **(places | setting)).returncode == 0
+
+
+@pytest.mark.parametrize("script", ("slurm_prolog.sh", "slurm_epilog.sh"))
+def test_prolog_and_epilog_hold_no_command_of_slurm(script: str) -> None:
+    code = [line.partition(" #")[0] for line in (SCRIPTS / script).read_text().splitlines() if line[:1] != "#"]
+    assert not re.findall(
+        r"\b(?:scontrol|s(?:acct|acctmgr|alloc|batch|cancel|diag|info|job|queue|run|trigger))\b", "\n".join(code)
+    )
+
+
+@pytest.mark.parametrize(
+    ("allotted", "asked"), [("2,3", "probe --reason gpu --gpus 2,3 --deadline"), ("", "probe --reason gpu --deadline")]
+)
 def test_the_prolog_reads_no_neighbours_gpus(stand_in: StandIn, allotted: str, asked: str) -> None:
     stand_in.answers(0)
     run(stand_in, "slurm_prolog.sh", SLURM_JOB_GPUS=allotted)
@@ -66,7 +126,7 @@ def test_the_prolog_of_a_job_without_gpus_reads_none(stand_in: StandIn) -> None:
     stand_in.answers(1)
     assert run(stand_in, "slurm_prolog.sh", PREFLIGHT_WHOLE_NODE="") == 0
     assert calls(stand_in) == []
-    assert (stand_in.out / "prolog.txt").read_text() == "not applicable: the job has no GPUs\n"
+    assert spool(stand_in) == {}
 
 
 def test_a_prolog_whose_probe_hangs_lets_the_job_start_within_10_s(stand_in: StandIn) -> None:
@@ -74,7 +134,7 @@ def test_a_prolog_whose_probe_hangs_lets_the_job_start_within_10_s(stand_in: Sta
     start = time.monotonic()
     assert run(stand_in, "slurm_prolog.sh") == 0
     assert time.monotonic() - start < 10
-    assert stand_in.told[-1] == "Comment=preflight could not look: exit code 124"
+    assert spool(stand_in) == {"prolog.note": "preflight could not look: no answer within 4 s"}
 
 
 @pytest.mark.integration
@@ -88,8 +148,8 @@ def test_the_prolog_with_the_real_probe_of_a_machine_whose_gpu_6_is_lost(
     (stand_in.bin / "preflight").write_text(f'#!/bin/sh\nexec {shlex.join(real)} "$@" --sysroot {tmp_path}/tree\n')
     own = {"PYTHONPATH": str(PROJECT), "PREFLIGHT_LOOK_S": "40"}  # this machine may be busy
     assert run(stand_in, "slurm_prolog.sh", SLURM_JOB_GPUS=gpus, **own) == leaves
-    reason = "Reason=preflight probe: gpu-lost __ unknown GPU 6 (0000:7b:00.0)"
-    assert stand_in.told == (["update", "NodeName=n7", "State=DRAIN", reason] if leaves else [])
+    reason = "preflight probe: gpu-lost unknown GPU 6 (0000:7b:00.0)"
+    assert spool(stand_in) == ({"prolog.drain": reason} if leaves else {})
 
 
 @pytest.mark.parametrize(("answers", "tries", "drains"), [
@@ -102,16 +162,14 @@ def test_the_prolog_with_the_real_probe_of_a_machine_whose_gpu_6_is_lost(
     ([(1, "")], 1, False),
     ([(127, "")], 0, False),
 ])  # fmt: skip
-def test_the_epilog_drains_for_the_same_finding_twice_and_never_fails_itself(
+def test_the_epilog_rejects_for_the_same_finding_twice_and_never_fails_itself(
     stand_in: StandIn, answers: list[tuple[int, str]], tries: int, drains: bool
 ) -> None:
     stand_in.says(*((code, text, "") for code, text in answers))
     assert run(stand_in, "slurm_epilog.sh", SLURM_JOB_EXIT_CODE="256") == 0
     assert len(calls(stand_in)) == tries
     assert all(" --history history.jsonl " in call for call in calls(stand_in))
-    assert stand_in.told == (
-        ["update", "NodeName=n7", "State=DRAIN", f"Reason={answers[-1][1].strip()}"] if drains else []
-    )
+    assert (spool(stand_in), stand_in.told) == ({"epilog.drain": answers[-1][1].strip()} if drains else {}, [])
 
 
 def test_the_epilog_tries_after_a_job_that_failed_and_else_once_a_day(stand_in: StandIn) -> None:
@@ -121,3 +179,70 @@ def test_the_epilog_tries_after_a_job_that_failed_and_else_once_a_day(stand_in: 
         run(stand_in, "slurm_epilog.sh", SLURM_JOB_EXIT_CODE=code)
         counts.append(len(calls(stand_in)))
     assert counts == [1, 1, 2, 2]
+
+
+def test_an_epilog_whose_check_hangs_ends_by_itself(stand_in: StandIn) -> None:
+    (stand_in.bin / "preflight").write_text("#!/bin/sh\nexec sleep 600\n")
+    (stand_in.bin / "timeout").write_text('#!/bin/sh\necho "$3" >>"$HOME/limits"\nexit 124\n')
+    (stand_in.bin / "timeout").chmod(0o755)
+    assert run(stand_in, "slurm_epilog.sh", PREFLIGHT_DEADLINE_S="20") == 0
+    assert (stand_in.folder / "limits").read_text() == "50\n"
+
+
+@pytest.mark.parametrize(("before", "drains"), [
+    ("", True), ("Prolog error", True), ("preflight probe: something else", True), ("fan broken, ticket 7", False),
+])  # fmt: skip
+def test_the_health_check_drains_with_the_reason_in_the_spool_and_leaves_others_reasons_alone(
+    stand_in: StandIn, before: str, drains: bool
+) -> None:
+    stand_in.says((1, "", LOST), (1, "", LOST), (0, "", ""))
+    stand_in.shows(Reason=before)
+    run(stand_in, "slurm_prolog.sh")
+    assert run(stand_in, HEALTH) == 0
+    assert stand_in.told == (["update", "NodeName=n7", "State=DRAIN", f"Reason={LOST}"] if drains else [])
+    assert spool(stand_in) == {}, "it is told once"
+
+
+def test_the_health_check_drains_for_no_old_rejection(stand_in: StandIn) -> None:
+    stand_in.answers(0)
+    asked = stand_in.out / "spool" / "epilog.drain"
+    asked.parent.mkdir(parents=True)
+    asked.write_text("preflight node rejected: long ago\n")
+    os.utime(asked, (0, 0))
+    run(stand_in, HEALTH)
+    assert (stand_in.told, spool(stand_in)) == ([], {})
+
+
+@pytest.mark.parametrize("mine", (True, False))
+def test_the_health_check_notes_and_takes_back_its_own_comment_only(stand_in: StandIn, mine: bool) -> None:
+    stand_in.says((3, "", ""), (0, "", ""), (0, "", ""))
+    stand_in.shows(Comment="" if mine else "rack 7, do not touch")
+    run(stand_in, "slurm_prolog.sh")
+    run(stand_in, HEALTH)
+    noted = "preflight could not look: exit code 3"
+    assert stand_in.told == (["update", "NodeName=n7", f"Comment={noted}"] if mine else [])
+    stand_in.shows(Comment=noted if mine else "rack 7, do not touch")
+    run(stand_in, "slurm_prolog.sh")
+    run(stand_in, HEALTH)
+    assert stand_in.told[3:] == (["update", "NodeName=n7", "Comment="] if mine else [])
+
+
+@pytest.mark.parametrize(
+    ("second", "drains"), [("GPU 0: it failed 9 copies [gpu-copy]", True), ("GPU 5: x [gpu-copy]", False)]
+)
+def test_an_idle_node_is_drained_only_if_both_tries_reject_the_same_part(
+    stand_in: StandIn, second: str, drains: bool
+) -> None:
+    (stand_in.folder / "answers").write_text(f"GPU 0: it failed the copy test [gpu-copy]\n{second}\n")
+    for name, text in {
+        "srun": 'while [ "$1" != preflight ]; do shift; done\nexec "$@"\n',
+        "preflight": 'if [ "$1" = render ]; then exec cat "$2"; fi\nn=$(cat "$HOME/n" 2>/dev/null || echo 1)\n'
+        'echo $((n + 1)) >"$HOME/n"\nwhile [ "$1" != --report ]; do shift; done\n'
+        'echo "preflight node rejected: $(sed -n "${n}p" "$HOME/answers")" >"$2"\nexit 1\n',
+    }.items():
+        (stand_in.bin / name).write_text(f"#!/bin/sh\n{text}")
+        (stand_in.bin / name).chmod(0o755)
+    ran = stand_in.run(str(SCRIPTS / "slurm_drain.sh"), "n7", PREFLIGHT_DIR=str(stand_in.out))
+    assert ran.stdout.startswith("n7: drained: " if drains else "n7: left as it is, rejected for another reason"), ran
+    reason = f"Reason=preflight node rejected: {second}"
+    assert stand_in.told == (["update", "NodeName=n7", "State=DRAIN", reason] if drains else [])

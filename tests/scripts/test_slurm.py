@@ -105,7 +105,7 @@ def test_slurm_holds_the_reason_as_it_was_given(slurm: dict[str, str], tmp_path:
         assert told_by(slurm) == reason
 
 
-def test_the_epilog_drains_the_node_in_a_real_slurm(slurm: dict[str, str], tmp_path: Path) -> None:
+def test_the_health_check_drains_the_node_for_the_epilog_in_a_real_slurm(slurm: dict[str, str], tmp_path: Path) -> None:
     reason = render_drain(BLAMED[Blame.GPU]())
     (tmp_path / "bin").mkdir()
     (tmp_path / "reason").write_text(reason)
@@ -113,7 +113,8 @@ def test_the_epilog_drains_the_node_in_a_real_slurm(slurm: dict[str, str], tmp_p
     fake.write_text(f"#!/bin/sh\ncp {tmp_path}/reason drain.txt\nexit 1\n")
     fake.chmod(0o755)
     places = {"PREFLIGHT_PATH": str(fake.parent), "PREFLIGHT_DIR": str(tmp_path / "out"), "SLURMD_NODENAME": "n7"}
-    epilog = PROJECT / "scripts" / "slurm_epilog.sh"
-    ran = subprocess.run([epilog], env=slurm | places, capture_output=True, text=True, check=False, timeout=60)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for script in ("slurm_epilog.sh", "slurm_health_check.sh"):
+        argv = [PROJECT / "scripts" / script]
+        ran = subprocess.run(argv, env=slurm | places, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
     assert told_by(slurm) == reason.strip()

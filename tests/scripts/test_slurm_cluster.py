@@ -37,7 +37,7 @@ options = dict(zip(sys.argv, sys.argv[1:]))
 for option, form in (("--report", "json"), ("--also", "drain")):
     if option in options and os.path.exists(f"{folder}/{{code}}.{{form}}"):
         shutil.copy(f"{folder}/{{code}}.{{form}}", options[option].rpartition("=")[2])
-print("  FAIL  gpu-lost \u00b7 GPU 0000:1b:00.0 [gpu]" if code == 1 else "nothing")
+print("preflight probe: gpu-lost GPU 0000:1b:00.0" if code == 1 else "nothing")
 sys.exit(code)
 """
 TRAIN = """import os, torch.distributed as dist, torch
@@ -54,16 +54,16 @@ Start = Callable[..., Cluster]
 
 @pytest.fixture
 def start(command: Command, tmp_path: Path, need: Callable[[str, bool, str], None]) -> Iterator[Start]:
-    """Return a function that starts the cluster, with one of the scripts as a program that slurmd runs."""
+    """Return a function that starts the cluster, with scripts as programs that slurmd runs, by their setting."""
     started = []
 
-    def begin(setting: str = "", script: str = "", more: str = "") -> Cluster:
-        if script:
+    def begin(more: str = "", **scripts: str) -> Cluster:
+        for setting, script in scripts.items():
             hook = tmp_path / script
             hook.write_text(_hook(command, tmp_path / "slurm", SCRIPTS / script))
             hook.chmod(0o755)
-            setting = f"{setting}={hook}\n{more}"
-        manager = two_nodes(command, tmp_path / "slurm", need, setting)
+            more = f"{setting}={hook}\n{more}"
+        manager = two_nodes(command, tmp_path / "slurm", need, more)
         cluster = manager.__enter__()
         started.append(manager)
         return cluster
@@ -170,18 +170,20 @@ def as_documented() -> str:
     """Return the lines of slurm.conf that the page shows, without what a test puts into their place."""
     page = (PROJECT / "docs" / "cluster.md").read_text(encoding="utf-8")
     lines = page.partition("```ini\n")[2].partition("```")[0].splitlines()
-    return "\n".join(line for line in lines if not line.startswith(("Prolog=", "Epilog=", "PartitionName=")))
+    own = ("Prolog=", "Epilog=", "PartitionName=", "HealthCheckProgram=", "HealthCheckInterval=")
+    return "\n".join(["HealthCheckInterval=1", *(line for line in lines if not line.startswith(own))])
 
 
 def test_the_prolog_drains_with_its_own_reason_and_lets_a_job_start_where_nothing_is_known(start: Start) -> None:
-    cluster = start("Prolog", "slurm_prolog.sh", as_documented())
+    cluster = start(as_documented(), Prolog="slurm_prolog.sh", HealthCheckProgram="slurm_health_check.sh")
     answer(cluster, node0=3, node1=1)
     ran = cluster.run("srun", "--nodelist=node0", "echo", "the job")
     assert (ran.returncode, ran.stdout) == (0, "the job\n"), ran.stderr
-    assert comment_of(cluster, "node0") == "preflight could not look: exit code 3"
+    wait_for_comment(cluster, "preflight could not look: exit code 3")
     job = cluster.run("sbatch", "--parsable", "--nodelist=node1", "--wrap", "true").stdout.strip()
     cluster.slurm.wait_until(lambda: cluster.slurm.state_of("node1").startswith("drain"), "node1 is not drained")
-    assert cluster.slurm.reason_of("node1") == "preflight probe: gpu-lost __ GPU 0000:1b:00.0"
+    reason = "preflight probe: gpu-lost GPU 0000:1b:00.0"
+    cluster.slurm.wait_until(lambda: cluster.slurm.reason_of("node1") == reason, "Slurm was never told the reason")
     assert cluster.slurm.state_of("node0") == "idle"
     shown = cluster.run("scontrol", "show", "job", job).stdout
     assert "JobState=PENDING" in shown and "held" not in shown, (
@@ -190,7 +192,7 @@ def test_the_prolog_drains_with_its_own_reason_and_lets_a_job_start_where_nothin
 
 
 def test_the_epilog_tries_a_node_whose_job_failed_and_drains_it_for_the_same_finding_twice(start: Start) -> None:
-    cluster = start("Epilog", "slurm_epilog.sh", as_documented())
+    cluster = start(as_documented(), Epilog="slurm_epilog.sh", HealthCheckProgram="slurm_health_check.sh")
     answer(cluster, node0=3, node1=0)
     report = cluster.cwd / "node1" / "preflight-report.json"
     assert cluster.run("srun", "--nodelist=node1", "true").returncode == 0
@@ -206,12 +208,12 @@ def test_the_epilog_tries_a_node_whose_job_failed_and_drains_it_for_the_same_fin
 
 
 def test_the_health_check_notes_what_the_facts_show_and_drains_nobody(start: Start) -> None:
-    cluster = start("HealthCheckProgram", "slurm_health_check.sh", "HealthCheckInterval=1")
-    page = cluster.cwd / "node0" / "probe.txt"
-    cluster.slurm.wait_until(lambda: page.exists() and "NUMA nodes" in page.read_text(), "slurmd ran no real probe")
+    cluster = start("HealthCheckInterval=1", HealthCheckProgram="slurm_health_check.sh")
+    looked = cluster.cwd / "node0" / "probe.new"
+    cluster.slurm.wait_until(looked.exists, "slurmd ran no real probe")
     wait_for_comment(cluster, "")
     for code, comment in (
-        (1, "preflight probe: gpu-lost __ GPU 0000:1b:00.0 [gpu]"), (3, "preflight could not look: exit code 3"),
+        (1, "preflight probe: gpu-lost GPU 0000:1b:00.0"), (3, "preflight could not look: exit code 3"),
         (2, "preflight could not look: exit code 2"), (0, ""),
     ):  # fmt: skip
         answer(cluster, node0=code)

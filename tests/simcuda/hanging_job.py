@@ -53,7 +53,8 @@ def main(first: int, count: int, size: int, out: Path) -> None:
         for each in request["kill"]:
             ranks[each].kill()
             ranks[each].wait()
-        command = [sys.executable, "-m", "preflight", "stuck", "--out", str(out / "nodes"), *request["options"]]
+        command = [sys.executable, "-m", "preflight", "stuck", "--ras", "--out", str(out / "nodes")]
+        command += request["options"]
         subprocess.run([*command, "--json", str(out / f"answer.{number}.{first}")], check=False)
         number, is_last = number + 1, request["is_last"]
     for rank in ranks.values():

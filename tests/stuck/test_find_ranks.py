@@ -54,6 +54,17 @@ def test_what_a_dead_rank_left_behind_is_not_taken_for_it() -> None:
     assert [(number, each.pid) for number, each in job.orphans] == [(0, 21)]
 
 
+def test_a_rank_whose_shell_has_ended_is_no_remnant_of_itself() -> None:
+    adopted = listed(20, 0, "python", "train.py", parent=1, group=True)
+    assert found(adopted, RANK_1) == {0: 20, 1: 30}
+
+
+def test_a_number_that_int_refuses_is_no_rank() -> None:
+    strange = listed(20, 0, "python", "train.py", group=True)
+    strange.variables.update(RANK="²", WORLD_SIZE="²")
+    assert [number for number in found(strange, RANK_1) if isinstance(number, int)] == [1]
+
+
 def test_ranks_whose_launcher_is_gone_are_ranks_all_the_same() -> None:
     ranks = [listed(20 + i, i, "python", "train.py", parent=1) for i in range(2)]
     assert {each.rank for job in find_jobs(ranks) for each in job.ranks} == {0, 1}

@@ -37,7 +37,7 @@ from preflight.stuck.collect.gpu_states import read_gpus
 from preflight.stuck.collect.open_files import Mount, list_opened, moved, parse_locks, read_connections, read_mounts
 from preflight.stuck.collect.process_table import Listed, shown_command
 from preflight.stuck.collect.python_stacks import read_stacks
-from preflight.stuck.collect.ras import ask_ras
+from preflight.stuck.collect.ras import NOT_ASKED, Ras, ask_ras
 from preflight.stuck.collect.recordings import read_output_tail, read_recordings
 from preflight.stuck.collect.thread_states import glance, look_at, scheduler_clock_s, watch
 from preflight.system.isolate import Answer, run_isolated
@@ -62,6 +62,7 @@ class How:
     watch_s: float  # at most; less where everything rests for long
     is_native: bool = False
     dumps: bool = False  # ask torch for flight recorder dumps where it has set up a pipe for that
+    ras: Ras = Ras.REVIEWED
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ def collect_node(machine: Machine, job: FoundJob, how: How, host: str, stopped: 
         "stacks": lambda: _encoded(read_stacks(_by_importance(listed, ranks), how.is_native, STACKS_S)),
         "output": lambda: {pid: encode_value(read_output_tail(machine, pid)) for pid in of_ranks},
         "gpus": lambda: encode_value(read_gpus(machine)),
-        "ras": lambda: encode_value(ask_ras(machine, [r.process for r in job.ranks])),
+        "ras": lambda: encode_value(ask_ras(machine, [r.process for r in job.ranks], how.ras)),
         "xids": lambda: encode_value(probe_xid_lines(machine)),
         "recorded": lambda: encode_value(read_recordings([r.process for r in job.ranks], how.dumps)),
     }  # fmt: skip
@@ -285,6 +286,9 @@ def _not_seen(
     for name, answer in answers.items():
         if answer.failure:
             yield f"{name}: {answer.failure}"
+    ras = _value(RasAnswer | Gap, answers["ras"].value, "")
+    if isinstance(ras, Gap) and ras.reason.startswith(NOT_ASKED):
+        yield ras.reason
     gaps = [p.stacks.reason for p in processes if p.pid in ranks and isinstance(p.stacks, Gap)]
     forbidden = [reason for reason in gaps if reason.startswith(NO_PTRACE)]
     if forbidden:

@@ -24,7 +24,7 @@ SETS = (
 JOB_NAMES = (
     ("MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",),
 )  # fmt: skip
-GROUP_THREADS = ("gloo_tcp_loop", "pt_gloo_runloop", "pt_nccl_watchdg", "pt_nccl_heartbt")  # names that torch gives
+GROUP_THREADS = frozenset(("gloo_tcp_loop", "pt_gloo_runloop", "pt_nccl_watchdg", "pt_nccl_heartbt"))  # torch's names
 DATA_WORKER = "pt_data_worker"
 WRAPPERS = frozenset((
     "bash", "sh", "dash", "zsh", "srun", "mpirun", "mpiexec", "env", "numactl", "taskset", "timeout", "nice", "time",
@@ -128,14 +128,14 @@ def identity(each: Listed) -> tuple[str, ...] | None:
     """Return what tells a rank from others, None where the process carries no rank's variables."""
     for names in SETS:
         number = each.variables.get(names[0], "")
-        if number.isdigit() and len(number) < 10:
+        if number.isdecimal() and len(number) < 10:
             return (names[0], number, *(each.variables.get(name, "") for job in JOB_NAMES for name in job))
     return None
 
 
 def _number(each: Listed, name: str) -> int | Gap:
     text = each.variables.get(name, "")
-    return int(text) if text.isdigit() and len(text) < 10 else Gap(f"{name or 'no variable'} does not say it")
+    return int(text) if text.isdecimal() and len(text) < 10 else Gap(f"{name or 'no variable'} does not say it")
 
 
 def _by_variables(tree: _Tree) -> Iterator[FoundRank]:
@@ -159,10 +159,13 @@ def _by_variables(tree: _Tree) -> Iterator[FoundRank]:
 
 
 def _not_left_behind(tops: Mapping[tuple[str, ...], Listed]) -> Iterator[tuple[tuple[str, ...], Listed]]:
-    """Yield all but what a rank that is gone has left behind: init adopted it, and not the other ranks."""
+    """Yield all but what a rank that is gone has left behind: init adopted it, and not the other ranks.
+
+    A process that has threads of a process group is a rank: the shell that started it has ended (nohup, setsid, ssh).
+    """
     with_launcher = {_job_name(top) for top in tops.values() if top.parent_pid != INIT}
     for own, top in tops.items():
-        if top.parent_pid != INIT or _job_name(top) not in with_launcher:
+        if top.parent_pid != INIT or _job_name(top) not in with_launcher or top.thread_names & GROUP_THREADS:
             yield own, top
 
 
@@ -180,7 +183,7 @@ def _is_launcher(tree: _Tree, each: Listed) -> bool:
 def _unwrapped(tree: _Tree, top: Listed, own: tuple[str, ...]) -> Listed:
     """Return the program behind shells and wrappers: the first below that is none, and no companion of the program."""
     programs = [each for each in (top, *tree.below(top.pid)) if identity(each) == own and not _is_wrapper(each)]
-    with_group = [each for each in programs if each.thread_names & set(GROUP_THREADS) and not is_data_worker(each)]
+    with_group = [each for each in programs if each.thread_names & GROUP_THREADS and not is_data_worker(each)]
     return next(iter(with_group or [each for each in programs if each.name not in COMPANIONS] or programs), top)
 
 
@@ -198,7 +201,7 @@ def _by_threads(tree: _Tree, taken: set[int]) -> Iterator[FoundRank]:
     """Yield processes in a process group that no variable tells: forked or started by Ray; numbered by their start."""
     found: dict[int, list[Listed]] = defaultdict(list)
     for each in tree.by_pid.values():
-        if each.pid not in taken and not is_data_worker(each) and any(n in each.thread_names for n in GROUP_THREADS):
+        if each.pid not in taken and not is_data_worker(each) and each.thread_names & GROUP_THREADS:
             found[each.parent_pid].append(each)
     for siblings in found.values():
         for number, each in enumerate(sorted(siblings, key=lambda p: (p.started_ticks, p.pid))):

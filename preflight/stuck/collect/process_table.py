@@ -81,7 +81,7 @@ def _table(machine: Machine, asker: Asker, wanted: Callable[[int], bool]) -> Jso
 
 def _own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
     own, gone = [], 0
-    names = [name for name in machine.names("proc") if name.isdigit()]
+    names = [name for name in machine.names("proc") if name.isdecimal()]
     for name in names:
         try:
             state = parse_stat(machine.text(f"proc/{name}/stat"))

@@ -1,17 +1,22 @@
 """NCCL's RAS (2.24 and newer): which ranks it misses, and whose counts of operations stay behind (facts 1.5).
 
-Its port is one for all jobs of a host, so the answer counts only where a process of this job listens on it.
+Its port is one for all jobs of a host, so the answer counts only where a process of this job listens on it. A question
+can crash the job: RAS is asked only if the release of NCCL that the ranks have mapped was reviewed, or on request.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
+from enum import Enum
 
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
+from preflight.model.nccl_ras import REVIEWS, RasReview, why_not_ask
 from preflight.model.stuck_evidence import Connection, RasAnswer, RasRank
 from preflight.stuck.collect.open_files import list_opened, read_connections
 from preflight.stuck.collect.process_table import Listed
@@ -20,6 +25,13 @@ from preflight.system.machine import Machine
 DEFAULT_ADDRESS = "localhost:28028"
 ANSWER_S, LEG_S = 5.0, 2
 GONE = "does not answer"
+NOT_ASKED = "NCCL's RAS was not asked: "
+INSIST = "; `--ras` asks all the same"
+# NCCL's own library, or torch's where NCCL is linked into it; the innermost name of a mapped file.
+LIBRARIES = (re.compile(r"libnccl\.so[.\d]*"), re.compile(r"libtorch_cuda\.so"))
+BUILT_AS = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
+PIECE_BYTES, OVERLAP_BYTES = 1 << 20, 64
+PORT = re.compile(r"\d{1,5}", re.ASCII)
 COMPLAINT = re.compile(r"^(?:INCOMPLETE|DEAD|TIMEOUT)\b", re.MULTILINE)
 MOST_BYTES = 1 << 20
 KEPT_CHARS = 8000
@@ -34,17 +46,29 @@ LAUNCHED = re.compile(
 )
 
 
-def ask_ras(machine: Machine, ranks: Sequence[Listed]) -> RasAnswer | Gap:
-    """Return what RAS answers for this job; a Gap where nobody of it listens, others do too, or nothing comes."""
+class Ras(Enum):
+    """Whether NCCL's RAS is asked."""
+
+    REVIEWED = "reviewed"  # where the release was reviewed and found safe
+    INSIST = "insist"
+    NEVER = "never"
+
+
+def ask_ras(
+    machine: Machine, ranks: Sequence[Listed], how: Ras = Ras.REVIEWED, reviews: Sequence[RasReview] = REVIEWS
+) -> RasAnswer | Gap:
+    """Return what RAS answers for this job; a Gap where nobody of it listens, others do too, or it is not asked."""
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not PORT.fullmatch(port):
         return Gap(f"NCCL_RAS_ADDR {address!r} is no address")
     listening, own = _listeners(machine, ranks, f":{port}")
     if not own:
         return Gap(f"no rank of this job listens on RAS's port {port}: older than NCCL 2.24, off, or no NCCL")
     if listening - own:
         return Gap(f"another process listens on RAS's port {port} too, and may answer: give each job an NCCL_RAS_ADDR")
+    if reason := "" if how is Ras.INSIST else _why_not(machine, ranks, how, reviews):
+        return Gap(f"{NOT_ASKED}{reason}")
     try:
         text = _ask(host.strip("[]") or "localhost", int(port))
     except OSError as error:
@@ -62,6 +86,49 @@ def _listeners(machine: Machine, ranks: Sequence[Listed], port: str) -> tuple[se
             table = table or read_connections(machine, each.pid)
     listening = {inode for inode, each in table.items() if each.state == "LISTEN" and each.local.endswith(port)}
     return listening, listening & own
+
+
+def _why_not(machine: Machine, ranks: Sequence[Listed], how: Ras, reviews: Sequence[RasReview]) -> str:
+    if how is Ras.NEVER:
+        return "`preflight run` never asks it; `preflight stuck --ras` does"
+    versions = sorted({version for each in ranks for version in _mapped_versions(machine, each.pid)})
+    if not versions:
+        return f"the release of NCCL could not be read from the ranks' libraries{INSIST}"
+    reason = next(filter(None, (why_not_ask(version, reviews) for version in versions)), "")
+    return f"{reason}{INSIST}" if reason else ""
+
+
+def _mapped_versions(machine: Machine, pid: int) -> Iterator[str]:
+    """Yield the releases of NCCL in a process, "unknown" for a library that does not tell."""
+    try:
+        paths = mapped_libraries(machine.text(f"proc/{pid}/maps"))
+    except UnreadableFact:
+        return
+    for path in paths:
+        yield read_nccl_version(f"/proc/{pid}/root{path}") or "unknown"
+
+
+def mapped_libraries(maps: str) -> tuple[str, ...]:
+    """Return the paths of the libraries in /proc/PID/maps that hold NCCL."""
+    lines = (line.split(maxsplit=5) for line in maps.splitlines())
+    mapped = dict.fromkeys(parts[5] for parts in lines if len(parts) == 6 and parts[5].startswith("/"))
+    for pattern in LIBRARIES:
+        if found := tuple(path for path in mapped if pattern.fullmatch(os.path.basename(path))):
+            return found
+    return ()
+
+
+def read_nccl_version(path: str) -> str:
+    """Return the release that a library says it was built as; "" where it says none or can't be read."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as file:
+            before = b""
+            while stat.S_ISREG(os.fstat(fd).st_mode) and (piece := file.read(PIECE_BYTES)):
+                if found := BUILT_AS.search(before + piece):
+                    return found[1].decode()
+                before = piece[-OVERLAP_BYTES:]
+    return ""
 
 
 def _ask(host: str, port: int) -> str:

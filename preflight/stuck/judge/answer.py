@@ -42,6 +42,8 @@ def _verdict(places: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> tupl
     waiting = [p for p in alive if p.waits_for_others]
     if not alive:
         return StuckVerdict.UNKNOWN, ()
+    if _is_idle(places):
+        return StuckVerdict.NOT_STUCK, ()
     stands = any(p.stands for p in waiting) or any(p.activity is Activity.STOPPED for p in alive)
     if not stands and not waiting:
         stands = all(p.stands for p in alive)
@@ -49,6 +51,11 @@ def _verdict(places: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> tupl
         return (StuckVerdict.NOT_STUCK if _moves(alive) and len(alive) == len(places) else StuckVerdict.UNKNOWN), ()
     culprits = find_culprits(places, nodes)
     return (StuckVerdict.STUCK if culprits else StuckVerdict.UNKNOWN), culprits
+
+
+def _is_idle(places: Sequence[RankPlace]) -> bool:
+    """Return whether every rank is a server's worker that waits for the next request."""
+    return bool(places) and all(p.activity is Activity.IDLE for p in places)
 
 
 def _moves(alive: Sequence[RankPlace]) -> bool:
@@ -64,6 +71,9 @@ def _summary(
     usual = Counter((p.doing, p.at) for p in waiting).most_common(1)
     watched = f"in {max((n.watched_s for n in nodes), default=0.0):.0f} s"
     match verdict:
+        case StuckVerdict.NOT_STUCK if _is_idle(places):
+            who = f"All {len(places)} ranks wait" if len(places) > 1 else "The only rank waits"
+            return f"The server is idle: {who.lower()} for the next request. Requests themselves were not looked at."
         case StuckVerdict.NOT_STUCK:
             return f"The job goes on: every rank moved {watched}." + _slowest(places)
         case StuckVerdict.UNKNOWN:

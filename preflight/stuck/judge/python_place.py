@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from preflight.model.stuck import Activity
 from preflight.model.stuck_evidence import Frame
@@ -79,6 +80,14 @@ SURROUNDINGS = (
     _rule(Activity.DATA_LOADING, r"torch/utils/data/"),
     _rule(Activity.DATA_LOADING, r".", r"(?i)(?:^|[._])(?:next_batch|get_batch|load_data|preprocess|tokenize)"),
 )  # fmt: skip
+# How a serving engine waits for the next request: the loop, and what it calls; and the release that was looked at.
+IDLE_LOOPS = (
+    (_rule(Activity.IDLE, r"/vllm/v1/executor/multiproc_executor\.py$", r"^worker_busy_loop$"),  # vLLM 0.32.0
+     _rule(Activity.IDLE, r"/vllm/distributed/device_communicators/shm_broadcast\.py$", r"^dequeue$")),
+    (_rule(Activity.IDLE, r"/vllm/v1/engine/core\.py$", r"^_process_input_queue$"),  # vLLM 0.32.0
+     _rule(Activity.IDLE, r"/queue\.py$", r"^get$")),
+)  # fmt: skip
+IDLE_CALL = "the request loop"
 # What something else is done by: a lock in the DataLoader is its wait for data.
 MEANS = (Activity.LOCK, Activity.SUBPROCESS, Activity.IMPORTING)
 IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
@@ -98,6 +107,8 @@ def place_of(frames: Sequence[Frame]) -> PythonPlace:
     """Return where a stack stands; PYTHON in the job's own line where no library call tells more."""
     own = next((frame for frame in frames if not LIBRARY.search(frame.file)), None)
     at = f"{posixpath.basename(own.file)}:{own.line}, {short_name(own)}" if own else _bottom(frames)
+    if loop := _idle_loop(frames):
+        return PythonPlace(Activity.IDLE, IDLE_CALL, _bottom(loop), None)
     within = next((rule.activity for frame in frames for rule in SURROUNDINGS if _fits(rule, frame)), None)
     for frame in frames:
         if frame is own and not _only_imports_above(frames, own):
@@ -109,6 +120,16 @@ def place_of(frames: Sequence[Frame]) -> PythonPlace:
     if within in (Activity.SAVE, Activity.EVALUATION, Activity.DATA_LOADING) and frames:
         return PythonPlace(within, short_name(own or frames[0]), at, None)
     return PythonPlace(Activity.PYTHON, short_name(own or frames[0]) if frames else "", at, None)
+
+
+def _idle_loop(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Return the frame in which a serving engine's loop waits for a request, () elsewhere: also within a step."""
+    return [
+        caller
+        for called, caller in pairwise(frames)
+        for loop, call in IDLE_LOOPS
+        if _fits(loop, caller) and _fits(call, called)
+    ]
 
 
 def _only_imports_above(frames: Sequence[Frame], own: Frame) -> bool:

@@ -52,7 +52,7 @@ def recorded(nodes: Sequence[NodeEvidence], places: Sequence[RankPlace]) -> Iter
     """Yield what flight recorder dumps tell."""
     for node in nodes:
         if not isinstance(node.recorded, Gap):
-            numbers = {int(r) for r in node.recorded.ranks if r.isdigit()}
+            numbers = {int(r) for r in node.recorded.ranks if r.isdecimal()}
             members = [p for p in places if p.rank in numbers]
             what = f"by the flight recorder {rank_names(members)} {node.recorded.what}"
             yield blame(Reason.OTHER_COLLECTIVE, members, what, ("flight recorder dumps",), node.host)

@@ -14,6 +14,7 @@ SHOWN = {
     Activity.GIL: "holding or waiting for the GIL:", Activity.FILE_IO: "in a file operation:",
     Activity.NETWORK_IO: "waiting for the network:", Activity.SUBPROCESS: "waiting for a child process:",
     Activity.SLEEPING: "sleeping:", Activity.BACKWARD: "computing in", Activity.GPU_WORK: "waiting for",
+    Activity.IDLE: "idle in",
     Activity.PYTHON: "in Python code:", Activity.ENDING: "ending:", Activity.STOPPED: "stopped:",
     Activity.DEAD: "dead:", Activity.MISSING: "missing:", Activity.UNSEEN: "unseen:",
 }  # fmt: skip

@@ -1,0 +1,117 @@
+"""A server whose workers wait for the next request is idle, and not stuck; one whose worker does not come is stuck."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from preflight.model.stuck import Activity, Reason, StuckVerdict
+from preflight.model.stuck_evidence import Frame
+from preflight.render.stuck_screen import render_stuck_screen
+from preflight.render.text import Style
+from preflight.stuck.judge.answer import answer
+from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, thread
+from tests.stuck.hanging_jobs import PROJECT, free_port
+
+VLLM = f"{SITE}/vllm"
+EXECUTOR = f"{VLLM}/v1/executor/multiproc_executor.py"
+MESSAGES = f"{VLLM}/distributed/device_communicators/shm_broadcast.py"
+# As py-spy showed them of vLLM 0.32.0.
+POLLS = (
+    ("Poller.poll", f"{SITE}/zmq/sugar/poll.py", 106),
+    ("SpinCondition.wait", MESSAGES, 210),
+    ("MessageQueue.acquire_read", MESSAGES, 864),
+    ("_GeneratorContextManager.__enter__", "/usr/lib/python3.11/contextlib.py", 137),
+    ("MessageQueue.dequeue", MESSAGES, 971),
+)
+LOOP = ("WorkerProc.worker_busy_loop", EXECUTOR, 1041)
+IDLE = frames(*POLLS, LOOP, ("WorkerProc.worker_main", EXECUTOR, 944))
+IDLE_ENGINE = frames(
+    ("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
+    ("Queue.get", "/usr/lib/python3.11/queue.py", 171),
+    ("EngineCoreProc._process_input_queue", f"{VLLM}/v1/engine/core.py", 1588),
+)
+
+
+@pytest.mark.parametrize("stack", (IDLE, IDLE_ENGINE), ids=("workers", "engine core"))
+def test_a_server_whose_workers_all_wait_for_a_request_is_not_stuck(stack: tuple[Frame, ...]) -> None:
+    report = answer(
+        [node(*(rank(i, process(100 + i, stack, thread(100 + i, "S", "do_poll")), size=2) for i in (0, 1)))]
+    )
+    assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.NOT_STUCK, 0, ())
+    assert {place.activity for place in report.places} == {Activity.IDLE}
+    page = render_stuck_screen(report, Style(width=80))
+    assert "NOT STUCK  The server is idle: all 2 ranks wait for the next request." in page
+    assert "py-spy" not in page and "End the job" not in page
+
+
+def test_a_worker_that_waits_within_a_step_is_not_idle() -> None:
+    inside = frames(
+        *POLLS, ("MessageQueue.broadcast_object", MESSAGES, 990), ("Worker.execute_model", EXECUTOR, 5), LOOP
+    )
+    report = answer([node(*(rank(i, process(100 + i, inside), size=2) for i in (0, 1)))])
+    assert report.verdict is not StuckVerdict.NOT_STUCK
+
+
+def test_a_worker_that_is_idle_while_another_waits_in_a_collective_holds_it_up() -> None:
+    report = answer([node(rank(0, size=2), rank(1, process(101, IDLE), size=2))])
+    (culprit,) = report.culprits
+    assert (culprit.reason, culprit.ranks) == (Reason.RANK_ELSEWHERE, (1,))
+    assert "rank 1 on n0 is idle in the request loop (multiproc_executor.py:1041, worker_busy_loop)" in report.summary
+
+
+def test_a_stopped_worker_of_an_idle_server_is_named() -> None:
+    stopped = rank(1, process(101, IDLE, thread(101, "T", "do_signal_stop")), size=2)
+    (culprit,) = answer([node(rank(0, process(100, ALL_REDUCE), size=2), stopped)]).culprits
+    assert (culprit.reason, culprit.pids) == (Reason.STOPPED_PROCESS, (101,))
+
+
+def test_a_missing_worker_keeps_an_idle_server_from_being_called_healthy() -> None:
+    report = answer([node(rank(0, process(100, IDLE), size=2))])
+    assert report.verdict is not StuckVerdict.NOT_STUCK
+
+
+@pytest.mark.integration
+def test_stuck_looks_at_idle_workers_of_a_real_group_and_finds_the_server_idle(tmp_path: Path) -> None:
+    site = tmp_path / "lib" / "site-packages"
+    for path, text in {
+        "vllm/distributed/device_communicators/shm_broadcast.py": "def dequeue(pipe):\n    return pipe.recv()\n",
+        "vllm/v1/executor/multiproc_executor.py": (
+            "from vllm.distributed.device_communicators.shm_broadcast import dequeue\n\n"
+            "def worker_busy_loop(pipe):\n    while True:\n        dequeue(pipe)\n"
+        ),
+    }.items():
+        (site / path).parent.mkdir(parents=True)
+        (site / path).write_text(text)
+    job = tmp_path / "serve.py"
+    job.write_text(
+        "import sys\nfrom multiprocessing import Pipe\nimport torch.distributed as dist\n"
+        "from vllm.v1.executor.multiproc_executor import worker_busy_loop\n"
+        "dist.init_process_group('gloo', init_method=sys.argv[1], rank=int(sys.argv[2]), world_size=2)\n"
+        "dist.barrier()\nopen(sys.argv[3] + sys.argv[2], 'w').close()\nends = Pipe()\nworker_busy_loop(ends[0])\n"
+    )
+    address, up = f"tcp://127.0.0.1:{free_port()}", tmp_path / "up."
+    environ = os.environ | {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    workers = [subprocess.Popen([sys.executable, str(job), address, str(i), str(up)], env=environ) for i in (0, 1)]
+    try:
+        until = time.monotonic() + 100
+        while not all(Path(f"{up}{i}").exists() for i in (0, 1)):
+            assert time.monotonic() < until and all(each.poll() is None for each in workers)
+            time.sleep(0.1)
+        command = [sys.executable, "-m", "preflight", "stuck", "--pid", str(os.getpid()), "--json", "-"]
+        ran = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": str(PROJECT)}, capture_output=True, text=True, check=False
+        )
+    finally:
+        for each in workers:
+            each.kill()
+            each.wait()
+    report = json.loads(ran.stdout)
+    assert (ran.returncode, report["verdict"]) == (0, "not_stuck"), ran.stdout
+    assert report["summary"].startswith("The server is idle: all 2 ranks wait for the next request."), report["summary"]
