@@ -37,6 +37,11 @@ class Claim:
     verdict: str
     detail: tuple[str, ...] = ()
 
+    @property
+    def is_warning(self) -> bool:
+        """Tell whether all of its proof was said in warnings of Python."""
+        return bool(self.events) and all(event.is_warning for event in self.events)
+
 
 class Remedy:
     """What to do, one step each, the environment lines that the cause justifies, and the cause's own confirmation.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from preflight.explain.cause import Cause, Claim
 from preflight.explain.event import Authority, Event
@@ -44,6 +44,8 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
     claims = [Ranked(cause, claim) for cause, claim in judged if claim is not None]
     claims = [r for r in claims if not _is_noise_of_the_end(evidence, r.claim)]
+    # A program goes on after a warning: it counts, as likely, where nothing else tells why the run failed.
+    claims = [r for r in claims if not r.claim.is_warning] or [_not_sure(r) for r in claims]
     first = {event.order: place for place, event in enumerate(earliest(e for r in claims for e in r.claim.events[:1]))}
     claims.sort(
         key=lambda r: (r.claim.authority, first.get(r.claim.events[0].order, 0) if r.claim.events else -1, r.cause.id)
@@ -65,6 +67,11 @@ def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
     return all(
         WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
     ) and not evidence.of(*DEATHS)
+
+
+def _not_sure(warned: Ranked) -> Ranked:
+    because = "a warning says so, and nothing else tells why the run failed"
+    return replace(warned, claim=replace(warned.claim, confidence=Confidence.MEDIUM, because=because))
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:

@@ -81,6 +81,8 @@ EXCEPTION_LINE = re.compile(
 )
 
 
+# UserWarning, FutureWarning, ...; what torch writes in C++ is a bare "Warning: ".
+PYTHON_WARNING = re.compile(r"[A-Za-z]{2}Warning: ")
 # What may stand before the last line of a traceback: the names that launchers put before every line, no sentence.
 NAMES_BEFORE = re.compile(
     r"[\s>]{0,9}(?:\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?\s{1,3}(?:[\w.-]{1,60}\s{1,3})?)?"

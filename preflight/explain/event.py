@@ -56,3 +56,4 @@ class Event:
     text: str  # cleaned, at most TEXT_LIMIT characters, around the sign
     match: str = ""
     steps: int = 0  # of the work that its log had told of before it, as far as they were counted
+    is_warning: bool = False  # said in a warning of Python, which goes on after it; faults of the hardware are none

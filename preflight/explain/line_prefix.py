@@ -21,7 +21,10 @@ RANKS = (
     re.compile(r"\btask (\d{1,6})\b"),
     re.compile(r"\brank[ =](\d{1,6})\b", re.IGNORECASE),
 )
-NCCL_HOST = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):(\d{1,8})[ :]\[")
+# HOST:PID:TID [GPU]. A clock looks much like it, but it has two digits before its first colon, or a date.
+NCCL_HOST = re.compile(
+    r"(?<![\w.-])(?!\d{1,4}-\d\d-\d\d)([A-Za-z][\w.-]{0,63}|\d[\w.-]{2,63}):(\d{1,8}):(\d{1,8})[ :]\[-?\d"
+)
 HOSTS = (
     NCCL_HOST,
     re.compile(r"srun: error: ([\w.-]{1,64}): task"),

@@ -73,7 +73,10 @@ class LogEvidence:
         return True
 
     def settle(self) -> None:
-        """Forget all that was survived, once every log was read: what is left is what ended the run."""
+        """Forget all that was survived, once every log was read: what is left is what ended the run.
+
+        Where nothing but warnings of Python is left, nothing ended it.
+        """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
         self.survival = Survival(steps, self.of(run_ends.SUCCESS), deaths, self.of(run_ends.RESTART))
@@ -86,6 +89,9 @@ class LogEvidence:
             self.by_cause[cause] = [e for e in events if e.authority is Authority.SILENCE or self._is_left(e)]
         for raised in (self.exceptions, self.echoes, self.without_traceback):
             raised[:] = [(event, error) for event, error in raised if self._is_left(event)]
+        if all(event.is_warning for event in self.alarms()):
+            for kept in (*self.events.values(), *self.by_cause.values()):
+                kept[:] = [event for event in kept if not event.is_warning]
 
     def _is_left(self, event: Event) -> bool:
         return not self.survival.survived(event)

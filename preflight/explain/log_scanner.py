@@ -34,8 +34,12 @@ WITHOUT_TRACEBACK_KEPT = 200
 TRACEBACKS = 20  # looked at before the first failure
 TRACEBACK = re.compile(rb'Traceback \(most recent call last\)|  File "')
 TRACEBACK_BYTES = 6000
-# Python goes on after these: what follows is no end of anything.
-IGNORED = re.compile(rb"Exception ignored in|Error in atexit\._run_exitfuncs|--- Logging error ---")
+# Python goes on after these, and NeMo without what it could not import: what follows is no end of anything.
+IGNORED = re.compile(
+    rb"Exception ignored in|Error in atexit\._run_exitfuncs|--- Logging error ---|"
+    rb"Import of [^\n]{1,200} failed with: $"
+)
+FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 IGNORED_BYTES = 300
 FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
 WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
@@ -147,6 +151,7 @@ class Scanner:
             event = Event(
                 name, cause, authority or Authority.SILENCE, len(self.evidence.sources) - 1, line, self._order,
                 prefix.rank, prefix.host, prefix.moment, _around(text, low, high), text[low:high], self._work.count,
+                authority is not Authority.HARDWARE and context_lines.PYTHON_WARNING.search(text[:low]) is not None,
             )  # fmt: skip
             if name in WAIT_SIGNS:
                 wait = self.evidence.waits.read(text, clean(block[start : start + WRAPPED]), prefix.rank)
@@ -250,7 +255,8 @@ class Scanner:
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
         begins = before.rfind(b"Traceback (most recent call last)")
-        if begins >= 0 and IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins):
+        ignored = IGNORED.search(before, max(0, begins - IGNORED_BYTES), begins) or FINALIZER in before[begins:]
+        if begins >= 0 and ignored:
             return
         if raised.is_echo:
             kept, most = self.evidence.echoes, RAISED_KEPT

@@ -59,7 +59,8 @@ RUN_ENDS: dict[str, str] = {
     r"Force Terminated|srun: Terminating|Job step aborted|[Rr]eceived SIGINT|CANCELLED AT|Terminating all processes|"
     r"Killing subprocess",
     RESTART: r"[Rr]estart(?:ing|ed) (?:worker group|trial|workers?|from|training|the (?:job|actor|worker))|"
-    r"[Rr]esum(?:ing|ed)(?: training)? from|[Rr]estart attempt|worker group[^\n]{0,40}will restart|Auto-?resum",
+    r"[Rr]esum(?:ing|ed)(?: training)? from|[Rr]estart attempt|worker group[^\n]{0,40}will restart|Auto-?resum|"
+    r"Restor(?:ing|ed all) states from the checkpoint|successfully loaded checkpoint from",
     TRACEBACK: r"Traceback \(most recent call last\)",
     EXCEPTION: rf"(?:[A-Za-z](?:Error|Exception|Interrupt)|{OTHER_EXCEPTIONS})(?:: |\r?$)",
 }

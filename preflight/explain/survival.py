@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from preflight.explain.event import Authority, Event
 
 FEW = 3  # steps: where nothing died, the run goes on
 MANY = 12  # steps: more than a dying process had still in its buffers
+# Slurm kills what is left after KillWait, 30 s by default; a program that ignores SIGTERM works on until then.
+ENDED_BY_SLURM = re.compile(r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,64} CANCELLED AT ")
 
 
 class Survival:
@@ -30,6 +33,8 @@ class Survival:
         restart = self._last_restart.get(event.source)
         if restart is not None and restart.order > event.order and total - restart.steps >= FEW:
             return True
+        if event.authority is Authority.KILLED and ENDED_BY_SLURM.search(event.text):
+            return False
         death = self._last_death.get(event.source)
         has_died = death is not None and death.order >= event.order
         after = total - event.steps

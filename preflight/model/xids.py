@@ -88,3 +88,8 @@ UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known for it but
 def row_of(number: int) -> XidRow:
     """Return what an Xid means; one that no row has is worth a look and proves nothing."""
     return next((row for row in ROWS if number in row.numbers), UNLISTED)
+
+
+def numbers_of(*meanings: XidMeaning, about: str = "") -> tuple[int, ...]:
+    """Return the Xids of these meanings whose words hold some text."""
+    return tuple(sorted(n for row in ROWS if row.meaning in meanings and about in row.words for n in row.numbers))

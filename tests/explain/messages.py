@@ -68,8 +68,6 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         PREFIX
         + "transport/p2p.cc:238 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'",
         PREFIX + "transport.cc:154 NCCL WARN Cuda failure 'invalid argument'",
-        PREFIX
-        + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
         PREFIX + "NCCL INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)",
         'NotImplementedError: Using RTX 4000 series doesn\'t support faster communication broadband via P2P or IB. Please set `NCCL_P2P_DISABLE="1"`',
         "[ 4242.101] AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0021 address=0xf8000000 flags=0x0030]",
@@ -104,6 +102,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         + "misc/ibvwrap.cc:201 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR",
         PREFIX + "misc/ibvwrap.cc:260 NCCL WARN Call to ibv_create_cq failed",
         PREFIX + "transport/net_ib.cc:94 NCCL WARN NET/IB : Got async event : port error",
+        PREFIX + "transport/net_ib.cc:112 NCCL WARN NET/IB : mlx5_0:1 Got async error event: port error",
+        PREFIX + "transport/net_ib/p2p.cc:88 NCCL WARN NET/IB : mlx5_0:1 async fatal event: local catastrophic error",
+        PREFIX
+        + "NCCL WARN NET/IB : mlx5_0:1 async fatal event on QP (0x7f21aa0): local access violation work queue error",
         PREFIX + "transport/net_ib.cc:94 NCCL WARN NET/IB : mlx5_0:1 Got async event : local catastrophic error",
         "[1234.5] mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:808: CREATE_MKEY(0x200) op_mod(0x0) failed",
     ),
@@ -217,6 +219,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
 
 # Seen in runs that succeeded.
 BENIGN = (
+    PREFIX
+    + 'init.cc:1021 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
     PREFIX + "misc/socket.cc:77 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable",
     PREFIX + "sharp_plugin.c:288 NCCL WARN NET/IB :SHARP coll init error: Cannot create SHArP job(-11)",
     PREFIX + "NCCL INFO Cannot initialize CollNet, using point-to-point network instead",

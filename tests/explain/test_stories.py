@@ -140,6 +140,18 @@ def test_a_killed_process_stays_the_cause_whatever_others_print() -> None:
     assert cause_of_lines([STEP, killed, *STEPS]) == "host_oom_killed"
 
 
+@pytest.mark.parametrize(
+    "reason", [" DUE TO TIME LIMIT", " DUE TO PREEMPTION", ""], ids=["limit", "preempted", "by_hand"]
+)
+def test_a_step_that_slurm_ended_stays_ended_however_long_it_works_on_without_heeding_the_signal(reason: str) -> None:
+    ended = f"slurmstepd: error: *** STEP 812.0 ON gpu-7 CANCELLED AT 2026-05-03T04:00:12{reason} ***"
+    bars = [f"Epoch 3:  41%|####  | {i}/9000 [1:02:{i % 60:02}<2:05:20, 1.2it/s, loss=2.1]" for i in range(400, 460)]
+    cause = "scheduler_time_limit" if "LIMIT" in reason else "scheduler_cancelled"
+    assert cause_of_lines([*bars[:5], ended, "Bypassing SIGTERM: 15", *bars[5:]]) == cause
+    again = "Restoring states from the checkpoint path at /ckpt/last.ckpt"
+    assert cause_of_lines([*bars[:5], ended, again, *bars[5:]]) == "unfinished"
+
+
 def test_refused_connections_that_somebody_got_through_were_a_start() -> None:
     refused = "node-1:11:12 [0] NCCL INFO Call to connect returned Connection refused, retrying"
     complete = "node-1:11:12 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1a000 - Init COMPLETE"

@@ -16,7 +16,7 @@ CAUSE = Cause(
              r"device-side assert triggered|cudaErrorAssert|Assertion `[^\n`]{1,120}` failed\.?$"),
         Sign("illegal.other", Authority.OWN_ERROR, "a GPU kernel failed",
              r"misaligned address|unspecified launch failure|"
-             r"aicore (?:exception|timeout|execution)|507015|EZ9999[^\n]{0,60}aicore|cudaErrorLaunchFailure|"
+             r"aicore (?:exception|timeout|execution)|\b507015\b|EZ9999[^\n]{0,60}aicore|cudaErrorLaunchFailure|"
              r"invalid program counter|"
              r"CUDA_EXCEPTION_\d{1,3}|cudaErrorMisaligned|the launch timed out and was terminated|hardware stack error|"
              r"(?:CUBLAS|CUDNN)_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR|INTERNAL_ERROR)"),

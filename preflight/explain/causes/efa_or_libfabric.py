@@ -46,8 +46,7 @@ CAUSE = Cause(
     signs=(
         Sign("efa.provider", Authority.OWN_ERROR, "libfabric's EFA provider ended the process",
              r"Libfabric error: \(-?\d|EFA internal error: \(|Libfabric EFA provider has encountered|"
-             r"efa_(?:rdm|base|mr|ep|cq|domain)\w{0,40}[^\n]{0,60}(?:[Ff]ail|[Ee]rror|abort)|"
-             r"libfabric:\d{1,10}:[^\n]{0,80}(?:[Ff]ailed|[Ee]rror|[Uu]nable)"),
+             r"efa_(?:rdm|base|mr|ep|cq|domain)\w{0,40}[^\n]{0,60}(?:[Ff]ail|[Ee]rror|abort)"),
         Sign("efa.register", Authority.SETUP, "EFA could not register memory",
              r"(?:Unable to|Could not) register memory|Error registering memory|"
              r"fi_mr_(?:reg|regattr)\w{0,10}[^\n]{0,60}(?:fail|RC|error)|ibv_reg_mr[^\n]{0,40}efa"),

@@ -70,8 +70,9 @@ CAUSE = Cause(
         Sign("ib.open", Authority.ECHO, "an InfiniBand device could not be opened; NCCL goes on without it",
              r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device"),
         Sign("ib.async", Authority.TRANSPORT, "the InfiniBand port reports an error",
-             r"Got (?:non-fatal |fatal )?async (?:fatal )?event ?: (?:port error|local catastrophic|QP |CQ |"
-             r"device fatal|local )|Got async event[^\n]{0,40}(?:error|fatal|catastrophic)"),
+             r"Got (?:non-fatal |fatal )?async (?:fatal |error )?event ?: (?:port error|local catastrophic|QP |CQ |"
+             r"device fatal|local )|Got async event[^\n]{0,40}(?:error|fatal|catastrophic)|"
+             r"async fatal event(?: on \w{2,3} \(0x[0-9a-f]{1,16}\))? ?: \w"),
         Sign("ib.mlx5", Authority.SETUP, "the network card or its driver reports an error",
              r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome|[Ll]ink [Dd]own|"
              r"Cable (?:unplugged|error))"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.causes import hang_no_error
 from preflight.explain.collective_waits import Wait, behind, find_mismatch
@@ -20,13 +22,22 @@ INFERRED = (
 STOPPED = (
     "The log stops at the first copies between the GPUs of one machine; most often direct copies (P2P) hang there."
 )
+DIAGNOSED = "NCCL's own check of direct copies failed from rank {from} to rank {to} over {path}{others}{values}."
+# What NCCL 2.31 and later prints with NCCL_RUN_DIAGNOSTICS=1 (src/diagnostics/p2p.cc); RCCL has the same words.
+PAIR = re.compile(r"p2p: [\w /-]{1,40} srcRank=(\d{1,6}) [^\n]{0,80}?dstRank=(\d{1,6})(?:[^\n]{0,80}? path=(\w{1,8}))?")
+VALUES = re.compile(r"expected=(0x[0-9a-f]{1,16}) got=(0x[0-9a-f]{1,16})")
+FABRIC = re.compile(r"path=NET\b|handle=CUMEM_FABRIC")
+AT_END = 3  # lines
 FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim NCCL's and CUDA's own complaints, else a first collective that everybody entered and nobody finished."""
     if events and events[0].authority is Authority.SILENCE:
-        return _refused(evidence, events)
+        return _refused(evidence) or _stopped_with_iommu(evidence)
+    if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
+        because = "NCCL copied data between these GPUs itself, and compared it (NCCL_RUN_DIAGNOSTICS=1)"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, _diagnosed(pairs))
     if events:
         because = "the log names peer-to-peer access as what failed"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
@@ -40,6 +51,30 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     return Claim(Authority.REFINED_TIMEOUT, caught, Confidence.LOW, because, INFERRED)
 
 
+def _diagnosed(pairs: list[re.Match[str]]) -> str:
+    """Return the first pair that NCCL names, with what it expected and got, and how many others it names."""
+    first, others = pairs[0], len({pair.group(1, 2) for pair in pairs}) - 1
+    values = VALUES.search(first.string)
+    words = {
+        "{from}": first[1],
+        "{to}": first[2],
+        "{path}": first[3] or "an unnamed path",
+        "{others}": f", and for {others} other pair{'s'[: others - 1]}" if others else "",
+        "{values}": f": it expected {values[1]} and got {values[2]}" if values else "",
+    }
+    return re.sub(r"\{\w+\}", lambda name: words[name[0]], DIAGNOSED)
+
+
+def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return what to look at where NCCL names a pair that an NVLink fabric of several nodes joins."""
+    if not any(FABRIC.search(event.text) for event in evidence.of("p2p.diagnosed")):
+        return ()
+    return (
+        "The pair is joined by an NVLink fabric of several nodes: nvidia-imex-ctl -H -N shows whether its IMEX domain "
+        "is up; the job needs /dev/nvidia-caps-imex-channels too.",
+    )
+
+
 def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
     """Claim a log that stops without an error once its GPUs are joined by direct copies and by no network."""
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
@@ -51,14 +86,33 @@ def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
     return Claim(Authority.SILENCE, stopped.events, Confidence.LOW, because, STOPPED)
 
 
-def _refused(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
+    """Claim a log that stops without an error right after direct paths were made, on a host as RCCL warns of it.
+
+    RCCL warns at every start on such hosts, and most of them work.
+    """
+    if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
+        return None
+    if evidence.alarms() or evidence.successes() or evidence.phase(*Phase):
+        return None
+    source, _, line = max(evidence.starts.last_line.values(), key=lambda last: (last[0], last[2]))
+    if evidence.sources[source].lines - line > AT_END:
+        return None
+    because = "the log stops where data first goes from GPU to GPU, and RCCL warned of this host's IOMMU"
+    return Claim(Authority.SILENCE, evidence.of("p2p.iommu"), Confidence.LOW, because, STOPPED)
+
+
+def _refused(evidence: LogEvidence) -> Claim | None:
     """Claim what healthy runs without P2P say as well, only where the job never got past its first collective."""
+    events = evidence.of("p2p.refused")
+    if not events:
+        return None
     went_on = evidence.phase(Phase.TRAINING, Phase.SAVING)
     is_moving = evidence.successes() or evidence.has("context.progress") or (went_on and went_on.line > events[0].line)
     is_later = any(wait.seq > FIRST_NUMBERS or wait.last_completed > FIRST_NUMBERS for wait in evidence.waits.all())
     if is_moving or is_later or evidence.exceptions:
         return None
-    because = "the log tells of no progress, and names direct copies between GPUs as not possible or not safe"
+    because = "the log tells of no progress, and names direct copies between GPUs as not possible"
     return Claim(Authority.REFINED_TIMEOUT, events, Confidence.LOW, because, fill_in(VERDICT, events))
 
 
@@ -91,9 +145,12 @@ CAUSE = Cause(
              r"(?:HIP|CUDA) error: peer access|hipErrorPeerAccess\w{0,20}|"
              r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|"
              r"invalid resource handle)'"),
+        Sign("p2p.diagnosed", Authority.SETUP, "NCCL's own diagnostics copied data between two GPUs, and it was wrong",
+             r"NCCL DIAG \[\w{1,8}\] {1,4}p2p: (?:(?:write|read) mismatch|peer-memory import failed) srcRank="),
         Sign("p2p.refused", Authority.SILENCE,
-             "direct copies between two GPUs are not possible, or not safe, on this machine",
-             r'Could not enable P2P between|Missing \"iommu=pt\"'),
+             "direct copies between two GPUs are not possible on this machine", r"Could not enable P2P between"),
+        Sign("p2p.iommu", Authority.SILENCE, "RCCL warns of the host's IOMMU, as it does on hosts that work too",
+             r'Missing \"iommu=pt\"'),
     ),
     judge=judge,
     remedy=fixed(
@@ -108,6 +165,7 @@ CAUSE = Cause(
         "whose CUDA or NCCL does not fit the host's driver hangs in the same way.",
         "If several machines take part, the network is the other suspect: NCCL_DEBUG=INFO shows which path was taken.",
         env=(("NCCL_P2P_DISABLE", "1"),),
+        then=_fabric,
     ),
     infers=True,
     needs="the job runs with NCCL_P2P_DISABLE=1 and not without",

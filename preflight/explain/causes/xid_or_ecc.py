@@ -9,6 +9,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.xids import XidMeaning, numbers_of
 
 VERDICT = "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports."
 OCCUPIED = (
@@ -16,7 +17,17 @@ OCCUPIED = (
     "it, or it is faulty."
 )
 
-LINK = re.compile(r"\): (?:74|137|14[4-9]|150)\b")  # NVLink's own Xids
+
+def _any_of(numbers: tuple[int, ...]) -> str:
+    return rf"(?:{'|'.join(map(str, numbers))})\b"
+
+
+# What `check` rejects a GPU for; and what it only warns of, since the driver's recovery action or its counters tell.
+PROVEN = (XidMeaning.HARDWARE,)
+LIKELY = (XidMeaning.RECOVERY, XidMeaning.REMAPPING)
+XID = r"NVRM: Xid \([^)\n]{1,60}\): "
+IS_PROVEN = re.compile(XID + _any_of(numbers_of(*PROVEN)))
+LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="an NVLink")))
 
 
 def _link(evidence: LogEvidence) -> tuple[str, ...]:
@@ -32,8 +43,12 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     """Claim what the driver says; else a GPU that is full before anything was put on it."""
     if events := own_events:
+        is_proven = any(event.sign != "xid.xid" or IS_PROVEN.search(event.text) for event in events)
         because = "nothing in software prints these lines"
-        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+        if not is_proven:
+            because = "the driver reports a fault that the GPU may survive: its recovery action or its counters tell"
+        confidence = Confidence.HIGH if is_proven else Confidence.MEDIUM
+        return Claim(events[0].authority, events, confidence, because, fill_in(VERDICT, events))
     full = evidence.of("gpu_oom.torch")
     is_bare = bool(full) and all(event.match == "CUDA error: out of memory" for event in full)
     if (
@@ -53,7 +68,7 @@ CAUSE = Cause(
              r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|Uncorrectable ECC|"
              r"row remapping failure"),
         Sign("xid.xid", Authority.HARDWARE, "the driver reports a fault of the GPU (Xid)",
-             r"NVRM: Xid \([^)\n]{1,60}\): (?:4[5-8]|6[1-4]|7[49]|8[0-9]|9[2-5]|1[0-7]\d|5[6-9])\b"),
+             XID + _any_of(numbers_of(*PROVEN, *LIKELY))),
         Sign("xid.bus", Authority.HARDWARE, "the GPU vanished from the PCIe bus",
              r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\)|fallen off the bus"),
         Sign("xid.999", Authority.HARDWARE,

@@ -9,7 +9,9 @@ from preflight.model.trial import AS_IS, Candidate, Scope, Setting
 # Part of the machine rather than of somebody's tuning: they stay in every trial.
 KEPT = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_TOPO_FILE", "NCCL_CONF_FILE")
 # They print; they don't change what happens.
-DIAGNOSTIC = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+DIAGNOSTIC = (
+    "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUN_DIAGNOSTICS", "NCCL_RUN_RAS_DIAGNOSTICS",
+)  # fmt: skip
 TUNING_PREFIXES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "TP_")
 DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")  # torch/csrc/distributed/c10d/debug.cpp
 TUNING_NAMES = ("TORCH_DISTRIBUTED_DEBUG",)

@@ -1,0 +1,290 @@
+"""What the third review found and nobody has mended yet: each test is to turn green, and its mark to go.
+
+The logs are composed with the facts of the reviewers' cases; "issue 7 of 12" is the one that is to mend them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from preflight.explain.explain_files import explain_paths
+from preflight.model.explanation import Confidence, ExplainVerdict, Explanation
+from preflight.render.explain import render_explanation
+from preflight.render.text import Style
+from tests.explain.logs import explain_bytes, status, watchdog
+
+HEADER = "Traceback (most recent call last):"
+GLOO = (
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 20000ms for recv operation to complete"
+)
+
+
+def logs(finding: str) -> pytest.MarkDecorator:
+    """Mark what logs.md found."""
+    return pytest.mark.xfail(strict=True, reason=f"logs.md {finding}; issue 7 of 12")
+
+
+def user(finding: str) -> pytest.MarkDecorator:
+    """Mark what user.md found."""
+    return pytest.mark.xfail(strict=True, reason=f"user.md {finding}; issue 7 of 12")
+
+
+def peers(finding: str) -> pytest.MarkDecorator:
+    """Mark what peers.md found."""
+    return pytest.mark.xfail(strict=True, reason=f"peers.md {finding}; issue 7 of 12")
+
+
+def said(lines: Iterable[str]) -> Explanation:
+    """Return what explain says of some lines."""
+    return explain_bytes("\n".join(lines).encode() + b"\n")
+
+
+def first(explanation: Explanation) -> str:
+    """Return the first cause, the verdict where none is named."""
+    return explanation.causes[0].cause if explanation.causes else explanation.verdict.value
+
+
+def quoted(explanation: Explanation) -> str:
+    """Return the first line that proves the first cause."""
+    return explanation.causes[0].evidence[0].text if explanation.causes else ""
+
+
+def page(explanation: Explanation) -> str:
+    """Return the page without its line breaks."""
+    return " ".join(render_explanation(explanation, Style()).split())
+
+
+def raised(rank: int, frame: str, error: str) -> list[str]:
+    """Return a rank's traceback that ends in a frame of the program and in one of torch."""
+    inner = '  File "/opt/torch/distributed/distributed_c10d.py", line 2810, in wrapper'
+    return [f"[rank{rank}]: {line}" for line in (HEADER, f'  File "{frame}', inner, error)]
+
+
+def torchrun(rank: int, exitcode: int = 1) -> list[str]:
+    """Return the table in which torchrun names the ranks that failed."""
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: two.py FAILED"
+    return [head, f"  rank      : {rank} (local_rank: {rank})", f"  exitcode  : {exitcode} (pid: 812)"]
+
+
+@logs("F5")
+def test_a_ray_workers_own_abort_is_the_cause_and_not_raylets_echo_of_it() -> None:
+    worker = "(RayWorkerWrapper pid=451, ip=10.4.0.9) "
+    explanation = said((
+        f"{worker}free(): double free detected in tcache 2",
+        f"{worker}*** SIGABRT received at time=1760000000 on cpu 12 ***",
+        f"{worker}Fatal Python error: Aborted",
+        f'{worker}  File "/opt/vllm/pynccl_wrapper.py", line 277 in ncclCommInitRank',
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
+    ))  # fmt: skip
+    assert first(explanation) == "segfault_worker"
+    assert "double free detected" in quoted(explanation)
+
+
+@logs("F6")
+def test_a_rank_that_completed_a_collective_in_which_another_waits_took_another_path() -> None:
+    explanation = said((
+        watchdog(0, seq=512, op="BROADCAST", numel=64), status(0, 512, 512, 511),
+        watchdog(1, seq=511, op="ALLREDUCE"), status(1, 511, 511, 510),
+    ))  # fmt: skip
+    assert first(explanation) == "collective_mismatch"
+
+
+@logs("F8")
+@pytest.mark.parametrize(
+    "error",
+    [
+        "EI0002: 2026-05-02-10:00:09.118 The wait execution of the Notify register times out. Reason: rank 3 is late",
+        "EI0006: 2026-05-02-10:00:09.118 Getting socket times out. Reason: 1. The remote does not initiate a connect",
+        "RuntimeError: EJ0001: Failed to initialize the HCCP process. Reason: The last training process is running",
+        "RuntimeError: EE1001: The argument is invalid. Reason: rtSetDevice failed, error code 107020",
+    ],
+    ids=lambda error: error[:30].partition(":")[0],
+)
+def test_ascends_codes_are_its_runtimes_fault_and_the_advice_names_its_logs(error: str) -> None:
+    explanation = said(("[rank3]: " + HEADER, '[rank3]:   File "train.py", line 9, in step', f"[rank3]: {error}"))
+    assert first(explanation) == "accelerator_runtime_ascend"
+    assert "plog" in explanation.causes[0].remedy
+    assert "TORCH_NCCL" not in page(explanation)
+
+
+@logs("F9")
+def test_in_a_folder_of_logs_the_only_rank_without_an_error_is_the_one_that_was_late(tmp_path: Path) -> None:
+    for rank in range(4):
+        folder = tmp_path / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        lines = [] if rank == 2 else raised(rank, '/opt/app/train.py", line 44, in step', GLOO)
+        (folder / "stderr.log").write_text("\n".join([f"[rank{rank}]: epoch 3 of 9", *lines]) + "\n")
+    explanation = explain_paths([str(tmp_path)])
+    assert "rank 2" in explanation.summary.lower()
+
+
+@logs("F10")
+def test_dumps_alone_are_counted_as_read_and_their_deciding_fact_is_on_the_page(tmp_path: Path) -> None:
+    for rank, name in enumerate(["nccl:all_reduce", "nccl:all_gather"]):
+        entries = [
+            {"collective_seq_id": 7, "process_group": ("0", "default_pg"), "profiling_name": name, "state": "scheduled",
+             "input_sizes": [[4]], "is_p2p": False, "frames": []}
+        ]  # fmt: skip
+        dump = {"version": "2.4", "entries": entries, "pg_config": {"0": {"name": "0"}}}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+    shown = page(explain_paths([str(tmp_path)]))
+    assert "Read 0 logs" not in shown
+    assert "all_gather" in shown
+
+
+@logs("F10")
+def test_too_few_gpus_for_the_engines_options_are_a_wrong_argument() -> None:
+    error = "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group."
+    assert first(said((HEADER, '  File "/opt/vllm/ray_utils.py", line 301, in init', error))) == (
+        "framework_argument_error"
+    )
+
+
+@user("F1")
+def test_what_stuck_saw_while_the_job_hung_is_the_strongest_evidence_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("\n".join(raised(0, '/opt/app/train.py", line 44, in step', GLOO)) + "\n")
+    seen = "rank 1 on gpu-7 is waiting for data: __getitem__ (train.py:18)"
+    (tmp_path / "stuck.txt").write_text(f"STUCK  1 rank waits in all_reduce in backward (train.py:44); {seen}\n")
+    explanation = explain_paths([str(tmp_path)])
+    assert explanation.causes
+    assert explanation.causes[0].confidence is Confidence.HIGH
+    assert "__getitem__" in explanation.summary
+
+
+@user("F2")
+def test_tracebacks_that_end_in_different_collectives_are_a_mismatch() -> None:
+    source = '/opt/app/train.py", line 54, in step'
+    calls = ("    dist.all_reduce(loss)", "    dist.broadcast(loss, 0)")
+    lines = [line for rank in (0, 1) for line in raised(rank, f"{source}\n[rank{rank}]: {calls[rank]}", GLOO)]
+    explanation = said(lines)
+    assert first(explanation) == "collective_mismatch"
+    assert "a barrier waited in vain" not in page(explanation)
+
+
+@user("F5")
+def test_the_page_of_a_python_error_names_the_line_of_the_programs_own_frame() -> None:
+    shown = page(
+        said((
+            "[rank1]: " + HEADER,
+            '[rank1]:   File "/opt/venv/lib/python3.12/site-packages/lightning/loops/fit.py", line 250, in advance',
+            '[rank1]:   File "/opt/app/light.py", line 9, in training_step',
+            '[rank1]:     caption = batch["caption"]',
+            "[rank1]: KeyError: 'caption'",
+        ))
+    )  # fmt: skip
+    assert "light.py:9" in shown or 'light.py", line 9' in shown
+    assert "training_step" in shown
+
+
+@user("F6")
+def test_the_line_that_decides_stands_before_the_symptom() -> None:
+    saved = "[INFO|trainer.py:3801] 2026-05-02 10:00:16 >> Saving model checkpoint to /out/checkpoint-1200"
+    weights = (
+        "[INFO|modeling_utils.py:2980] 2026-05-02 10:00:19 >> Model weights saved in /out/checkpoint-1200/model.st"
+    )
+    explanation = said(("{'loss': 0.71, 'epoch': 0.4}", saved, weights, watchdog(1), watchdog(2)))
+    assert first(explanation) == "checkpoint_save_timeout"
+    assert "saved in" in quoted(explanation) or "Saving model" in quoted(explanation)
+    assert sum("Watchdog caught" in quote.text for quote in explanation.causes[0].evidence) == 1
+
+
+@user("F9")
+def test_a_log_that_ends_in_a_data_sets_map_says_what_to_look_at_in_its_workers() -> None:
+    explanation = said(
+        ("Generating train split: 5000 examples", "Map (num_proc=32):  12%|#2  | 600/5000 [00:03<00:22]")
+    )
+    assert "num_proc=1" in page(explanation)
+
+
+@user("F10")
+def test_an_article_is_no_log_and_the_page_says_so() -> None:
+    article = (
+        "<h1>How we trained a 13B model on 64 GPUs</h1>",
+        "<p>In this post we look at the lessons of six weeks. Our first attempt was slow.</p>",
+        "<p>Then a colleague told us to raise the timeout, and everything got better.</p>",
+    )
+    assert "not look like a log" in page(said(article))
+
+
+REDUCTION = (
+    "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error "
+    "indicates that your module has parameters that were not used in producing loss."
+)
+HUB = (
+    "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max "
+    "retries exceeded with url: /acme/m (Caused by NewConnectionError: [Errno 101] Network is unreachable'))\"))"
+)
+
+
+@user("F20")
+@pytest.mark.parametrize(
+    ("error", "advised"),
+    [
+        (REDUCTION, "find_unused_parameters"),
+        ("OSError: [Errno 116] Stale file handle: '/mnt/models/a.safetensors'", "mount"),
+        (HUB, "HF_HUB_OFFLINE"),
+        ("KeyboardInterrupt", "Ctrl-C"),
+    ],
+    ids=["reduction", "storage", "hub", "interrupt"],
+)
+def test_common_ends_are_named_with_the_advice_that_cures_them(error: str, advised: str) -> None:
+    explanation = said((HEADER, '  File "/opt/app/train.py", line 30, in <module>', error))
+    assert explanation.verdict is ExplainVerdict.CAUSE_NAMED
+    assert advised in page(explanation)
+
+
+@user("F22")
+def test_a_rank_that_left_early_without_an_error_is_named_and_no_loopback_address_is() -> None:
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:41233"
+    frame = '/opt/app/two.py", line 5, in <module>'
+    explanation = said(("WORLD_SIZE=2", *raised(0, frame, lost), *torchrun(0)))
+    assert explanation.verdict is ExplainVerdict.CAUSE_NAMED
+    assert "rank 1" in explanation.summary.lower()
+    assert "127.0.0.1" not in explanation.summary
+
+
+@peers("F4 B")
+def test_an_engine_that_stands_in_ncclcomminitrank_with_a_bridge_as_its_interface_chose_the_wrong_one() -> None:
+    explanation = said((
+        "[2026-05-02 10:02:25 TP0] Init torch distributed begin.",
+        "[2026-05-02 10:02:41 TP0] sglang is using nccl==2.28.9",
+        "gpu-a:812:812 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>",
+        "gpu-b:907:907 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>",
+        "[2026-05-02 10:12:41 TP0] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+        'Thread 812 (idle): "MainThread"',
+        "    ncclCommInitRank (sglang/srt/distributed/device_communicators/pynccl_wrapper.py:420)",
+        "[2026-05-02 10:12:46] Rank 0 scheduler died (exit code: -9).",
+    ))  # fmt: skip
+    assert first(explanation) == "wrong_socket_interface"
+
+
+@peers("F4 C")
+def test_a_placement_group_that_ray_cannot_fill_is_a_lack_of_gpus_in_ray() -> None:
+    engine = "(EngineCore pid=905) "
+    explanation = said((
+        f"{engine}WARNING 05-02 11:00:12 [ray_utils.py:381] Tensor parallel size (16) exceeds available GPUs (8).",
+        f"{engine}INFO 05-02 11:10:22 [ray_utils.py:218] Waiting for creating a placement group for 610 seconds.",
+        engine + HEADER,
+        f'{engine}  File "/opt/vllm/ray_utils.py", line 233, in _wait_until_pg_ready',
+        f"{engine}ValueError: Cannot provide a placement group of placement_group_specs=[...] within 1800 seconds.",
+    ))  # fmt: skip
+    assert first(explanation) not in ("not_nccl", "not_enough_evidence")
+    assert "ray status" in explanation.causes[0].remedy
+    assert "one process" not in explanation.causes[0].remedy
+
+
+@peers("F4 D")
+def test_a_transfer_that_fell_back_to_tcp_is_shown_and_torchs_variables_are_not_advised() -> None:
+    explanation = said((
+        "[1763467213.92] [decode-0:301 :1] ucp_worker.c:1912 UCX INFO ucp_context_0 inter-node cfg#2 rma(tcp/eth0)",
+        "(EngineCore_DP0 pid=301) ERROR 05-02 12:03:17 [nixl_connector.py:1711] NIXL transfer setup/initiation failed",
+        "(EngineCore_DP0 pid=301) nixl._bindings.nixlRemoteDisconnectError: NIXL_ERR_REMOTE_DISCONNECT",
+        "(EngineCore_DP0 pid=301) ERROR 05-02 12:03:18 [core.py:790] EngineCore encountered a fatal error.",
+    ))  # fmt: skip
+    shown = page(explanation)
+    assert "rma(tcp/eth0)" in shown
+    assert "TORCH_NCCL" not in shown
