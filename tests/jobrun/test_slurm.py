@@ -13,7 +13,7 @@ from tests.command import Command
 from tests.conftest import PROJECT
 from tests.nodes.slurm_cluster import Cluster, two_nodes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(400)]
 TRAIN = Path(__file__).with_name("train.py")
 STEP = ("srun", "-N2", "--ntasks-per-node=1", "--kill-on-bad-exit=0")
 TORCHRUN = (

@@ -12,7 +12,7 @@ import pytest
 from tests.command import Command, default_trial
 from tests.nodes.slurm_cluster import NODES, Cluster, two_nodes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(240)]
 CHECK = "exec preflight check --profile quick --env-out $SLURMD_NODENAME.env --report $SLURMD_NODENAME.json"
 STEP = ("srun", "-N2", "--ntasks-per-node=1", "--kill-on-bad-exit=0")
 

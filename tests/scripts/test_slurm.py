@@ -19,7 +19,7 @@ from tests.conftest import PROJECT
 from tests.render.judged import BLAMED
 from tests.render.outputs import hostile
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("slurm")]
 
 CONFIG = """
 ClusterName=test

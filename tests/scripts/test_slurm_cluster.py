@@ -22,7 +22,7 @@ from tests.conftest import PROJECT
 from tests.nodes.slurm_cluster import NODES, Cluster, two_nodes
 from tests.render.judged import BLAMED, accepted
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(240)]
 SCRIPTS = PROJECT / "scripts"
 REPORTS: dict[int, Report] = {0: accepted(), 1: BLAMED[Blame.GPU](), 3: BLAMED[Blame.HARNESS]()}
 REASON = render_drain(REPORTS[1]).strip()
