@@ -59,7 +59,6 @@ class Command:
     python: str
     tmp_path: Path
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    shm_before: frozenset[str] = field(default_factory=lambda: frozenset(os.listdir(SHM)))
 
     @property
     def cwd(self) -> Path:
@@ -131,9 +130,9 @@ class Command:
             time.sleep(0.02)
         return time.monotonic() - start
 
-    def new_shm_files(self) -> set[str]:
-        """Return what appeared in /dev/shm since this object was made."""
-        return set(os.listdir(SHM)) - self.shm_before
+    def shm_files(self) -> set[str]:
+        """Return the segments in /dev/shm that this command's ranks made; others' files are none of its business."""
+        return {name for name in os.listdir(SHM) if self.mark in name}
 
     def kill_all(self) -> None:
         """End what is left, so that one failing test does not disturb the next."""

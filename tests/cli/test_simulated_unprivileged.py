@@ -22,7 +22,7 @@ import pytest
 from tests.cli.simulated import CAPTURES, ENS34, IB_OFF, P2P_OFF
 from tests.command import OWN_PATH, Command
 
-NOBODY = 65534
+OWN_UID = 40000 + os.getpid() % 20000  # whose files are this test's alone
 FAULTS = "hang:via=P2P;error:net=IB;hang:netif=!ens34"
 WRITABLE_BY_ALL = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 SETTINGS = ("/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/net", "/proc/sys/fs")
@@ -32,7 +32,7 @@ MOVES = ("/random/", "-nr", "/pty/", "ns_last_pid", "_count", "statistics", "sta
 
 
 # In a mount namespace of its own the Python gets a place that any uid may enter: root's home is often closed.
-BY_ANY = 'mount --bind "$1" "$2" && shift 2 && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
+BY_ANY = f'mount --bind "$1" "$2" && shift 2 && exec setpriv --reuid {OWN_UID} --regid {OWN_UID} --clear-groups "$@"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def unprivileged(need: Callable[[str, bool, str], None]) -> Iterator[Unprivilege
     command = Command(str(python / "bin" / Path(os.path.realpath(sys.executable)).name), folder)
     for path in (folder, python, command.cwd, folder / "tmp"):
         path.mkdir(exist_ok=True)
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, OWN_UID, OWN_UID)
     prefix = ("unshare", "--mount", "sh", "-c", BY_ANY, "sh", sys.base_prefix, str(python))
     made = Unprivileged(command, prefix, os.pathsep.join((OWN_PATH, sysconfig.get_path("purelib"))))
     try:
@@ -78,7 +78,7 @@ def _why_not(made: Unprivileged) -> str:
 @pytest.mark.timeout(240)
 def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing(unprivileged: Unprivileged) -> None:
     command = unprivileged.command
-    before, files = settings(), files_of_nobody(command.tmp_path)
+    before, files = settings(), files_of_own_uid(command.tmp_path)
     ran = command.run(
         "check", "--machine", str(CAPTURES / "l20x10_ens34.json"), "--backend", "simnccl@simnccl", "--gpus", "8,9",
         "--stage-limit", "2", env={"SIMNCCL": FAULTS, "HOME": "/nonexistent", "PYTHONPATH": unprivileged.path},
@@ -90,7 +90,7 @@ def test_a_search_with_hangs_needs_no_root_changes_no_setting_and_leaves_nothing
     assert {
         path: (value, after.get(path)) for path, value in before.items() if path in after and after[path] != value
     } == {}
-    assert files_of_nobody(command.tmp_path) <= files
+    assert files_of_own_uid(command.tmp_path) <= files
     assert sorted(path.name for path in command.cwd.iterdir()) == ["preflight-report.json", "preflight.env"]
     assert command.run_dirs == []
     assert command.processes() == {}
@@ -115,7 +115,7 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def files_of_nobody(own: Path) -> set[str]:
+def files_of_own_uid(own: Path) -> set[str]:
     """Return the files of that uid wherever anybody may write, but for the test's own folder."""
     found = set()
     for top in WRITABLE_BY_ALL:
@@ -126,7 +126,7 @@ def files_of_nobody(own: Path) -> set[str]:
             for name in (*names, *folders):
                 path = os.path.join(folder, name)
                 try:
-                    if os.lstat(path).st_uid == NOBODY:
+                    if os.lstat(path).st_uid == OWN_UID:
                         found.add(path)
                 except OSError:
                     continue

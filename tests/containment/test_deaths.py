@@ -87,7 +87,7 @@ def test_sigkill_of_one_leaves_nothing(
     assert process.returncode == 3, stdout + stderr
     assert "SIGKILL" in stdout
     assert ("torchrun" if who is is_torchrun else "supervisor of rank") in stdout
-    assert command.new_shm_files() == set()
+    assert command.shm_files() == set()
 
 
 def parent_is(pid: int, found: dict[int, str]) -> bool:

@@ -50,7 +50,7 @@ def test_a_fault_ends_in_time_and_names_rank_and_stage(
         assert trial["duration_s"] < 2.0  # the others are told at once, they don't wait for the limit
     assert trial["problem"].split(";")[0] in " ".join(ran.stdout.split())
     assert command.processes() == {}
-    assert command.new_shm_files() == set()
+    assert command.shm_files() == set()
     assert len(command.run_dirs) == 1, "a failed run keeps its logs"
     assert str(command.run_dirs[0]) in ran.stderr
 

@@ -139,8 +139,8 @@ def _meet(store: dist.Store, rank: int, size: int) -> None:
 
 
 def _map_segment() -> str:
-    """Make and map a file in /dev/shm under the name that NCCL gives its own."""
-    fd, path = tempfile.mkstemp(prefix="nccl-", dir="/dev/shm")
+    """Make and map a file in /dev/shm under the name that NCCL gives its own, with the test's mark in it."""
+    fd, path = tempfile.mkstemp(prefix=f"nccl-{os.environ.get('PREFLIGHT_TEST_MARK', '')}", dir="/dev/shm")
     os.ftruncate(fd, mmap.PAGESIZE)
     _segments.append(mmap.mmap(fd, mmap.PAGESIZE))
     os.close(fd)
