@@ -18,14 +18,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from preflight.system.processes import die_with_parent, kill_descendants, name_process
+from preflight.system.processes import die_with_parent, name_process
 
 PASSED_ON = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
 )  # fmt: skip
 WITNESS_S = 0.1  # so much later may the witness have what was sent to all
 FROM_KERNEL = 0x80  # si_code, sigaction(2): the terminal's driver
-KILL_S = 5.0
 
 
 class Children:
@@ -70,10 +69,6 @@ class Children:
             if info is not None:
                 self._take(info)
         return child.returncode
-
-    def kill_all(self) -> None:
-        """SIGKILL whatever descends from us, but the witness."""
-        kill_descendants(frozenset({self._witness}), KILL_S)
 
     def end(self, code: int) -> NoReturn:
         """Exit as a child did: with its code, or by its signal."""

@@ -26,7 +26,6 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
     not_ready_code: int
     starts_if_unknown: bool
     stuck_after_s: float  # 0: half of the timeout that the job's environment says
-    kills_stuck: bool
     keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
     detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`

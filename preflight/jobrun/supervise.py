@@ -23,12 +23,10 @@ from preflight.system.own_command import own_argv
 from preflight.system.processes import name_process
 
 NOT_READY, USAGE, UNKNOWN = 1, 2, 3  # exit codes of `preflight check`
-STUCK = 1  # and of `preflight stuck`
-NOT_STUCK = 0
+NOT_STUCK = 0  # and of `preflight stuck`
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as a shell says it
 FIRST_SIGNAL_CODE = 128
 DEFAULT_TIMEOUT_S = 600  # torch's own for NCCL since 2.2
-KILL_AFTER_S = 30.0
 OWN_S = 120.0  # `stuck` and `explain` end long before
 # What is said around the pages of `check`, `stuck` and `explain`.
 REFUSED = "not ready, so {} was not started (exit code {})"
@@ -36,7 +34,7 @@ STOPPED = "unknown, so {} was not started (exit code 3; --on-unknown stop)"
 CUT_SHORT = "the check was stopped, so {} was not started"
 STARTED = "unknown; {} starts all the same (see --on-unknown)"
 STILL = "nothing has moved for {:.0f} s; more: `preflight stuck -v --pid {}`"
-LEFT = "{} is left alone; --kill-stuck ends what is stuck"
+LEFT = "{} is left running"
 ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
 MORE = "`preflight explain -v {}` shows more than this page:"
 # Names the settings that sourcing the file makes: the variables before and after it, as a shell has them.
@@ -133,8 +131,6 @@ def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movem
             continue
         _say(STILL.format(movement.still_s, job.pid))
         _print(page)
-        if found == STUCK and order.kills_stuck:
-            return _kill(children, job)
         _say(LEFT.format(order.command[0]))
         code = children.wait(job)
         break
@@ -150,17 +146,6 @@ def _look(order: Order, children: Children, job: subprocess.Popen[bytes], page: 
         looking.kill()
         children.wait(looking)
     return found
-
-
-def _kill(children: Children, job: subprocess.Popen[bytes]) -> int:
-    _say("--kill-stuck: the job gets SIGTERM")
-    job.terminate()
-    code = children.wait(job, time.monotonic() + KILL_AFTER_S)
-    if code is None:
-        _say(f"after {KILL_AFTER_S:g} s it is still there: SIGKILL")
-        children.kill_all()
-        code = children.wait(job)
-    return code or -9
 
 
 def _explain(order: Order, children: Children, code: int, streams: Streams, folder: str, prefix: str) -> None:

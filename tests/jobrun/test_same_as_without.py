@@ -28,7 +28,7 @@ PROMPT = "bash-[0-9.]+[#$] "
 
 def argv_of(command: Sequence[str], supervised: bool, keep: Path) -> list[str]:
     """Return the command, as it is or supervised without a check."""
-    order = Order(list(command), [], "no.env", 78, True, 600.0, False, str(keep), False)
+    order = Order(list(command), [], "no.env", 78, True, 600.0, str(keep), False)
     return supervisor_argv(order) if supervised else list(command)
 
 
@@ -213,7 +213,7 @@ def test_its_settings_are_those_of_the_sourced_file_and_all_else_is_untouched(tm
     (tmp_path / "preflight.env").write_text(
         "export A='it'\\''s'\nunset B\nif [ \"${NNODES:-1}\" = 1 ]; then\n  export C=1\nfi\n"
     )
-    order = Order(["/usr/bin/env", "-0"], [], "preflight.env", 78, True, 600.0, False, str(tmp_path), False)
+    order = Order(["/usr/bin/env", "-0"], [], "preflight.env", 78, True, 600.0, str(tmp_path), False)
     environ = {
         "PATH": os.environ["PATH"],
         "B": "2",
