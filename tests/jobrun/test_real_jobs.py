@@ -40,7 +40,13 @@ def job(way: str, folder: Path) -> list[str]:
 def bare_code(command: Command, way: str) -> int:
     """Return how the job ends without preflight."""
     ran = subprocess.run(
-        job(way, command.cwd), env=command.environ(), cwd=command.cwd, capture_output=True, timeout=100, check=False
+        job(way, command.cwd),
+        env=command.environ(),
+        cwd=command.cwd,
+        close_fds=False,
+        capture_output=True,
+        timeout=100,
+        check=False,
     )
     return ran.returncode
 
@@ -131,8 +137,8 @@ def test_a_report_that_does_not_say_when_it_was_made_is_not_used_again(created_a
 def test_a_timeout_that_is_none_is_the_job_s_own_matter(command: Command, value: str) -> None:
     order = Order(["true"], [], "no.env", 78, True, 0.0, "", False)
     env = command.environ({"PREFLIGHT_PG_TIMEOUT_S": value})
-    ran = subprocess.run(supervisor_argv(order), env=env, cwd=command.cwd, capture_output=True, text=True, timeout=60,
-                         check=False)  # fmt: skip
+    ran = subprocess.run(supervisor_argv(order), env=env, cwd=command.cwd, capture_output=True, text=True,
+                         close_fds=False, timeout=60, check=False)  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -162,8 +168,8 @@ def test_with_split_ranks_each_rank_has_files_of_its_own_and_its_lines_a_prefix(
     kept.mkdir()
     order = Order(job("error", command.cwd), [], "no.env", 78, True, 600.0, str(kept), True)
     ran = subprocess.run(
-        supervisor_argv(order), env=command.environ(), cwd=command.cwd, capture_output=True, text=True, timeout=150,
-        check=False,
+        supervisor_argv(order), env=command.environ(), cwd=command.cwd, capture_output=True, text=True,
+        close_fds=False, timeout=150, check=False,
     )  # fmt: skip
     assert ran.returncode == 1, ran.stderr
     assert "[default1]:rank 1 trains" in ran.stderr.replace("[rank1]", "")
@@ -197,3 +203,14 @@ def test_a_save_that_hangs_is_told_once_while_it_hangs_and_is_left_alone(command
     assert text.count("nothing has moved for") == 1
     assert "STUCK" in text, text
     assert "is left running" in text
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+def test_a_rank_that_computes_while_another_waits_ends_as_without(command: Command) -> None:
+    ran = command.run(
+        "run", "--backend", "gloo", "--stuck-after", "4", "--", *job("evaluate", command.cwd), timeout_s=200
+    )
+    assert ran.code == bare_code(command, "evaluate") == 0, ran.stderr
+    assert sorted(ran.stdout.split("\n")) == ["", "done 0", "done 1"]
+    assert "nothing has moved for" in ran.stderr, "it was looked at while rank 0 computed"
