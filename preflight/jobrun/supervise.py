@@ -21,6 +21,7 @@ from preflight.jobrun.order import VISIBLE, Order, inherited_environ, read_order
 from preflight.jobrun.output import Streams
 from preflight.jobrun.say import say, write_all
 from preflight.system.own_command import own_argv
+from preflight.system.ownership import open_own
 from preflight.system.processes import name_process
 
 NOT_READY, USAGE, UNKNOWN = 1, 2, 3  # exit codes of `preflight check`
@@ -146,12 +147,18 @@ def _check(order: Order, children: Children) -> bool:
 def _environment(order: Order) -> dict[str, str]:
     """Return our environment with what the `.env` makes of it; without one, as it is."""
     environ = inherited_environ()
-    if not os.path.exists(order.env_path):
+    try:
+        settings = open_own(order.env_path)  # where others may write, it may be theirs by now
+    except FileNotFoundError:
         return environ
-    path = os.path.abspath(order.env_path)
+    except OSError as error:
+        say(f"{order.env_path}: {error.strerror}; the job starts without it")
+        return environ
     ran = subprocess.run(
-        ["/bin/sh", "-c", SOURCE, path], env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False
-    )
+        ["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], env=environ, pass_fds=[settings],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(settings)
     parts = ran.stdout.split(b"\0\0\0")
     if ran.returncode != 0 or len(parts) != 2:
         say(f"{order.env_path} could not be sourced; the job starts without it")
