@@ -36,9 +36,10 @@ def ended(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[by
     return subprocess.run(argv, close_fds=False, timeout=100, check=False, **defaults | options)
 
 
-def watched(script: str) -> list[str]:
-    """Return a supervised script at which `stuck` looks after a second; its output lies in a folder in TMPDIR."""
-    return supervisor_argv(Order(["/bin/sh", "-c", script], [], "no.env", 78, True, 1.0, "", False))
+def watched(script: str, temporary: Path | str) -> list[str]:
+    """Return a supervised script at which `stuck` looks after a second, and the TMPDIR in which its output is kept."""
+    order = Order(["/bin/sh", "-c", script], [], "no.env", 78, True, 1.0, "", False)
+    return ["env", f"TMPDIR={temporary}", *supervisor_argv(order)]
 
 
 @pytest.mark.parametrize(
@@ -132,13 +133,12 @@ def test_a_job_whose_kept_output_was_deleted_ends_as_without(tmp_path: Path, scr
     seen, temporary = tmp_path / "seen", tmp_path / "tmp"
     temporary.mkdir()
     until_deleted = f"echo start; : >{seen}; while [ -d {temporary} ]; do sleep 0.05; done; {script}; exit 6"
-    argv = watched(until_deleted)
+    argv = watched(until_deleted, temporary)
     with subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         close_fds=False,
-        env={**os.environ, "TMPDIR": str(temporary)},
     ) as run:
         wait_for(seen, "")
         shutil.rmtree(temporary)
@@ -149,8 +149,8 @@ def test_a_job_whose_kept_output_was_deleted_ends_as_without(tmp_path: Path, scr
 
 
 def test_where_no_folder_can_be_made_it_runs_and_nothing_is_kept() -> None:
-    read_only = 'for each in /tmp /var/tmp; do mount -t tmpfs -o ro none $each; done; cd /proc; TMPDIR=/proc exec "$@"'
-    argv = ["unshare", "-rm", "/bin/sh", "-c", read_only, "sh", *watched("echo out; exit 6")]
+    read_only = 'for each in /tmp /var/tmp; do mount -t tmpfs -o ro none $each; done; cd /proc; exec "$@"'
+    argv = ["unshare", "-rm", "/bin/sh", "-c", read_only, "sh", *watched("echo out; exit 6", "/proc")]
     ran = ended(argv)
     if b"unshare" in ran.stderr:
         pytest.skip(f"no mount namespace can be made here: {ran.stderr.decode()}")
@@ -159,17 +159,19 @@ def test_where_no_folder_can_be_made_it_runs_and_nothing_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("end", "code"), [("exit 7", 7), ("kill -TERM $$", -signal.SIGTERM), ("exit 0", 0)])
-def test_where_nothing_more_can_be_opened_or_started_beside_it_the_job_ends_as_without(end: str, code: int) -> None:
+def test_where_nothing_more_can_be_opened_or_started_beside_it_the_job_ends_as_without(
+    tmp_path: Path, end: str, code: int
+) -> None:
     """Its supervisor may open nothing more, so it can neither read /proc nor start `stuck` or `explain`."""
-    ran = ended(watched(f"prlimit --pid $PPID --nofile=3:3; sleep 3; echo end; {end}"))
+    ran = ended(watched(f"prlimit --pid $PPID --nofile=3:3; sleep 3; echo end; {end}", tmp_path))
     assert (ran.returncode, ran.stdout) == (code, b"end\n"), ran.stderr
     lines = ran.stderr.splitlines()
     assert sum(b"`preflight stuck` could not look (Too many open files)" in line for line in lines) == 1, ran.stderr
     assert all(line.startswith(SAID) for line in lines) and b"Traceback" not in ran.stderr
 
 
-def test_what_stuck_can_not_tell_is_one_line_and_no_page() -> None:
-    ran = ended(watched("sleep 12; echo end"))
+def test_what_stuck_can_not_tell_is_one_line_and_no_page(tmp_path: Path) -> None:
+    ran = ended(watched("sleep 12; echo end", tmp_path))
     assert (ran.returncode, ran.stdout) == (0, b"end\n")
     assert ran.stderr.count(b"\n") == 1, ran.stderr
     assert b"and `preflight stuck` could not tell why; more: `preflight stuck -v --pid " in ran.stderr
