@@ -23,7 +23,7 @@ from preflight.probe.process import reported_environment
 from preflight.probe.run import probe_node
 from preflight.render.env_file import render_env
 from preflight.system.files import write_atomically
-from preflight.system.inputs import read_input
+from preflight.system.inputs import read_own_input
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr
 
@@ -51,10 +51,10 @@ def use_again(path: str, env_path: str, most_s: float, wanted: Wanted, environ: 
         now = _now(wanted, environ)
         netifs = known_or(now.node.netifs, ())
         if os.path.exists(path):
-            report = load_report(read_input(path, REPORT), path)
+            report = load_report(read_own_input(path, REPORT), path)
             reason = why_not(report, now, most_s, place.nodes)
     except PreflightError as error:
-        reason = f"can't be used: {error}"
+        reason = f"can't be used: {str(error).removeprefix(f'{path}: ')}"
     if place.nodes > 1:
         mine = report.created_at if report is not None and not reason else ""
         others = why_no_agreement(place, netifs, mine, AGREE_S)

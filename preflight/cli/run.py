@@ -46,9 +46,6 @@ StuckAfter = Annotated[
         "So long may nothing move before `stuck` looks (half of PREFLIGHT_PG_TIMEOUT_S).", "--stuck-after", group=JOB
     ),
 ]
-KillStuck = Annotated[
-    bool, options.switch("End a job that is stuck: SIGTERM, after 30 s SIGKILL.", "--kill-stuck", group=JOB)
-]
 KeepOutput = Annotated[str | None, valued("DIR", "Keep the job's output there, also if it succeeds.", group=JOB)]
 SplitRanks = Annotated[
     bool,
@@ -76,7 +73,6 @@ def run(
     exit_not_ready: NotReady = 78,
     on_unknown: Unknown = OnUnknown.START,
     stuck_after: StuckAfter = None,
-    kill_stuck: KillStuck = False,
     keep_output: KeepOutput = None,
     split_ranks: SplitRanks = False,
     verbose: options.Verbose = False,
@@ -123,7 +119,6 @@ def run(
         not_ready_code=exit_not_ready,
         starts_if_unknown=on_unknown is OnUnknown.START,
         stuck_after_s=stuck_after or 0.0,
-        kills_stuck=kill_stuck,
         keep_dir=keep_output or "",
         splits_ranks=split_ranks,
         detail=["-q"] if quiet else ["-v"] if verbose else [],

@@ -24,7 +24,7 @@ class Movement:
         self._output_bytes = output_bytes
         self._pid = pid
         self._seen = (0, 0)
-        self._moved_at = self._looked_at = time.monotonic()
+        self._moved_at = self._looked_at = self._asked_at = time.monotonic()
 
     @property
     def look_s(self) -> float:
@@ -48,11 +48,15 @@ class Movement:
         if output != self._seen[0] or files - self._seen[1] >= MOVED_BYTES or files < self._seen[1]:
             self._moved_at = now
         self._seen = (output, files)
-        return now - self._moved_at >= self._after_s
+        return now - max(self._moved_at, self._asked_at) >= self._after_s
 
     def seen_to_move(self) -> None:
-        """Take up the word of who looked closer, and wait longer before the next time."""
+        """Take up the word of who looked closer."""
         self._moved_at = time.monotonic()
+
+    def look_later(self) -> None:
+        """Wait longer before the next time that somebody looks closer."""
+        self._asked_at = time.monotonic()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 
 

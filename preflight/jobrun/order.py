@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 # Without site and the user's paths: it starts at once, stays small, and the job's environment is left alone.
 START = (
     "import sys; root = sys.argv.pop(1); sys.path.append(root); "
-    "from preflight.jobrun.supervise import main; main(sys.argv[1])"
+    "from preflight.jobrun.supervise import main; main(int(sys.argv[1]))"
 )
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -26,7 +26,6 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
     not_ready_code: int
     starts_if_unknown: bool
     stuck_after_s: float  # 0: half of the timeout that the job's environment says
-    kills_stuck: bool
     keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
     splits_ranks: bool  # have torchrun write each rank's output into a file of its own
     detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`
@@ -34,9 +33,15 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
 
 
 def supervisor_argv(order: Order) -> list[str]:
-    """Return the command line that carries the order out."""
+    """Return the command line that carries the order out, once, for who inherits the descriptor that it names.
+
+    The order lies in memory: an argument holds 128 KiB at most, and `pkill -f train.py` means the job alone.
+    """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [sys.executable, "-I", "-S", "-c", START, root, json.dumps(order._asdict())]
+    descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
+    with open(descriptor, "w", encoding="ascii", closefd=False) as file:
+        json.dump(order._asdict(), file)
+    return [sys.executable, "-I", "-S", "-c", START, root, str(descriptor)]
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
@@ -54,6 +59,8 @@ def inherited_environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if was_set or name != "LC_CTYPE"}
 
 
-def read_order(text: str) -> Order:
-    """Return what `become_supervisor` was given."""
-    return Order(**json.loads(text))
+def read_order(descriptor: int) -> Order:
+    """Return what `become_supervisor` was given; the job inherits nothing of it."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, encoding="ascii") as file:
+        return Order(**json.load(file))

@@ -9,7 +9,9 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Severity
 from preflight.model.gap import known_or
 from preflight.model.profile import Profile
-from preflight.model.report import Report
+from preflight.model.report import Advice, Report
+from preflight.plan.backend_choice import has_nvidia_hardware
+from preflight.plan.settings.environment import may_be_recommended
 
 # What is compared, and what tells which GPUs the job may use; nothing else is read again.
 FACTS = frozenset({
@@ -49,7 +51,7 @@ def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
     if len(report.nodes) != nodes:
         return f"is of {len(report.nodes)} node{'s' * (len(report.nodes) > 1)}"
     then = next((node for node in report.nodes if node.host == now.node.host), report.nodes[0])
-    return _why_not_the_same(then, now) or _why_not_enough(report, now)
+    return _why_not_the_same(then, now) or _why_not_enough(report, now) or _why_not_ours(report.advice)
 
 
 def _why_not_the_same(then: NodeFacts, now: Now) -> str:
@@ -69,7 +71,8 @@ def _why_not_enough(report: Report, now: Now) -> str:
     ranks = report.world_size // len(report.nodes)
     if now.chosen and (set(report.advice.gpus or now.visible) != set(now.chosen) or ranks != len(now.chosen)):
         return "tried other GPUs"
-    if now.backend is not None and report.backend != now.backend.partition("@")[0]:
+    by_itself = "nccl" if now.visible or has_nvidia_hardware(now.node) else "gloo"
+    if report.backend != (now.backend or by_itself).partition("@")[0]:
         return f"tried {report.backend}"
     if now.nproc is not None and ranks != now.nproc:
         return f"tried {ranks} ranks a node"
@@ -78,6 +81,15 @@ def _why_not_enough(report: Report, now: Now) -> str:
     if now.is_strict and any(each.severity is Severity.WARN and not each.waived for each in report.findings):
         return "warns, and --strict makes that a failure"
     return f"was made with {report.narrowed}" if report.narrowed else ""
+
+
+def _why_not_ours(advice: Advice) -> str:
+    """Return which variable it changes and no check would, "" for none."""
+    nodes = (pair for node in advice.nodes for pair in node.env)
+    removed = ((name, "") for name in advice.unset)
+    changed = (*advice.env, *advice.gpu_env, *advice.timeout_env, *nodes, *removed)
+    foreign = next((name for name, value in changed if not may_be_recommended(name, value)), "")
+    return f"changes {foreign[:40]}, as no check does" if foreign else ""
 
 
 def _uuids(node: NodeFacts) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import gc
 import os
 import stat
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from preflight.errors import UsageError
 from preflight.model.input_limits import REPORT, InputLimit, parse_json
 from preflight.system.files import why
+from preflight.system.ownership import open_own, others_may_write
 from preflight.system.wakeups import wait_for
 
 STDIN = "-"
@@ -30,6 +32,23 @@ def as_text(data: bytes) -> str:
     """Return the text of UTF-8, or of UTF-16 with its mark; what is neither is replaced."""
     encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
     return data.decode(encoding, "replace")
+
+
+def read_own_input(path: str, limit: InputLimit) -> str:
+    """Return the text of a file that only this user or root can have written; UsageError where it is another one."""
+    try:
+        descriptor = open_own(path)
+        try:
+            if others_may_write(descriptor):
+                raise PermissionError(errno.EACCES, "other users may write it")
+            data = _read(descriptor, limit)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {why(error)}") from None
+    if len(data) > limit.most_bytes:
+        raise UsageError(f"{path}: {limit.too_large()}")
+    return as_text(data)
 
 
 def read_bytes(path: str, limit: InputLimit) -> bytes:

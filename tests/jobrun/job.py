@@ -1,4 +1,7 @@
-"""A job that writes down what it is given: signals, descriptors, terminal; `python job.py WAY FILE`."""
+"""A job that writes down what it is given: signals, descriptors, terminal; `python job.py WAY FILE`.
+
+WAY is `describe`, `SIGNAME` to count a few signals until that one comes, or `all` to count all that can be caught.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,32 @@ def note(text: str) -> None:
     """Add a line to the file."""
     with Path(sys.argv[2]).open("a") as file:
         file.write(f"{text}\n")
+
+
+NOT_CAUGHT = {  # and those that mean a broken process, a terminal in use, an ended child
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
+    signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
+}  # fmt: skip
+ALL = signal.valid_signals() - NOT_CAUGHT
+
+
+def name_of(number: int) -> str:
+    """Return SIGTERM or 35: not every real-time signal has a name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
+
+
+def count_all_signals() -> None:
+    """Note every signal as often as the kernel has it, and end with code 7 a moment after SIGTERM."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL)  # a handler in Python is called once for several
+    note("ready")
+    until, code = time.monotonic() + PATIENCE_S, 0
+    while time.monotonic() < until:
+        info = signal.sigtimedwait(ALL, 0.1)
+        if info is not None:
+            note(name_of(info.si_signo))
+            if info.si_signo == signal.SIGTERM:
+                until, code = time.monotonic() + 0.4, 7
+    sys.exit(code)
 
 
 def count_signals(last: str) -> None:
@@ -53,5 +82,7 @@ def describe() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "describe":
         describe()
+    elif sys.argv[1] == "all":
+        count_all_signals()
     else:
         count_signals(sys.argv[1])

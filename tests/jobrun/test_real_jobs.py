@@ -40,7 +40,13 @@ def job(way: str, folder: Path) -> list[str]:
 def bare_code(command: Command, way: str) -> int:
     """Return how the job ends without preflight."""
     ran = subprocess.run(
-        job(way, command.cwd), env=command.environ(), cwd=command.cwd, capture_output=True, timeout=100, check=False
+        job(way, command.cwd),
+        env=command.environ(),
+        cwd=command.cwd,
+        close_fds=False,
+        capture_output=True,
+        timeout=100,
+        check=False,
     )
     return ran.returncode
 
@@ -86,6 +92,7 @@ def test_where_nobody_could_tell_it_starts_unless_that_was_forbidden(
 def test_a_wrong_request_and_a_command_that_is_not_there_check_nothing(command: Command) -> None:
     assert command.run("run", "--exit-not-ready", "0", "true").code == 2
     assert command.run("run").code == 2
+    assert command.run("run", "--kill-stuck", "--", "true").code == 2, "preflight ends no job"
     assert command.run("run", "--", "no-such-program").code == 127
     assert command.run("run", "--", "").stderr == "preflight: '': not found; nothing was checked\n"
     assert command.run("run", "--", "/etc/passwd").code == 126
@@ -128,10 +135,10 @@ def test_a_report_that_does_not_say_when_it_was_made_is_not_used_again(created_a
 
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "soon"])
 def test_a_timeout_that_is_none_is_the_job_s_own_matter(command: Command, value: str) -> None:
-    order = Order(["true"], [], "no.env", 78, True, 0.0, False, "", False)
+    order = Order(["true"], [], "no.env", 78, True, 0.0, "", False)
     env = command.environ({"PREFLIGHT_PG_TIMEOUT_S": value})
-    ran = subprocess.run(supervisor_argv(order), env=env, cwd=command.cwd, capture_output=True, text=True, timeout=60,
-                         check=False)  # fmt: skip
+    ran = subprocess.run(supervisor_argv(order), env=env, cwd=command.cwd, capture_output=True, text=True,
+                         close_fds=False, timeout=60, check=False)  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -159,10 +166,10 @@ def test_it_ends_as_without_and_says_why_it_failed(command: Command, way: str, s
 def test_with_split_ranks_each_rank_has_files_of_its_own_and_its_lines_a_prefix(command: Command) -> None:
     kept = command.cwd / "kept"
     kept.mkdir()
-    order = Order(job("error", command.cwd), [], "no.env", 78, True, 600.0, False, str(kept), True)
+    order = Order(job("error", command.cwd), [], "no.env", 78, True, 600.0, str(kept), True)
     ran = subprocess.run(
-        supervisor_argv(order), env=command.environ(), cwd=command.cwd, capture_output=True, text=True, timeout=150,
-        check=False,
+        supervisor_argv(order), env=command.environ(), cwd=command.cwd, capture_output=True, text=True,
+        close_fds=False, timeout=150, check=False,
     )  # fmt: skip
     assert ran.returncode == 1, ran.stderr
     assert "[default1]:rank 1 trains" in ran.stderr.replace("[rank1]", "")
@@ -175,11 +182,9 @@ def test_with_split_ranks_each_rank_has_files_of_its_own_and_its_lines_a_prefix(
 
 @pytest.mark.integration
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", [True, False], ids=["--kill-stuck", "left alone"])
-def test_a_save_that_hangs_is_told_once_while_it_hangs(command: Command, kills: bool) -> None:
+def test_a_save_that_hangs_is_told_once_while_it_hangs_and_is_left_alone(command: Command) -> None:
     os.mkfifo(command.cwd / "checkpoint")
-    options = ["--stuck-after", "4", *(["--kill-stuck"] if kills else [])]
-    with command.start("run", "--backend", "gloo", *options, "--", *job("save", command.cwd)) as run:
+    with command.start("run", "--backend", "gloo", "--stuck-after", "4", "--", *job("save", command.cwd)) as run:
         assert run.stderr
         lines: list[str] = []
         until = time.monotonic() + 120
@@ -187,16 +192,25 @@ def test_a_save_that_hangs_is_told_once_while_it_hangs(command: Command, kills: 
             lines.append(line)
             if "nothing has moved for" in line or time.monotonic() > until:
                 break
-        if not kills:
-            time.sleep(8)
-            assert run.poll() is None, "the job is left alone"
-            (command.cwd / "checkpoint").open("rb").close()
-            os.kill(run.pid, signal.SIGTERM)
+        time.sleep(8)
+        assert run.poll() is None, "the job is left alone"
+        (command.cwd / "checkpoint").open("rb").close()
+        os.kill(run.pid, signal.SIGTERM)
         lines += run.stderr.readlines()
         code = run.wait(60)
     text = "".join(lines)
     assert code != 0
     assert text.count("nothing has moved for") == 1
     assert "STUCK" in text, text
-    assert ("--kill-stuck: the job gets SIGTERM" in text) is kills
-    assert ("is left alone; --kill-stuck ends what is stuck" in text) is not kills
+    assert "is left running" in text
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+def test_a_rank_that_computes_while_another_waits_ends_as_without(command: Command) -> None:
+    ran = command.run(
+        "run", "--backend", "gloo", "--stuck-after", "4", "--", *job("evaluate", command.cwd), timeout_s=200
+    )
+    assert ran.code == bare_code(command, "evaluate") == 0, ran.stderr
+    assert sorted(ran.stdout.split("\n")) == ["", "done 0", "done 1"]
+    assert "nothing has moved for" in ran.stderr, "it was looked at while rank 0 computed"

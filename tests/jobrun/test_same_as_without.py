@@ -28,7 +28,7 @@ PROMPT = "bash-[0-9.]+[#$] "
 
 def argv_of(command: Sequence[str], supervised: bool, keep: Path) -> list[str]:
     """Return the command, as it is or supervised without a check."""
-    order = Order(list(command), [], "no.env", 78, True, 600.0, False, str(keep), False)
+    order = Order(list(command), [], "no.env", 78, True, 600.0, str(keep), False)
     return supervisor_argv(order) if supervised else list(command)
 
 
@@ -68,12 +68,13 @@ def in_terminal(argv: Sequence[str], folder: Path) -> Iterator[tuple[int, int]]:
         os.close(terminal)
 
 
-def read_until(terminal: int, pattern: str) -> None:
-    """Read until a text has come, other than as the echo of what was typed."""
+def read_until(terminal: int, pattern: str) -> str:
+    """Read until a text has come, other than as the echo of what was typed; return all that came."""
     data, until = "", time.monotonic() + PATIENCE_S
     while not re.search(pattern, data, re.DOTALL):
         assert select.select([terminal], [], [], max(0.0, until - time.monotonic()))[0], data
         data += os.read(terminal, 4096).decode()
+    return data
 
 
 def read_to_end(terminal: int) -> bytes:
@@ -97,7 +98,9 @@ def read_to_end(terminal: int) -> bytes:
 )
 def test_it_ends_with_the_same_code_or_signal_and_the_same_output(tmp_path: Path, script: str) -> None:
     plain, under = (
-        subprocess.run(argv_of(["/bin/sh", "-c", script], supervised, tmp_path), capture_output=True, check=False)
+        subprocess.run(
+            argv_of(["/bin/sh", "-c", script], supervised, tmp_path), close_fds=False, capture_output=True, check=False
+        )
         for supervised in (False, True)
     )
     assert (under.returncode, under.stdout) == (plain.returncode, plain.stdout)
@@ -114,7 +117,7 @@ def test_every_signal_comes_once(tmp_path: Path, supervised: bool, to_group: boo
     send = os.killpg if to_group else os.kill
     argv = argv_of(job_argv("SIGTERM", seen), supervised, tmp_path)
     argv = ["/bin/bash", "-c", f'{ignored}exec "$@"', "bash", *argv]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True) as job:
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True, close_fds=False) as job:
         wait_for(seen, "ready")
         for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGINT, signal.SIGTERM):
             send(job.pid, number)
@@ -177,9 +180,10 @@ def test_it_inherits_the_same_signals_descriptors_and_folder(tmp_path: Path, ign
         seen = tmp_path / f"seen{supervised}"
         argv = argv_of(job_argv("describe", seen, "--", "-x", "", "a b"), supervised, tmp_path)
         with (tmp_path / "lock").open("w") as lock:
+            os.set_inheritable(lock.fileno(), True)
             subprocess.run(
                 ["/bin/bash", "-c", f'umask 027; {ignored}"$@"', "bash", *argv],
-                stdin=subprocess.DEVNULL, pass_fds=[lock.fileno()], check=True, cwd=tmp_path,
+                stdin=subprocess.DEVNULL, close_fds=False, check=True, cwd=tmp_path,
             )  # fmt: skip
         told.append(seen.read_text().splitlines())
     assert told[0] == told[1]
@@ -190,7 +194,7 @@ def test_a_reader_that_goes_away_ends_it_as_without(tmp_path: Path) -> None:
     for supervised in (False, True):
         script = '"$@" | head -c 10 >/dev/null; exit ${PIPESTATUS[0]}'
         argv = ["/bin/bash", "-c", script, "bash", *argv_of(["yes"], supervised, tmp_path)]
-        ended.append(subprocess.run(argv, check=False, timeout=60, stderr=subprocess.PIPE, text=True))
+        ended.append(subprocess.run(argv, check=False, timeout=60, stderr=subprocess.PIPE, text=True, close_fds=False))
     plain, under = ended
     assert (plain.returncode, under.returncode) == (141, 141)
     said = under.stderr.splitlines()  # and no page of `explain`: the user ended it
@@ -200,7 +204,7 @@ def test_a_reader_that_goes_away_ends_it_as_without(tmp_path: Path) -> None:
 def test_when_it_is_killed_the_job_is(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     script = f"echo $$ >{seen}; exec sleep 60"
-    with subprocess.Popen(argv_of(["/bin/sh", "-c", script], True, tmp_path)) as run:
+    with subprocess.Popen(argv_of(["/bin/sh", "-c", script], True, tmp_path), close_fds=False) as run:
         wait_for(seen, "\n")
         run.kill()
     until = time.monotonic() + PATIENCE_S
@@ -213,7 +217,7 @@ def test_its_settings_are_those_of_the_sourced_file_and_all_else_is_untouched(tm
     (tmp_path / "preflight.env").write_text(
         "export A='it'\\''s'\nunset B\nif [ \"${NNODES:-1}\" = 1 ]; then\n  export C=1\nfi\n"
     )
-    order = Order(["/usr/bin/env", "-0"], [], "preflight.env", 78, True, 600.0, False, str(tmp_path), False)
+    order = Order(["/usr/bin/env", "-0"], [], "preflight.env", 78, True, 600.0, str(tmp_path), False)
     environ = {
         "PATH": os.environ["PATH"],
         "B": "2",
@@ -221,14 +225,19 @@ def test_its_settings_are_those_of_the_sourced_file_and_all_else_is_untouched(tm
         "BASH_FUNC_module%%": "() { :\n}",
         "NNODES": "2",
     }
-    ran = subprocess.run(supervisor_argv(order), env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        supervisor_argv(order), env=environ, cwd=tmp_path, close_fds=False, capture_output=True, text=True, check=True
+    )
     got = dict(line.split("=", 1) for line in ran.stdout.split("\0") if line)
     assert got == {**{name: value for name, value in environ.items() if name != "B"}, "A": "it's"}
 
 
 def test_output_is_kept_in_private_files_one_a_stream(tmp_path: Path) -> None:
     subprocess.run(
-        argv_of(["/bin/sh", "-c", "echo out; echo err >&2"], True, tmp_path), capture_output=True, check=True
+        argv_of(["/bin/sh", "-c", "echo out; echo err >&2"], True, tmp_path),
+        close_fds=False,
+        capture_output=True,
+        check=True,
     )
     kept = {path.name.partition(".")[2]: path for path in tmp_path.iterdir()}
     assert {name: path.read_text() for name, path in kept.items()} == {"stdout.log": "out\n", "stderr.log": "err\n"}
@@ -253,7 +262,9 @@ def test_of_too_much_output_the_beginning_and_the_end_are_kept(tmp_path: Path, p
 
 def test_it_takes_little_memory_itself(tmp_path: Path) -> None:
     script = "cat /proc/$PPID/smaps_rollup; cat /proc/$PPID/task/$PPID/children"
-    ran = subprocess.run(argv_of(["/bin/sh", "-c", script], True, tmp_path), capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        argv_of(["/bin/sh", "-c", script], True, tmp_path), close_fds=False, capture_output=True, text=True, check=True
+    )
     rss_kib = next(int(line.split()[1]) for line in ran.stdout.splitlines() if line.startswith("Rss:"))
     assert rss_kib < 30 * 1024
     assert len(ran.stdout.splitlines()[-1].split()) == 2, "the job and the witness"

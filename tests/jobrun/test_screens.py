@@ -53,7 +53,9 @@ def test_the_page_before_the_job_says_whether_it_starts(screen: str, report: Rep
 def test_the_page_after_a_job_that_failed_is_the_expected_one(tmp_path: Path) -> None:
     argv = argv_of(["/bin/sh", "-c", f"cat {SEED}; exit 1"], True, Path("kept"))
     (tmp_path / "kept").mkdir()
-    page = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path, env=PATHS).stderr
+    page = subprocess.run(
+        argv, close_fds=False, capture_output=True, text=True, check=False, cwd=tmp_path, env=PATHS
+    ).stderr
     assert len(page.splitlines()) <= ROWS + 2
     keep_screen("run_failed", page.replace(platform.node(), "HOST"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from preflight.model.trial import AS_IS, Candidate, Scope, Setting
@@ -36,6 +37,28 @@ ALGORITHMS = Candidate(
     "the default again, untimed, to see which algorithm NCCL takes by size",
     Scope.ANYWHERE,
 )
+
+
+# What a `.env` of ours holds beside tuning: which GPUs, the timeouts, torch's record of collectives.
+OWN_NAMES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PREFLIGHT_PG_TIMEOUT_S", "PREFLIGHT_INIT_TIMEOUT_S",
+    "DEEPSPEED_TIMEOUT", "TORCH_FR_BUFFER_SIZE",
+)  # fmt: skip
+# A library that is loaded, a file that is read or written: the search sets these to nothing and to no file of its own.
+NAMES_A_FILE = re.compile(r"PLUGIN|FILE|PATH|PIPE|DIR|PKEY|CERT", re.ASCII)
+TO_NOTHING = ("", "none", "/dev/null")
+
+
+def may_be_recommended(name: str, value: str) -> bool:
+    """Return whether a recommendation may hold a setting, or, for a value of "", the removal of a variable.
+
+    A report may have been edited before it is used again. It may not choose what code a job runs or what it writes.
+    """
+    if name in OWN_NAMES:
+        return "/" not in value
+    if not name.startswith(TUNING_PREFIXES) and name not in TUNING_NAMES:
+        return False
+    return value in TO_NOTHING or ("/" not in value and not NAMES_A_FILE.search(name))
 
 
 def why_torch_would_end(environ: Mapping[str, str]) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preflight.model.gap import known_or
 from preflight.model.trial import AS_IS, Candidate, Scope
+from preflight.plan.settings.candidate_plan import plan_nccl
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.plan.settings.environment import (
     DIAGNOSTIC,
@@ -13,8 +18,11 @@ from preflight.plan.settings.environment import (
     NCCL_TRIAL_ENV,
     inherited_tuning,
     matters,
+    may_be_recommended,
     trial_environment,
 )
+from preflight.survey import survey_capture
+from tests.conftest import PROJECT
 
 NAMES = st.sampled_from(
     [*KEPT, *DIAGNOSTIC, "NCCL_ALGO", "GLOO_SOCKET_IFNAME", "TORCH_NCCL_BLOCKING_WAIT", "TP_SOCKET_IFNAME", "PATH",
@@ -90,3 +98,56 @@ def test_what_only_prints_or_belongs_to_another_backend_changes_nothing() -> Non
     assert matters("NCCL_ALGO", "nccl")
     assert matters("GLOO_SOCKET_IFNAME", "gloo")
     assert matters("NCCL_ALGO", "simnccl")
+
+
+@pytest.mark.parametrize("machine", sorted((PROJECT / "tests" / "machines").glob("*.json")), ids=lambda path: path.stem)
+def test_whatever_the_search_plans_may_be_recommended(machine: Path) -> None:
+    node = survey_capture(machine.read_text()).node
+    plan = plan_nccl(node, tuple(gpu.nvml_index for gpu in known_or(node.gpus, ())), (), for_speed=True)
+    planned = [
+        *(pair for each in plan.candidates for pair in each.env),
+        *(pair for each in plan.settings for pair in each.env),
+    ]
+    assert planned
+    assert [pair for pair in planned if not may_be_recommended(*pair)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_ours"),
+    [
+        ("NCCL_P2P_DISABLE", "1", True),
+        ("NCCL_SOCKET_IFNAME", "=ens34", True),
+        ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1", True),
+        ("NCCL_NET_PLUGIN", "none", True),
+        ("NCCL_CONF_FILE", "/dev/null", True),
+        ("NCCL_TOPO_FILE", "", True),  # takes what /etc/nccl.conf says out
+        ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", True),
+        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", True),
+        ("TORCH_FR_BUFFER_SIZE", "2000", True),
+        ("CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2", True),
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", True),
+        ("PREFLIGHT_PG_TIMEOUT_S", "600", True),
+        ("DEEPSPEED_TIMEOUT", "30", True),
+        ("NCCL_NET_PLUGIN", "/tmp/libnet.so", False),
+        ("NCCL_NET_PLUGIN", "aws-ofi", False),
+        ("NCCL_TUNER_PLUGIN", "x", False),
+        ("NCCL_PROFILER_PLUGIN", "libx.so", False),
+        ("NCCL_ENV_PLUGIN", "x", False),
+        ("NCCL_DEBUG_FILE", "authorized_keys", False),
+        ("NCCL_TOPO_FILE", "/tmp/topo.xml", False),
+        ("NCCL_CONF_FILE", "/tmp/nccl.conf", False),
+        ("NCCL_ALGO", "file:/tmp/x", False),
+        ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/home/x/.bashrc", False),
+        ("GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY", "x", False),
+        ("LD_PRELOAD", "/tmp/x.so", False),
+        ("LD_LIBRARY_PATH", "", False),
+        ("BASH_ENV", "x", False),
+        ("PYTHONPATH", "x", False),
+        ("PATH", "", False),
+        ("UCX_TLS", "tcp", False),
+        ("PREFLIGHT_CHECK_MACHINE", "x", False),
+        ("XNCCL_P2P_DISABLE", "1", False),
+    ],
+)
+def test_what_loads_code_or_names_a_file_is_never_recommended(name: str, value: str, is_ours: bool) -> None:
+    assert may_be_recommended(name, value) is is_ours

@@ -1,0 +1,30 @@
+"""Whose a file is: what another user wrote, or may write, must not choose what we do. Light imports only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+
+def open_own(path: str) -> int:
+    """Open a regular file of this user's or root's for reading; OSError says why not."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if status.st_uid not in (os.geteuid(), 0):
+        os.close(descriptor)
+        raise OSError(errno.EACCES, f"it belongs to another user (uid {status.st_uid})")
+    return descriptor
+
+
+def others_may_write(descriptor: int) -> bool:
+    """Return whether anybody but a file's owner may write it; a group of the owner's number is the owner's own.
+
+    useradd gives every user such a group, and a umask of 002 then opens all files to it.
+    """
+    status = os.fstat(descriptor)
+    to_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
+    return bool(to_group or status.st_mode & stat.S_IWOTH)
