@@ -208,7 +208,7 @@ def _look(order: Order, children: Children, job: subprocess.Popen[bytes]) -> tup
     """Return what `stuck` found, None where it took too long, and its page."""
     page = os.memfd_create("preflight-stuck")
     try:
-        argv = own_argv("stuck", "--pid", str(job.pid), *order.detail)
+        argv = own_argv("stuck", "--no-ras", "--pid", str(job.pid), *order.detail)
         looking = children.start(argv, None, subprocess.DEVNULL, page, page)
         found = _wait_for_own(children, looking)
         return found, os.pread(page, os.fstat(page).st_size, 0)
