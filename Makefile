@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-SIDE_BY_SIDE := tests/explain tests/frameworks tests/memory tests/probe tests/render  # slow tests that time nothing
+FAST := not integration and not gpu and not simcuda and not timing
 HOSTILE := tests/hostile tests/nodes/test_strangers.py  # what `make test-hostile` runs
 unexport PYTHONDONTWRITEBYTECODE  # an installed preflight has its bytecode; a start that compiles it is not what users see
 
 .DEFAULT_GOAL := help
-.PHONY: help check test test-integration test-hostile fuzz simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
+.PHONY: help check test test-timing test-integration everything test-hostile fuzz simcuda test-simcuda simcuda-matrix gpu frameworks lint type fmt golden bench dist wheelhouse lock arm64 pairs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -24,13 +24,15 @@ check: $(STAMP) ## Set up and run the main job: preflight check on this machine
 	$(BIN)/preflight check
 
 test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
-	$(BIN)/pytest -n 2 -m 'not integration and not gpu and not simcuda' --ignore tests/cli --ignore tests/containment
-	$(BIN)/pytest -n 2 -m 'not integration and not gpu and not simcuda' tests/cli --ignore tests/cli/test_startup.py --ignore tests/cli/test_terminal.py
-	$(BIN)/pytest -m 'not integration and not gpu and not simcuda' tests/cli/test_startup.py tests/cli/test_terminal.py tests/containment
+	$(BIN)/pytest -n 2 -m '$(FAST)'
+
+test-timing: $(STAMP) ## Run the tests that measure time, one after another; on a quiet machine (root)
+	$(BIN)/pytest -m 'timing and not gpu and not simcuda' $(addprefix --ignore ,$(HOSTILE))
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
-	$(BIN)/pytest -n 2 -m 'integration and not simcuda' $(SIDE_BY_SIDE)
-	$(BIN)/pytest -m 'integration and not simcuda' $(addprefix --ignore ,$(SIDE_BY_SIDE) $(HOSTILE))
+	$(BIN)/pytest -n 2 --dist loadgroup -m 'integration and not simcuda and not timing' $(addprefix --ignore ,$(HOSTILE))
+
+everything: lint type test frameworks test-integration test-timing test-hostile simcuda test-simcuda ## Run all tests, also those of which CI draws a part (root)
 
 KILLS ?= 200
 AT_ONCE ?= 30

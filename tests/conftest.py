@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.command import Command
+from tests.sampling import drawn
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +23,19 @@ def pytest_configure() -> None:
     settings.register_profile("busy", deadline=None)  # a time limit is lost on a loaded machine, whatever the code does
     settings.load_profile("busy")
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(PROJECT / ".hypothesis"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out of each heavy group what the commit in PREFLIGHT_SAMPLE does not draw; without one all tests run."""
+    groups: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for item in items:
+        if (mark := item.get_closest_marker("heavy")) and "PREFLIGHT_SAMPLE" in os.environ:
+            groups[item.location[0], mark.args[0]].append(item.nodeid)
+    left_out: set[str] = set()
+    for (_, one_in), names in groups.items():
+        left_out |= set(names) - drawn(names, one_in, os.environ["PREFLIGHT_SAMPLE"])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,7 @@ def test_ctrl_c_in_a_trial_leaves_a_report_that_names_the_part_that_was_cut(comm
     assert "Not finished" in stdout
 
 
+@pytest.mark.timing
 def test_sigkill_leaves_a_report_of_this_run_and_not_yesterdays(command: Command) -> None:
     (command.cwd / "preflight-report.json").write_text(OLD_REPORT)
     (command.cwd / "d").write_text("preflight ready: yesterday\n")
@@ -78,6 +79,7 @@ def test_the_death_of_the_conductor_is_named_and_its_trial_is_missing(command: C
     assert ends(command)["trials"] == "partial"
 
 
+@pytest.mark.timing
 @pytest.mark.integration
 def test_the_deadline_s_report_is_written_before_it(command: Command) -> None:
     began_s = time.time()

@@ -61,6 +61,7 @@ def failing(document: str) -> tuple[str, ...]:
     return tuple(finding["check"] for finding in json.loads(document)["findings"] if finding["severity"] == "fail")
 
 
+@pytest.mark.timing
 def test_check_is_not_ready_and_launches_nothing(command: Command, broken: Broken) -> None:
     options, env = arguments(command, broken)
     ran = command.run("check", *options, env=env)

@@ -52,6 +52,7 @@ def test_strict_changes_nothing_about_what_fails_already(command: Command, tree:
     assert command.run("check", "--strict", "--sysroot", str(command.tmp_path / "tree")).code == 1
 
 
+@pytest.mark.timing
 def test_a_deadline_too_short_to_start_the_ranks_is_kept_and_ends_unknown(command: Command) -> None:
     old = write_old_env(command)
     ran = command.run("check", "--backend", "gloo", "--nproc", "8", "--deadline", "2")

@@ -28,6 +28,7 @@ def port_state(root: Path) -> Path:
     return hca / "ports" / "1" / "state"
 
 
+@pytest.mark.timing
 def test_what_stalls_is_a_gap_and_the_rest_is_told_by_the_deadline(command: Command, tmp_path: Path) -> None:
     root = stalling_machine(tmp_path / "machine")
     ran = command.run("probe", "--sysroot", str(root), "--deadline", "6", "--json", "-")
@@ -44,6 +45,7 @@ def test_a_deadline_that_is_long_enough_changes_nothing(command: Command) -> Non
     assert (ran.code, ran.stderr) == (without.code, "")
 
 
+@pytest.mark.timing
 @pytest.mark.integration
 def test_what_stalls_longer_than_a_probe_may_is_stuck_and_no_matter_of_the_deadline(
     command: Command, tmp_path: Path
@@ -56,6 +58,7 @@ def test_what_stalls_longer_than_a_probe_may_is_stuck_and_no_matter_of_the_deadl
     assert "the deadline" not in ran.stderr
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("option", ["--topo", "--machine"])
 def test_input_that_never_ends_is_one_line_and_exit_code_3(option: str, command: Command) -> None:
     reader, writer = os.pipe()

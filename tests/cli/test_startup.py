@@ -68,6 +68,7 @@ ROUNDS = 4
 
 
 @pytest.mark.integration
+@pytest.mark.timing
 @pytest.mark.parametrize(("line", "limit_s", "limit_in_starts"), [("--help", 0.3, 20), ("probe", 0.4, 30)])
 def test_it_starts_at_once(
     command: Command, capsys: pytest.CaptureFixture[str], line: str, limit_s: float, limit_in_starts: float

@@ -66,6 +66,7 @@ def test_a_real_directory_is_measured_and_the_document_holds_the_sum(real: Ran) 
     assert list((real.cwd / "ckpt").iterdir()) == []
 
 
+@pytest.mark.timing
 @pytest.mark.integration
 def test_it_takes_less_than_2_s_beside_the_measuring(command: Command) -> None:
     """Other load only ever adds time, so the best of a few runs decides, or its ratio to a bare start of Python."""

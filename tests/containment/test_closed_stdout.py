@@ -8,6 +8,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.timing
+
 HEAD = ("bash", "-c", '"$@" | head -1; exit ${PIPESTATUS[0]}', "bash")
 CLOSED = ("bash", "-c", 'exec "$@" >&-', "bash")
 FULL = ("bash", "-c", 'exec "$@" >/dev/full', "bash")

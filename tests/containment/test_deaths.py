@@ -13,6 +13,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.timing
+
 WAIT_S = 60.0
 MIDDLE_OF_A_TRIAL = {"SIMNCCL": "hang:stage=timed"}
 

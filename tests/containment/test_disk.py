@@ -13,6 +13,8 @@ import pytest
 from tests.command import Command, Ran
 from tests.netns import can_mount, mounted_tmpfs, remount_read_only
 
+pytestmark = pytest.mark.timing
+
 OLD_ENV = "# from an earlier run\n"
 ROOMY = "size=64m"
 

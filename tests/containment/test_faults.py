@@ -6,6 +6,8 @@ import pytest
 
 from tests.command import Command
 
+pytestmark = pytest.mark.timing
+
 LIMIT_S = 2.0
 
 # Rules, outcome, the ranks that it is traced to, and the stage at which they were.

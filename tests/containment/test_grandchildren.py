@@ -6,7 +6,7 @@ import pytest
 
 from tests.command import Command
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timing]
 
 FORKER = """
 import os, signal, time

@@ -17,6 +17,8 @@ import pytest
 from tests.command import Command, Ran, default_trial
 from tests.netns import can_make_netns, make_netns
 
+pytestmark = pytest.mark.timing
+
 HOST = "odd-name"
 ADDRESS = "10.77.0.1"
 STRANGERS = {"nothing": b"", "three_bytes": b"\x01\x02\x03", "garbage": os.urandom(4096)}

@@ -15,7 +15,7 @@ HOSTILE = ("`id>y`", "$(touch${IFS}x)")
 SHELLS = ("sh", "bash", "zsh")
 PRINT = 'set -eu; . ./preflight.env; printf "%s\\n" "$GLOO_SOCKET_IFNAME" "$NCCL_SOCKET_IFNAME"'
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timing]
 
 
 @pytest.fixture(autouse=True)

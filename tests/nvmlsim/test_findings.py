@@ -55,6 +55,7 @@ def gaps(node: NodeFacts) -> set[str]:
     return {gap["fact"] for gap in encode(node)["gaps"]}
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("call", "fact"),
     [

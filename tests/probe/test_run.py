@@ -37,6 +37,7 @@ def test_an_empty_machine_is_all_gaps_with_reasons(tmp_path: Path) -> None:
     assert all(gap.reason for gap in gaps.values())
 
 
+@pytest.mark.timing
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     machine = Tree(build(tmp_path, {"dev/nvidia0": ""}).root, {"nvml": _stall})
     node, durations_s = probe_node(machine, only={"device_nodes"})
@@ -45,6 +46,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     assert durations_s["shm"] == 0.0 < durations_s["device_nodes"] < 1.0
 
 
+@pytest.mark.timing
 def test_a_probe_that_stalls_costs_its_own_fact_and_no_more_than_the_limit(tmp_path: Path) -> None:
     machine = Tree(build(tmp_path, {"dev/nvidia0": ""}).root, {"nvml": _stall})
     start = time.monotonic()

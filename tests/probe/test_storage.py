@@ -29,6 +29,7 @@ def children() -> str:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 
 
+@pytest.mark.timing
 def test_a_directory_is_measured_by_one_writer_and_by_all_and_nothing_is_left(place: Path) -> None:
     budget_s = 4.0
     before = children()

@@ -36,6 +36,7 @@ def test_two_runs_at_the_same_time_do_not_meet(place: Path) -> None:
     assert is_empty(place)
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     ("fault", "says"),
@@ -94,6 +95,7 @@ def test_where_every_file_needs_a_name_none_keeps_it(place: Path) -> None:
     assert all(measured(place, STORAGESIM="no-tmpfile")[name] > 0 for name in SPEEDS)
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("fault", ["slow", "stall-write", "no-tmpfile"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

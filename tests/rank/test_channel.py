@@ -43,6 +43,7 @@ def test_every_json_value_comes_back_and_the_last_one_counts(channel: Channel, v
     assert channel.get("step/1") == value
 
 
+@pytest.mark.timing
 def test_waiting_ends_when_the_time_has_come(channel: Channel) -> None:
     start = time.monotonic()
     assert not channel.wait("step/0", start + 0.05)

@@ -169,6 +169,7 @@ def test_what_a_child_leaves_in_its_process_group_goes_with_it_and_does_not_dela
             time.sleep(0.01)
 
 
+@pytest.mark.timing
 def test_listening_returns_in_time_while_nothing_happens() -> None:
     with running("sleep 60") as child:
         start = time.monotonic()

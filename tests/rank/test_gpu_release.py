@@ -61,6 +61,7 @@ def test_memory_that_does_not_come_back_is_told() -> None:
         kept.close()
 
 
+@pytest.mark.timing
 def test_a_keeper_that_is_silent_dead_or_talks_nonsense_delays_nobody() -> None:
     for code in ("raise SystemExit", "import sys\nfor _ in sys.stdin: print('{]', flush=True)", "print(1, flush=True)"):
         kept = keeper(code)

@@ -9,6 +9,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
 from preflight.model.gpu_test import UnderLoad
@@ -61,6 +63,7 @@ def test_without_nvml_the_reason_is_what_was_seen_and_the_work_goes_on() -> None
     assert watched.under_load() == Gap("no driver")
 
 
+@pytest.mark.timing
 def test_an_nvml_that_hangs_does_not_keep_the_work_from_ending() -> None:
     start = time.monotonic()
 

@@ -129,6 +129,7 @@ def test_the_prolog_of_a_job_without_gpus_reads_none(stand_in: StandIn) -> None:
     assert spool(stand_in) == {}
 
 
+@pytest.mark.timing
 def test_a_prolog_whose_probe_hangs_lets_the_job_start_within_10_s(stand_in: StandIn) -> None:
     (stand_in.bin / "preflight").write_text("#!/bin/sh\nexec sleep 60\n")
     start = time.monotonic()

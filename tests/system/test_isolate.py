@@ -44,6 +44,7 @@ def test_each_function_fails_alone_and_the_others_still_answer() -> None:
     assert answers["dies"].value is None
 
 
+@pytest.mark.timing
 def test_a_function_that_never_returns_ends_at_its_limit_and_leaves_no_process() -> None:
     before = _children()
     start = time.monotonic()

@@ -65,6 +65,7 @@ def test_an_error_in_one_call_costs_that_value_and_no_other(tmp_path: Path, valu
     assert ERRORS[error] in entries[0][1]["unreadable"]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("call", "how"),
     [("Name__0", HANG), ("P2PStatus__0__1__0", HANG), ("Name__0", DIE), ("FieldValues__1__230", DIE)],
@@ -84,6 +85,7 @@ def test_a_call_that_hangs_or_kills_costs_one_value_and_is_not_made_again(tmp_pa
     assert calls.read_text().split().count("nvmlDeviceGetUUID/0") == 1
 
 
+@pytest.mark.timing
 def test_a_function_that_hangs_on_every_gpu_is_given_up_and_all_else_is_read(tmp_path: Path) -> None:
     scripted = {f"nvmlDeviceGetName/{i}": HANG for i in range(8)}
     start = time.monotonic()
@@ -94,6 +96,7 @@ def test_a_function_that_hangs_on_every_gpu_is_given_up_and_all_else_is_read(tmp
     assert len(answer["pairs"]) == 28
 
 
+@pytest.mark.timing
 def test_a_gpu_on_which_everything_hangs_does_not_cost_the_others(tmp_path: Path) -> None:
     simulate(RTX4090X2, tmp_path)
     description = tmp_path / f"{LIBRARY}.machine"
@@ -107,6 +110,7 @@ def test_a_gpu_on_which_everything_hangs_does_not_cost_the_others(tmp_path: Path
     assert "other calls on this GPU hung" in answer["gpus"][0]["name"]["unreadable"]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount"])
 @pytest.mark.parametrize("how", [HANG, DIE, "!9"])
 def test_a_library_that_does_not_start_is_an_error_with_a_reason(tmp_path: Path, call: str, how: str) -> None:
