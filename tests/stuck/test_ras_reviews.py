@@ -138,7 +138,8 @@ def test_a_release_is_found_across_the_pieces_that_are_read_and_in_no_fifo(tmp_p
     for before in range((1 << 20) - 30, (1 << 20) + 3, 3):
         file.write_bytes(bytes(before) + b"NCCL version 2.32.3+cuda13\0")
         assert read_nccl_version(str(file)) == "2.32.3"
-    assert read_nccl_version(str(fifo)) == read_nccl_version(str(tmp_path / "none")) == ""
+    (tmp_path / "link").symlink_to(file)
+    assert [read_nccl_version(str(tmp_path / name)) for name in ("fifo", "link", "none")] == [""] * 3
 
 
 @given(st.text(), st.text(alphabet="0123456789.²", max_size=12))

@@ -7,12 +7,14 @@ can crash the job: RAS is asked only if the release of NCCL that the ranks have 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
 import stat
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from typing import IO
 
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
@@ -120,15 +122,24 @@ def mapped_libraries(maps: str) -> tuple[str, ...]:
 
 def read_nccl_version(path: str) -> str:
     """Return the release that a library says it was built as; "" where it says none or can't be read."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb", buffering=0) as file:
-            before = b""
-            while stat.S_ISREG(os.fstat(fd).st_mode) and (piece := file.read(PIECE_BYTES)):
-                if found := BUILT_AS.search(before + piece):
-                    return found[1].decode()
-                before = piece[-OVERLAP_BYTES:]
+    with contextlib.suppress(OSError), _opened_if_regular(path) as file:
+        before = b""
+        while piece := file.read(PIECE_BYTES):
+            if found := BUILT_AS.search(before + piece):
+                return found[1].decode()
+            before = piece[-OVERLAP_BYTES:]
     return ""
+
+
+def _opened_if_regular(path: str) -> IO[bytes]:
+    """Open a regular file; OSError for anything else, which is not opened: another user may have put a device there."""
+    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return open(f"/proc/self/fd/{place}", "rb", buffering=0)
+    finally:
+        os.close(place)
 
 
 def _ask(host: str, port: int) -> str:
