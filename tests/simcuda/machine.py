@@ -13,7 +13,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from tests.nvmlsim.machine import GPU, SWITCH, SimGpu, SimLink, SimMachine, render
+from tests.nvmlsim.machine import AFTER, GPU, SWITCH, SimGpu, SimLink, SimMachine, render
 from tests.simcuda.places import WITH_DATA, built, nccl
 from tests.simcuda.topology import topology
 from tests.simnccl import machines as captures
@@ -170,6 +170,8 @@ def nvml(machine: Machine) -> SimMachine:
     node = machine.node
     gpus = tuple(_gpu(machine, gpu) for gpu in machine.gpus)
     answers = {f"nvmlDeviceGetUUID/{i}": gpu["uuid"] for i, gpu in enumerate(machine.gpus)}
+    if wake_s := machine.settings.get("WAKE_S"):  # no persistence mode: each GPU sleeps until its first handle
+        answers |= {f"nvmlDeviceGetHandleByIndex/{i}": f"{AFTER} {wake_s}" for i in range(len(gpus))}
     for a, b in product(range(len(gpus)), repeat=2):  # NCCL asks each GPU of itself too
         for capability, status in enumerate(_p2p(node, a, b)):
             answers[f"nvmlDeviceGetP2PStatus/{a}/{b}/{capability}"] = str(status)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,13 @@ def test_a_healthy_machine_is_ready(gpus: str, tmp_path: Path) -> None:
     assert all(path in ran.stdout for path in paths)
     assert {test["end"] for test in (*ran.report["p2p"], *ran.report["gpu_tests"])} <= {"ok", "inconclusive"}
     assert ran.gpu_test_processes() == len(machine.gpus), "each is kept for all rounds"
+
+
+def test_a_healthy_node_whose_gpus_wake_slowly_is_accepted(tmp_path: Path) -> None:
+    asleep = replace(named("pcie2-pix"), settings={"WAKE_S": "2.5", "MEMORY_MIB": "2048"})
+    ran = check(tmp_path, asleep, "--accept", "--profile", "quick", *PATIENT)
+    assert (ran.code, ran.report["node_verdict"]) == (0, "accept"), ran
+    assert ran.report["durations_s"]["probe"] > 2 * 2.5, "no GPU was asleep"
 
 
 FAULTS = {  # P2P that loses bytes is in test_who_is_stuck.py
