@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,15 +90,17 @@ def run_slurm(directory: Path, settings: str = "", hosts: tuple[Host, ...] = ())
     """Start munged, slurmctld and a slurmd per node, wait until both are idle; stop them all at the end."""
     hosts = hosts or hosts_here()
     (directory / "state").mkdir(parents=True)
-    for host in hosts:
-        (directory / f"spool-{host.node}").mkdir()
     (directory / "munge.key").write_bytes(secrets.token_bytes(128))
     (directory / "munge.key").chmod(0o400)
-    (directory / "slurm.conf").write_text(_configuration(directory, settings, hosts))
     # Nothing is confined here; but slurmd looks for a kind of cgroup by itself, and in a namespace there is none.
     (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     slurm = Slurm(directory, hosts)
     with contextlib.ExitStack() as daemons:
+        # slurmd's sockets lie in its spool, and the name of a socket has 107 characters: xdist's folders are too deep.
+        spool = Path(daemons.enter_context(tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp")))
+        for host in hosts:
+            (spool / host.node).mkdir()
+        (directory / "slurm.conf").write_text(_configuration(directory, spool, settings, hosts))
         socket_path = directory / "munge.socket"
         daemons.enter_context(
             _daemon(
@@ -114,7 +117,7 @@ def run_slurm(directory: Path, settings: str = "", hosts: tuple[Host, ...] = ())
         yield slurm
 
 
-def _configuration(directory: Path, settings: str, hosts: tuple[Host, ...]) -> str:
+def _configuration(directory: Path, spool: Path, settings: str, hosts: tuple[Host, ...]) -> str:
     controller, *ports = _free_ports(1 + len(hosts))
     lines = [
         "ClusterName=preflight", f"SlurmctldHost={hosts[0].hostname}({hosts[0].address})",
@@ -122,7 +125,7 @@ def _configuration(directory: Path, settings: str, hosts: tuple[Host, ...]) -> s
         "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", f"AuthInfo=socket={directory}/munge.socket",
         "CryptoType=crypto/munge", "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "MpiDefault=none",
         "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "ReturnToService=2", "SwitchType=switch/none",
-        f"StateSaveLocation={directory}/state", f"SlurmdSpoolDir={directory}/spool-%n",
+        f"StateSaveLocation={directory}/state", f"SlurmdSpoolDir={spool}/%n",
         f"SlurmctldPidFile={directory}/slurmctld.pid", f"SlurmdPidFile={directory}/slurmd-%n.pid",
         f"SlurmctldLogFile={directory}/slurmctld.log", f"SlurmdLogFile={directory}/slurmd-%n.log",
         "AccountingStorageType=accounting_storage/none", "JobAcctGatherType=jobacct_gather/none",
