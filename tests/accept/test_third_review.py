@@ -22,9 +22,10 @@ from preflight.model.finding import Blame, CheckOutcome, Finding, Severity, Unse
 from preflight.model.gpu_test import CopyBy, Ending
 from preflight.model.profile import Profile
 from preflight.model.report import NodeVerdict, Report
-from preflight.model.trial import AS_IS, LogLine, Outcome, RankEnd, TrialResult
+from preflight.model.trial import AS_IS, IN_START, Candidate, LogLine, Outcome, RankEnd, TrialResult
 from preflight.model.xids import UNLISTED, row_of
 from preflight.plan.gpus.gpu_tests import device_plan
+from preflight.plan.settings.steps import Known
 from preflight.plan.settings.suspicion import suspected_families
 from preflight.rank.gpu_tests import time_pair
 from preflight.recommend.env import recommend
@@ -36,6 +37,8 @@ from tests.hardware import hardware, pair
 from tests.judge.findings import found
 from tests.nvmlsim.machine import NOT_SUPPORTED, SimMachine
 from tests.nvmlsim.machines import A100X4, RTX4090X2
+from tests.plan.flapping import SETTINGS
+from tests.plan.searching import search
 
 H100 = MACHINES["8 x H100 SXM, NVSwitch"]
 EFA = MACHINES["8 x H100 in a virtual machine with EFA"]
@@ -249,3 +252,18 @@ def test_of_torchs_out_of_memory_text_a_check_repeats_the_first_sentence() -> No
     assert ran.outcome is CheckOutcome.COULD_NOT_LOOK
     assert "CUDA out of memory" in ran.reason
     assert "PYTORCH_ALLOC_CONF" not in ran.reason
+
+
+@gpus("23")
+def test_after_a_kill_from_outside_the_default_is_tried_again_before_any_setting() -> None:
+    killed = tuple(RankEnd(rank, "signal", "init", "died by SIGKILL") for rank in range(2))
+    tried: list[Candidate] = []
+
+    def run(candidate: Candidate) -> TrialResult:
+        tried.append(candidate)
+        if len(tried) == 1:
+            return trial(outcome=Outcome.INIT_ERROR, ranks=killed, problem="rank 0 was killed", failed_in=IN_START)
+        return trial(candidate.name, env=candidate.env, reason=candidate.reason)
+
+    search(SETTINGS, run, known=Known(seed=1, left_s=170.0))
+    assert [candidate.env for candidate in tried[:2]] == [(), ()]
