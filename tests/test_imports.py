@@ -40,6 +40,7 @@ START_UP = {
     ("preflight/__main__.py", "preflight.cli"),
     ("preflight/__main__.py", "preflight.system.last_resort"),
     ("preflight/__main__.py", "resource"),
+    ("preflight/cli/probe_capture.py", "preflight.render.drain_nagios_k8s"),
     ("preflight/cli/probe_capture.py", "preflight.render.json_document"),
     ("preflight/cli/run.py", "preflight.cli.earlier_report"),
     ("preflight/survey.py", "preflight.plan.gpus.link_speeds"),

@@ -37,6 +37,7 @@ def test_the_capture_beside_the_machine_is_what_the_machine_gives(name: str, tmp
 @pytest.mark.parametrize(
     "name", [*QUICK_RING, *(pytest.param(name, marks=pytest.mark.integration) for name in BULK)]
 )  # fmt: skip
+@pytest.mark.heavy(2)
 @pytest.mark.timeout(240)
 def test_exactly_what_cures_the_machine_is_recommended_and_the_page_says_it(name: str, command: Command) -> None:
     scenario = SCENARIOS[name]
@@ -92,6 +93,7 @@ def sourced(path: Path, shell: str, environ: dict[str, str] | object) -> dict[st
 SEED = {"hang:via=P2P": P2P_OFF, "error:net=IB": IB_OFF, "hang:netif=!ens34": ENS34}
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.integration
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("faults", range(1, 7), ids=lambda faults: f"{faults:03b}")

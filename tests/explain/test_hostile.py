@@ -120,6 +120,7 @@ def is_quick(text: bytes) -> bool:
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
 @pytest.mark.integration
+@pytest.mark.heavy(3)
 def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
     for text in _worst_cases(sign.pattern):
         for shaped in (

@@ -201,7 +201,10 @@ def test_the_epilog_tries_a_node_whose_job_failed_and_drains_it_for_the_same_fin
     assert cluster.run("srun", "--nodelist=node1", "true").returncode == 0
     assert cluster.run("srun", "--nodelist=node0", "false").returncode == 1
     cluster.slurm.wait_until((cluster.cwd / "node0" / "epilog.log").exists, "the epilog did not try node0")
-    assert [cluster.slurm.state_of(node) for node in NODES] == ["idle", "idle"], "tried today; unknown"
+    cluster.slurm.wait_until(
+        lambda: [cluster.slurm.state_of(node) for node in NODES] == ["idle", "idle"],
+        "tried today; unknown: not drained",
+    )
     assert cluster.run("srun", "--nodelist=node1", "false").returncode == 1
     cluster.slurm.wait_until(lambda: cluster.slurm.state_of("node1").startswith("drain"), "node1 is not drained")
     assert cluster.slurm.reason_of("node1") == REASON

@@ -25,7 +25,8 @@ from preflight.system.installed import installed_versions
 from preflight.system.processes import state
 from tests.stuck.hanging_jobs import RANKS, ForkServer, HangingJob, Looked, hanging_job, look
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+# All read the same stories, which are started once.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("stories")]
 
 WITHOUT_PTRACE = (sys.executable, str(Path(__file__).parent / "without_ptrace.py"))
 # Not even root may do more than the owner of the processes: no capability is left, none comes back by exec.
