@@ -10,6 +10,7 @@ from preflight.judge.check import Case, Checked, fact_checks, run_checks
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.links import Expected
+from preflight.model.other_makers import other_gpus
 from preflight.plan.backend_choice import has_nvidia_hardware
 from preflight.plan.gpus.gpu_set import chosen_gpus
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice, advise_gpus
@@ -70,7 +71,8 @@ def capture(machine: Machine) -> str:
 def survey(node: NodeFacts, gpus: str | None) -> Survey:
     """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
     chosen = chosen_gpus(node, gpus)
-    case = Case((node,), (), "nccl", 0, wants_gpus=has_nvidia_hardware(node), gpus=chosen)
+    wants_gpus = has_nvidia_hardware(node) or bool(other_gpus(node))
+    case = Case((node,), (), "nccl", 0, wants_gpus=wants_gpus, gpus=chosen)
     checked = run_checks(fact_checks(), case)
     if gpus is None:
         return Survey(node, checked, None, None, cut_short(node))

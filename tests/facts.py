@@ -126,6 +126,7 @@ def node(**overrides: Any) -> NodeFacts:
         nic_paths=(),
         hca_ports=(),
         rdma=RdmaFacts((), (), Gap("no peermem module is loaded"), Gap("the nvidia module is not loaded")),
+        other_devices=(),
     )
     return replace(made, **overrides)
 

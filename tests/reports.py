@@ -77,6 +77,7 @@ def node_facts(**changes: Any) -> NodeFacts:
         nic_paths=(),
         hca_ports=(),
         rdma=RdmaFacts((), (), NO_NVML, NO_NVML),
+        other_devices=(),
     )
     return dataclasses.replace(facts, **changes)
 

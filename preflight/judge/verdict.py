@@ -185,6 +185,8 @@ def _for_the_node(
 def _why_open(judged: Sequence[Finding]) -> str:
     if any(finding.is_unconfirmed for finding in judged):
         return f"{_worst(judged)}; seen once, which accuses no node: try again"
+    if judged[0].blame is Blame.HARNESS:
+        return _worst(judged)
     return f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node"
 
 

@@ -138,6 +138,21 @@ class DeviceNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherDevice:
+    """A GPU or an accelerator of another maker than NVIDIA, as model/other_makers.py tells them."""
+
+    what: str  # "AMD GPU"
+    where: str  # its address on the PCI bus, or its device file
+    device: str  # vendor and device, "1002:74a1"; "" for a device file
+    computes: bool  # made for computing; False for a display controller
+
+    @property
+    def is_on_bus(self) -> bool:
+        """Tell whether the PCI bus shows it, not only /dev."""
+        return bool(self.device)
+
+
+@dataclass(frozen=True, slots=True)
 class NumaNode:
     """One NUMA node: its CPUs, memory and distances to all nodes in id order."""
 
@@ -188,6 +203,7 @@ class TorchFacts:
     cuda: str | Gap  # CUDA that it was built for; a Gap for a CPU build
     nccl: str | Gap  # version of the NCCL wheel beside it
     location: str
+    other_build: str = ""  # "ROCm 6.2.41134" where it is built for other GPUs than NVIDIA's
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +262,7 @@ class NodeFacts:
     hca_ports: tuple[HcaPort, ...] | Gap
     rdma: RdmaFacts | Gap
     unread_lines: tuple[UnreadLine, ...] = ()  # of a pasted topology
+    other_devices: tuple[OtherDevice, ...] | Gap = NOT_READ  # GPUs and accelerators of other makers than NVIDIA
 
 
 def inherited_value(node: NodeFacts, name: str) -> str | None:

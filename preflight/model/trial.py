@@ -26,6 +26,7 @@ class Candidate:
     env: tuple[tuple[str, str], ...]  # what would be recommended
     reason: str
     scope: Scope
+    only_cures: bool = False  # it gives speed up, so that beside a default that works nobody wants it
 
 
 @dataclass(frozen=True, slots=True)

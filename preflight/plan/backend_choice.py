@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from preflight.errors import UsageError
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.gap import known_or, or_none
+from preflight.model.other_makers import called, other_gpus
 from preflight.plan.gpus.gpu_set import choose_gpus
 
 CPU_RANKS = 2
@@ -49,9 +50,9 @@ def choose_backend(
     on_cpu = not name and gpus is None and not has_hardware
     if nproc is not None and not on_cpu:
         raise UsageError("--nproc: only for backends that need no GPU; choose GPUs with --gpus, one rank runs on each")
-    unread = "" if has_hardware else why_hardware_unknown(node)
-    if unread:
-        return BackendChoice("nccl", module, "nccl", 0, (), wants_gpus=True, blocked=unread)
+    no_gpu_to_test = "" if has_hardware else why_hardware_unknown(node) or why_not_testable(node)
+    if no_gpu_to_test:
+        return BackendChoice("nccl", module, "nccl", 0, (), wants_gpus=True, blocked=no_gpu_to_test)
     if on_cpu:
         return _without_gpus("gloo", "", None, nproc, cpu_path=True)
     if not has_hardware:
@@ -109,6 +110,14 @@ def why_hardware_unknown(node: NodeFacts) -> str:
             unread = f"{what} could not be read ({fact.reason})"
             return f"{unread}, so there may be a GPU; `--backend gloo` tests the CPU path"
     return ""
+
+
+def why_not_testable(node: NodeFacts) -> str:
+    """Return which GPUs of other makers this node has: two ranks on the CPU would say nothing of them."""
+    others = other_gpus(node)
+    if not others:
+        return ""
+    return f"the node has {called(others)}, but preflight tests NVIDIA GPUs only; `--backend gloo` tests the CPU path"
 
 
 def why_blocked(node: NodeFacts) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from preflight.errors import UnreadableFact
 from preflight.model.facts import EnvVar, Limit, LimitFacts, NcclConfEntry, SoftwareFacts, TorchFacts
@@ -79,7 +80,17 @@ def _parse_torch(torch: Json) -> TorchFacts:
         cuda=gap_or(lambda: parse_version(version_file, "cuda")),
         nccl=gap_or(lambda: choose_nccl(parse_version(version_file, "cuda"), torch["nccl_wheels"])),
         location=str(torch["location"]),
+        other_build=parse_other_build(version_file),
     )
+
+
+def parse_other_build(version_file: str) -> str:
+    """Return `ROCm 6.2.41134` or `XPU 20250101` of a torch that is built for AMD's or Intel's GPUs, else ""."""
+    for name, build in (("hip", "ROCm"), ("xpu", "XPU")):
+        version = gap_or(partial(parse_version, version_file, name))
+        if isinstance(version, str):
+            return f"{build} {version}"
+    return ""
 
 
 def parse_version(version_file: str, name: str) -> str:

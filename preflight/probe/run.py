@@ -14,6 +14,7 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.probe.network import probe_name_resolution, probe_netifs
 from preflight.probe.nvidia_driver import probe_device_nodes, probe_xid_lines
 from preflight.probe.nvml import NvmlFacts, probe_nvml
+from preflight.probe.other_devices import probe_other_devices
 from preflight.probe.pci_bus import probe_nvidia_pci, probe_pci
 from preflight.probe.pci_distance import gpu_paths, nic_paths
 from preflight.probe.process import probe_environment, probe_limits, probe_nccl_conf, probe_software
@@ -61,6 +62,7 @@ PROBES = (
     Probe("limits", lambda _, process: probe_limits(process), MEMORY_READS),
     Probe("nvidia_pci", lambda machine, _: probe_nvidia_pci(machine), MEMORY_READS),
     Probe("device_nodes", lambda machine, _: probe_device_nodes(machine), MEMORY_READS),
+    Probe("other_devices", lambda machine, _: probe_other_devices(machine), MEMORY_READS),
     Probe("numa_nodes", lambda machine, _: probe_numa_nodes(machine), MEMORY_READS),
     Probe("rdma", lambda machine, _: probe_rdma(machine), MEMORY_READS),
     Probe("xid_lines", lambda machine, _: probe_xid_lines(machine), MEMORY_READS),

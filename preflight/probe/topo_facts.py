@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from itertools import combinations, product
 
 from preflight.errors import UnreadableFact
@@ -30,7 +30,7 @@ def topology_facts(text: str) -> NodeFacts:
         "nic_paths": nic_paths(matrix),
         "unread_lines": tuple(UnreadLine(line, Gap(f"line {line}: {why}")) for line, why in _troubles(matrix)),
     }
-    unknown = {field.name: Gap(NOT_SHOWN) for field in fields(NodeFacts) if field.default is MISSING}
+    unknown = {field.name: Gap(NOT_SHOWN) for field in fields(NodeFacts) if field.name not in given}
     return NodeFacts(**{**unknown, **given})  # type: ignore[arg-type]
 
 

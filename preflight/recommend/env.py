@@ -113,13 +113,25 @@ def _cured_by(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
     cure = why_needed(run.context.settings, best, run.trials)
     if not cure:
         sentence = f"trial '{best.candidate}' works, the default does not"
-        return _settings(run, best, f"the default {ending(default)}", sentence)
+        advice = _settings(run, best, f"the default {ending(default)}", sentence)
+        return replace(advice, evidence=_by_name((*advice.evidence, *_price_of_sockets(run, best))))
     advice = _settings(run, best, "", _cure_reason(cure, best, run.cpu_path))
     comments = [line for required in cure for line in comments_of(required, best, run.cpu_path, run.context)]
+    comments += _price_of_sockets(run, best)
     removed = [(name, text) for name, text in advice.evidence if name in advice.unset]
     local = {name for each in cure if each.setting.scope is Scope.ONE_NODE for name, _ in each.setting.env}
     one_node = tuple(dict.fromkeys([*(name for name, _ in best.env if name in local), *advice.one_node_only]))
     return replace(advice, evidence=_by_name((*comments, *removed)), one_node_only=one_node)
+
+
+def _price_of_sockets(run: _Run, best: TrialResult) -> Pairs:
+    """Return what it costs several nodes to go without RDMA, as it was measured; nothing where they do not."""
+    names = {name for name, _ in best.env} & {"NCCL_IB_DISABLE", "NCCL_NET"}
+    if best.scope is not Scope.ANYWHERE or not names:
+        return ()
+    over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
+    beside = f"trial '{over_rdma.candidate}': {figure(over_rdma, run.cpu_path)}" if over_rdma else "no other way worked"
+    return ((min(names), f"Costs: {best.reason}. Sockets: {figure(best, run.cpu_path)}; {beside}."),)
 
 
 def _inherited_that_are_needed(run: _Run, default: TrialResult, best: TrialResult) -> Advice:

@@ -66,7 +66,9 @@ def _could_not_look(report: Report) -> list[Block]:
 def _is_ordinary(fact: str, backend: str) -> bool:
     """Tell whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
-    return (about_gpus and backend == "gloo") or fact.startswith(("netifs[", "gpus[", "pci[", "nics[", "hca_ports["))
+    return (about_gpus and backend == "gloo") or fact.startswith(
+        ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices")
+    )
 
 
 def _durations(report: Report) -> list[Block]:

@@ -9,7 +9,7 @@ from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
 from preflight.render.checks_and_findings import counts_text
 from preflight.render.console_writer import finish
 from preflight.render.document import Block, Text
-from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
+from preflight.render.screen import AGAIN, ALL, TOLD, fitted, foot_of, short
 from preflight.render.settings import evidence_of, export, quoted_path
 from preflight.render.text import Style, line
 from preflight.render.verdict import by_weight, deciding, phase_text, unfinished, verdict_section
@@ -117,7 +117,7 @@ def _next(report: Report, written: Written) -> str:
         case Verdict.NOT_READY:
             return "`preflight check -v --keep` shows every trial, and keeps its logs for `preflight explain`"
         case Verdict.UNKNOWN:
-            return UNSEEN
+            return TOLD if any(each.fix for each in deciding(report)) else UNSEEN
 
 
 def _then(report: Report, written: Written, job: Job) -> str:

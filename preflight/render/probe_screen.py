@@ -11,7 +11,7 @@ from preflight.model.links import Expected
 from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice
 from preflight.render.checks_and_findings import counts_text, worst_first
 from preflight.render.document import BLANK, Block, Heading, Text, answer_line
-from preflight.render.screen import AGAIN, ALL, fitted, foot_of, short
+from preflight.render.screen import AGAIN, ALL, TOLD, fitted, foot_of, short
 from preflight.render.text import Style, line
 from preflight.render.topology import expected_section, gpu_set_section
 
@@ -44,7 +44,8 @@ def render_probe_screen(
     groups += [_titled(expected_section(expected))] if expected is not None else []
     groups += [short(each) for each in findings if each.severity is Severity.INFO]
     gpus = "" if gpu_set is None else f" --gpus {','.join(map(str, gpu_set.gpus))}"
-    look = DEFECT if any(each.crashed for each in skipped) else LOOK
+    is_told = any(each.fix and each.severity is Severity.FAIL for each in findings)
+    look = DEFECT if any(each.crashed for each in skipped) else TOLD if is_told else LOOK
     next_step = {0: TRY.format(gpus=gpus), 1: AGAIN, 3: look}[exit_code]
     rows = [("Next", next_step), ("Checks", f"{counts_text(ran, findings)} ({ALL})"), ("Facts", _facts(node))]
     head = replace(answer_line(word, tone, f"{node.host}: {_made_of(node)}"), most_lines=3)

@@ -12,6 +12,7 @@ from preflight.render.text import Style
 ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
 ALL = "-v shows all"
 AGAIN = "repair what is named above, then run the same command again"
+TOLD = "do what the fix above says"
 
 
 def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:

@@ -231,9 +231,9 @@ def outcomes(run: Case) -> dict[str, CheckOutcome]:
 
 # What a stock server without a GPU, an RDMA adapter or a file of the user's has to be looked at for.
 OF_EVERY_MACHINE = {
-    "data-verified", "dataloader-memory", "dataloader-shm", "gpu-unkillable", "inherited-env", "netif-usable",
-    "nofile", "overcommit", "pids", "shm-stale", "shm-too-small", "straggler", "torch-version", "trial-failed",
-    "world-size",
+    "data-verified", "dataloader-memory", "dataloader-shm", "gpu-of-another-maker", "gpu-unkillable", "inherited-env",
+    "netif-usable", "nofile", "overcommit", "pids", "shm-stale", "shm-too-small", "straggler", "torch-version",
+    "trial-failed", "world-size",
 }  # fmt: skip
 
 

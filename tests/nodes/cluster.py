@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.command import Command
-from tests.netns import Netns
+from tests.netns import Netns, node_address
 
+MACHINES = Path(__file__).resolve().parent.parent / "machines"
 PORT = 29400
 ENDPOINT = f"node0:{PORT}"
 
@@ -58,12 +59,13 @@ class Cluster:
     def start(self, number: int, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> None:
         """Start the command on a node; what it prints goes to a file, so that no pipe can fill."""
         cwd = self.cwd(number)
+        share = options.pop("share", ("--nproc", "2"))
         place = ["--nnodes", str(len(self.nodes)), "--node-rank", str(number), "--rdzv-endpoint", ENDPOINT]
         if options.pop("without_options", False):
             place = []
         with (cwd / "page").open("w") as page:
             self.running[number] = self.command.start(
-                "check", "--nproc", "2", *place, *arguments, env=env, cwd=cwd, stdout=page, stderr=page,
+                "check", *share, *place, *arguments, env=env, cwd=cwd, stdout=page, stderr=page,
                 prefix=self.nodes[number].named(f"node{number}"), **options,
             )  # fmt: skip
 
@@ -81,6 +83,16 @@ class Cluster:
         for number in range(len(self.nodes)):
             self.start(number, *arguments, **options)
         return self.wait()
+
+    def play(self, machine: str, gpus: str, rules: str, *arguments: str, timeout_s: float = 300) -> dict[int, Ended]:
+        """Run the command on nodes that are like a captured machine, on the stand-in for NCCL with these faults."""
+        capture = (MACHINES / f"{machine}.json").read_text().replace("eno1", "eth0")
+        for number in range(len(self.nodes)):
+            own = self.cwd(number) / "machine.json"
+            own.write_text(capture.replace("198.18.0.1", node_address(number)).replace("host-1", f"node{number}"))
+            share = ("--machine", str(own), "--backend", "simnccl@simnccl", "--gpus", gpus)
+            self.start(number, *arguments, share=share, env={"SIMNCCL": rules})
+        return self.wait(timeout_s)
 
     def end(self) -> None:
         """End what a test that failed has left."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UsageError
-from preflight.model.facts import DeviceNodes, Gap, NodeFacts, NvidiaPciDevice, SoftwareFacts
+from preflight.model.facts import DeviceNodes, Gap, NodeFacts, NvidiaPciDevice, OtherDevice, SoftwareFacts
 from preflight.plan.backend_choice import MOST_RANKS, BackendChoice, choose_backend, parse_backend
 from tests.facts import NO_NVML, TORCH, gpu_node, node
 from tests.gpus import bdf
@@ -53,6 +53,14 @@ def test_a_bus_that_could_not_be_read_is_not_a_bus_without_gpus(facts: NodeFacts
     taken = path(facts, backend=backend)
     assert (taken.backend, taken.cpu_path, taken.wants_gpus) == ("nccl", False, True)
     assert "could not be read" in taken.blocked
+
+
+def test_a_node_with_the_gpus_of_another_maker_is_blocked_unless_it_has_nvidias_too() -> None:
+    others = (OtherDevice("AMD GPU", bdf(0), "1002:74a1", computes=True),)
+    taken = path(node(other_devices=others), nproc=2)
+    assert (taken.cpu_path, taken.wants_gpus) == (False, True)
+    assert "1 AMD GPU, but preflight tests NVIDIA GPUs only" in taken.blocked
+    assert path(gpu_node(other_devices=others)) == path(gpu_node())
 
 
 def test_gloo_that_was_asked_for_runs_on_a_machine_with_gpus_and_is_no_cpu_path() -> None:

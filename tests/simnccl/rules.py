@@ -3,6 +3,7 @@
     SIMNCCL  = rule [; rule ...]
     rule     = ACTION[:key=value[,key=value ...]]
     ACTION   = hang | crash | stop (SIGSTOP to itself) | error (raise what NCCL raises, after its WARN line)
+             | lose (what a card sends is never acknowledged: status=12 in the log, then a hang; give it hca=)
              | corrupt (one wrong element) | slow (the call returns later)
     keys     = rank=R (default: all), stage=init|first|timed, factor=F (slow), last when=VAR=VALUE or unless=VAR=VALUE
     on a described machine (`check --machine FILE`) also, each with a leading ! for "anything else":
@@ -25,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-ACTIONS = ("hang", "crash", "stop", "error", "corrupt", "slow")
+ACTIONS = ("hang", "crash", "stop", "error", "lose", "corrupt", "slow")
 STAGES = ("init", "first", "timed")
 PLACES = ("via", "net", "netif", "family", "hca", "cumem", "gpu")
 VIAS = (

@@ -213,6 +213,14 @@ def _about(rule: Rule) -> str:
     return transport if transport in ("P2P", "NVLS") else ""
 
 
+def lost(rule: Rule, wiring: Wiring) -> Failure:
+    """Return what NCCL 2.27 warns of when a card's data was never acknowledged."""
+    card = rule.about("hca") or wiring.cards[0].name
+    peer = wiring.sockets[0].address
+    completion = f"status=12 opcode=0 len=0 vendor err 129 (Recv) hca {card}"
+    return Failure("transport/net_ib.cc:2358", f"NET/IB: Got completion from peer {peer}<41017> with {completion}", 6)
+
+
 def torch_message(failure: Failure, version: Version) -> str:
     """Return the text of the exception that torch raises for it."""
     short, told = RESULTS[failure.result]

@@ -90,8 +90,8 @@ def settings(node: Facts, environ: Environ) -> dict[str, str]:
     return found
 
 
-def wire(facts: Facts, environ: Environ, version: Version) -> Wiring:
-    """Return what NCCL of this version chooses; Failure where it gives up by itself."""
+def wire(facts: Facts, environ: Environ, version: Version, nodes: int = 1) -> Wiring:
+    """Return what NCCL of this version chooses on so many such nodes; Failure where it gives up by itself."""
     node, gpus = facts["node"], tuple(facts["gpus"])
     env = settings(node, environ)
     sockets = interfaces(node, env, version)
@@ -116,7 +116,17 @@ def wire(facts: Facts, environ: Environ, version: Version) -> Wiring:
         without = direct if alone or integer(env, "NCCL_SHM_DISABLE", 0) else shm
         reads = kind == "NVL" and all(_capability(node, gpus[each]) == (8, 0) for each in (a, b))
         pairs[a, b] = Link("P2P", kind, reads=reads) if kind else without
-    ring = [(rank, (rank + 1) % len(gpus)) for rank in range(len(gpus))] if len(gpus) > 1 else []
+    size = len(gpus) * nodes
+    if nodes > 1:  # ranks of one node as on the first; between nodes there is nothing but the network
+        local = len(gpus)
+        far = {
+            a: Link("NET", network, network == "IB" and _gpu_direct(node, env, gpus[a], cards)) for a in range(local)
+        }
+        pairs = {
+            (a, b): pairs[a % local, b % local] if a // local == b // local else far[a % local]
+            for a, b in permutations(range(size), 2)
+        }
+    ring = [(rank, (rank + 1) % size) for rank in range(size)] if size > 1 else []
     links = {pair: pairs[pair] for pair in ring}
     joined = all(link.transport != "NET" for link in pairs.values())  # else NCCL sees several nodes
     nvls = joined and _nvls(node, env, version, gpus)

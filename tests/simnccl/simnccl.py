@@ -66,6 +66,8 @@ class SimNccl(ProcessGroup):
                     os.kill(os.getpid(), signal.SIGSEGV)
                 case "stop":
                     os.kill(os.getpid(), signal.SIGSTOP)
+                case "lose" if self._sim:
+                    self._sim.lose_by(rule)
                 case "error" if self._sim:
                     self._sim.fail_by(rule)
                 case "error":

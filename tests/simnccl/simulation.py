@@ -30,15 +30,17 @@ class Simulation:
 
     def __init__(self, facts: dict[str, Any], rank: int, size: int) -> None:
         node = facts["node"]
-        if len(facts["gpus"]) != size:
+        self._nodes, left = divmod(size, len(facts["gpus"]))
+        if left or not self._nodes:
             raise ValueError(f"PREFLIGHT_MACHINE: {len(facts['gpus'])} GPUs were chosen for {size} ranks")
         self._facts, self._rank = facts, rank
-        self._gpu = next(gpu for gpu in node["gpus"] if gpu["nvml_index"] == facts["gpus"][rank])
+        gpus = tuple(facts["gpus"]) * self._nodes  # of several nodes all are like this one
+        self._gpu = next(gpu for gpu in node["gpus"] if gpu["nvml_index"] == gpus[rank])
         self._env = settings(node, os.environ)
         self.version = _version(node)
         stamp = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         self._write = simlog.Writer(node["host"], os.getpid(), rank, self.version, stamp)
-        self._seat = simlog.Seat(rank, size, tuple(facts["gpus"]), self._gpu["bdf"] or "")
+        self._seat = simlog.Seat(rank, size, gpus, self._gpu["bdf"] or "")
         self._level = LEVELS.index(self._env.get("NCCL_DEBUG", "").upper() or "VERSION")
         self._log = _open(self._env.get("NCCL_DEBUG_FILE", ""), node["host"])
         self._wiring: Wiring | None = None
@@ -49,7 +51,7 @@ class Simulation:
         """What was chosen; choosing may fail as NCCL does."""
         if self._wiring is None:
             try:
-                self._wiring = wire(self._facts, os.environ, self.version)
+                self._wiring = wire(self._facts, os.environ, self.version, self._nodes)
             except Failure as failure:
                 self.fail(failure)
         return self._wiring
@@ -99,6 +101,13 @@ class Simulation:
         import torch.distributed as dist  # noqa: PLC0415  this module stays importable without torch
 
         raise dist.DistBackendError(simlog.torch_message(failure, self.version))
+
+    def lose_by(self, rule: Rule) -> NoReturn:
+        """Say what the card said of data that no peer acknowledged, and wait for ever, as 2.26.2 to 2.27.7 do."""
+        time.sleep(ERROR_AFTER_S)
+        self._say(self._write.warn(simlog.lost(rule, self.wiring)), "WARN")
+        time.sleep(1e6)
+        raise AssertionError("nobody waits so long")
 
     def fail_by(self, rule: Rule) -> None:
         """Fail as the rule says, or go on without as NCCL does."""

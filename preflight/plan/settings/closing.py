@@ -22,6 +22,12 @@ def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int
     return known.left_s - fails_s >= pair_s and known.left_s - works_s >= runs_each * pair_s
 
 
+def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
+    """Tell whether one more trial that fails leaves time for the control of a cure that was found."""
+    fails_s, works_s = _costs_s(default, known)
+    return known.left_s - fails_s >= runs_each * (fails_s + works_s)
+
+
 def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
     """Return how long a run of a default that fails takes, and how long one that works."""
     again = [each.duration_s for each in known.reruns if each.candidate == DEFAULT]

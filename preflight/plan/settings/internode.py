@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from preflight.model.facts import NodeFacts
 from preflight.model.gap import known_or
@@ -10,22 +11,35 @@ from preflight.model.gpu import Fabric, FabricState
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.joint import SoloResult
 from preflight.model.network_survey import NetifSet
+from preflight.model.transport import CarrierKind
 from preflight.model.trial import Candidate, Scope
+from preflight.plan.settings.rdma import is_usable
 
 FAST_TCP_MBIT_S = 25_000
+MOST_PORTS = 8
+ANYWHERE = Scope.ANYWHERE
+BUILT_IN = frozenset({"IB", "Socket"})  # NCCL's own networks, as it names them
 USABLE = frozenset({PortState.ACTIVE, PortState.ACTIVE_DEFER})
 
 
 def between_nodes(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) -> Iterator[Candidate]:
     """Yield what may cure or quicken NCCL between these nodes, each with its reason; nothing for other backends."""
-    if any(solo.dialect != "nccl" for solo in solo_results.values()):
-        return
+    if all(solo.dialect == "nccl" for solo in solo_results.values()):
+        by_env: dict[object, Candidate] = {}
+        for each in _planned(solo_results, chosen):
+            by_env.setdefault(each.env, each)
+        yield from by_env.values()
+
+
+def _planned(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) -> Iterator[Candidate]:
     nodes = [solo.facts for solo in solo_results.values()]
     yield from _rails(nodes)
     yield from _adapters(nodes)
     yield from _connections(nodes, chosen)
     yield from _mnnvl(nodes)
     yield from _family(nodes, chosen)
+    yield from _without_ports(nodes)
+    yield from _without_rdma(solo_results)
 
 
 def _candidate(reason: str, *env: tuple[str, str]) -> Candidate:
@@ -58,6 +72,38 @@ def _adapters(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 def _exactly(places: set[tuple[str, int]]) -> str:
     return "=" + ",".join(f"{hca}:{port}" for hca, port in sorted(places))
+
+
+def _without_ports(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
+    """Yield each of several common ports alone, and of three or more all others without it."""
+    by_node = [{(port.hca, port.port) for port in known_or(node.hca_ports, ()) if is_usable(port)} for node in nodes]
+    common = set.intersection(*by_node)
+    if len(common) < 2:
+        return
+    named = [(f"hca {hca}:{port}", {(hca, port)}) for hca, port in sorted(common)[:MOST_PORTS]]
+    for name, place in named:
+        yield Candidate(name, (("NCCL_IB_HCA", _exactly(place)),), "one port alone", ANYWHERE, only_cures=True)
+    for name, place in named if len(common) > 2 else ():
+        env = (("NCCL_IB_HCA", _exactly(common - place)),)
+        yield Candidate(f"without {name}", env, "every other port that all nodes have", ANYWHERE, only_cures=True)
+
+
+def _without_rdma(solo_results: Mapping[int, SoloResult]) -> Iterator[Candidate]:
+    """Yield TCP sockets, where a node has an active port; a network of a plugin is no InfiniBand that could be off."""
+    active = [_active(solo.facts) for solo in solo_results.values()]
+    if not any(active):
+        return
+    networks = {
+        carrier.name
+        for solo in solo_results.values()
+        for trial in solo.trials
+        for carrier in trial.transport
+        if carrier.kind is CarrierKind.NETWORK
+    }
+    least_gbit_s = min(sum(known_or(port.rate_gbit_s, 0.0) for port in ports) for ports in active)
+    rated = f"; the RDMA ports of a node are rated {least_gbit_s / 8:g} GB/s" if least_gbit_s else ""
+    env = ("NCCL_NET", "Socket") if networks - BUILT_IN else ("NCCL_IB_DISABLE", "1")
+    yield replace(_candidate(f"TCP sockets carry the data in place of RDMA{rated}", env), only_cures=True)
 
 
 def _connections(nodes: Sequence[NodeFacts], chosen: NetifSet | None) -> Iterator[Candidate]:

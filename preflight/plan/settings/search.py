@@ -12,12 +12,12 @@ from preflight.model.gap import Gap
 from preflight.model.run_spec import Measure
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, Setting, TrialResult
 from preflight.plan.late_rank import late_rank
-from preflight.plan.settings.closing import closing, control_of_failures, has_time_for
+from preflight.plan.settings.closing import closing, control_of_failures, has_time_for, leaves_time
 from preflight.plan.settings.control import has_failed, intermittent, is_repeated
 from preflight.plan.settings.duel import DUEL_PAIRS, finalist, heats, is_sound, screening_gains
 from preflight.plan.settings.minimise import Cure, env_of, find_cure, minimise_inherited
 from preflight.plan.settings.steps import Again, Compare, Known, Next, Repeat, Stop, Try
-from preflight.plan.settings.suspicion import by_suspicion, suspected_families
+from preflight.plan.settings.suspicion import by_suspicion, ib_is_suspect, port_sets, suspected_families
 
 FEWEST = "fewest settings"  # what a search by settings ended with, measured at every size of a cure
 
@@ -39,8 +39,8 @@ class _Asked:
     on_gpus: bool
     tried: Mapping[str, TrialResult]
 
-    def untried(self) -> Candidate | None:
-        return next((each for each in self.candidates if each.name not in self.tried), None)
+    def untried(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        return next((each for each in candidates if each.name not in self.tried), None)
 
 
 def next_step(
@@ -84,7 +84,11 @@ def next_step(
         return _beside_a_working_default(asked, default)
     if default is not None and (settings or (AS_IS in tried and is_sound(tried[AS_IS]))):
         return _cure(asked, default)
-    if (untried := asked.untried()) is not None:
+    if default is not None and has_failed(default) and ib_is_suspect(default):
+        untried = _untried_without_ib(asked, default)
+    else:
+        untried = asked.untried(candidates)
+    if untried is not None:
         return Try(untried)
     best = _best_of(candidates, known.results)
     return closing(default, best, known, runs_each) if default is not None and has_failed(default) else Stop()
@@ -98,10 +102,27 @@ def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
     if late and asked.runs_each and not known.repeats:
         return Again(1, f"rank {late[0].time.rank} was late at every size")
     turn = control_of_failures(default, asked.candidates, known, asked.runs_each)
-    untried = asked.untried()
+    untried = asked.untried([each for each in asked.candidates if not each.only_cures])
     if turn is not None or not asked.screen_all:
         return turn or Stop()
     return _next_comparison(asked.decisions, known, asked.tried, asked.last) if untried is None else Try(untried)
+
+
+def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
+    """Return what to try next where InfiniBand is the suspect: a set of ports, then sockets, then as planned.
+
+    Nothing more where ports cured it, since sockets were tried too. Where only sockets did, another set of ports is
+    worth one more trial, if that leaves time for the control.
+    """
+    ports = port_sets(asked.candidates, default)
+    sockets = [each for each in asked.candidates if each.only_cures and each not in ports]
+    cured = [each for each in (*ports, *sockets) if each.name in asked.tried and is_sound(asked.tried[each.name])]
+    first = asked.untried([*ports[:1], *sockets])
+    if first is not None or not cured:
+        return first or asked.untried(asked.candidates)
+    if any(each in ports for each in cured):
+        return None
+    return asked.untried(ports[:2]) if leaves_time(default, asked.known, asked.runs_each) else None
 
 
 def _cure(asked: _Asked, default: TrialResult) -> Next:

@@ -22,8 +22,10 @@ def port(hca: str, state: PortState = PortState.ACTIVE, rate: float = 400.0) -> 
 
 
 def planned(*facts: NodeFacts, chosen: NetifSet | None = None, dialect: str = "nccl") -> dict[str, str]:
+    """Return what is tried also beside a default that works."""
     nodes_of = {k: solo(f"n{k}", facts=each, dialect=dialect) for k, each in enumerate(facts)}
-    return {name: value for each in between_nodes(nodes_of, chosen) for name, value in each.env}
+    wanted = [each for each in between_nodes(nodes_of, chosen) if not each.only_cures]
+    return {name: value for each in wanted for name, value in each.env}
 
 
 def chosen_at(speed: Any) -> NetifSet:

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from preflight.errors import NotApplicable
+from preflight.judge.check import Case, Findings, node_check
+from preflight.judge.gpus_of_node import has_nvidia
+from preflight.model.facts import Gap, NodeFacts, known
+from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.other_makers import OTHER_MAKERS, called, other_gpus
+
+
+@node_check(
+    "gpu-of-another-maker",
+    blame=Blame.HARNESS,
+    unseen=Unseen.NOTHING,
+    reads=("nvidia_pci", "device_nodes", "other_devices", "software"),
+)
+def gpu_of_another_maker(node: NodeFacts, case: Case) -> Findings:
+    """The GPUs and accelerators of the node are NVIDIA's, or the node has none.
+
+    preflight tests NVIDIA's GPUs only. A job that trains on those of another maker learns nothing from ranks on the
+    CPU. Yields a FAIL where the node has accelerators of AMD, Intel, Huawei, Habana or Google and no NVIDIA GPU, or
+    display controllers of AMD or Intel and a torch that is built for them; INFO where `--backend gloo` was asked for.
+
+    Can't see: a GPU of a maker that it does not know.
+    """
+    if has_nvidia(node):
+        raise NotApplicable("there are NVIDIA GPUs, and NCCL runs on those")
+    known(node.other_devices)
+    found = other_gpus(node)
+    for maker in OTHER_MAKERS:
+        devices = tuple(each for each in found if each.what == maker.what)
+        if devices:
+            yield gpu_of_another_maker.finding(
+                Severity.FAIL if case.wants_gpus else Severity.INFO,
+                f"{node.host} {maker.what}s",
+                f"the node has {called(devices)}, but preflight tests NVIDIA GPUs only, so these stay untested",
+                f"{maker.tools}; `preflight check --backend gloo` tests the CPU path",
+                *(Evidence(each.what, each.device or each.where, each.where) for each in devices),
+                *_build(node),
+            )
+
+
+def _build(node: NodeFacts) -> tuple[Evidence, ...]:
+    torch = Gap("") if isinstance(node.software, Gap) else node.software.torch
+    if isinstance(torch, Gap) or not torch.other_build:
+        return ()
+    return (Evidence("torch", f"{torch.version}, built for {torch.other_build}", torch.location),)
