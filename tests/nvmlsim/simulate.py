@@ -19,10 +19,15 @@ LIBRARY = "libnvidia-ml.so.1"
 GT_S = {3: "8.0", 4: "16.0", 5: "32.0"}  # by PCIe generation
 
 
+BUILT: list[tempfile.TemporaryDirectory[str]] = []  # each goes when the process ends
+
+
 @functools.cache
 def library(*defines: str) -> Path:
     """Compile the library once per process; `-DOLD_DRIVER` leaves out what old drivers lack."""
-    out = Path(tempfile.mkdtemp(prefix="nvmlsim-")) / LIBRARY
+    folder = tempfile.TemporaryDirectory(prefix="nvmlsim-")
+    BUILT.append(folder)
+    out = Path(folder.name) / LIBRARY
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}"]
     subprocess.run(["gcc", *flags, *defines, "-o", str(out), str(SOURCE), "-ldl"], check=True)
     return out

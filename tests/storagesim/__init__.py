@@ -10,10 +10,15 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("storagesim.c")
 
 
+BUILT: list[tempfile.TemporaryDirectory[str]] = []  # each goes when the process ends
+
+
 @functools.cache
 def library() -> Path:
     """Compile the library once per process."""
-    out = Path(tempfile.mkdtemp(prefix="storagesim-")) / "libstoragesim.so"
+    folder = tempfile.TemporaryDirectory(prefix="storagesim-")
+    BUILT.append(folder)
+    out = Path(folder.name) / "libstoragesim.so"
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     subprocess.run(["gcc", *flags, "-o", str(out), str(SOURCE), "-ldl"], check=True)
     return out
