@@ -89,7 +89,7 @@ def _r535() -> SimMachine:
 
 
 def _asleep() -> SimMachine:
-    waking = {f"nvmlDeviceGetHandleByIndex/{i}": f"{AFTER} 0.8" for i in range(8)}
+    waking = {f"nvmlDeviceGetHandleByIndex/{i}": f"{AFTER} 0.6" for i in range(8)}
     return replace(H100X8, answers=waking)
 
 
@@ -124,7 +124,7 @@ MACHINES: Mapping[str, Machine] = {
     ),
     "4 x GB200, a tray": Machine(_gb200x4(), nics=4),
     "8 x H100, persistence mode off": replace(H100, gpus=_just_loaded()),
-    "8 x H100, asleep: each takes 0.8 s to wake": replace(H100, gpus=_asleep()),
+    "8 x H100, asleep: each takes 0.6 s to wake": replace(H100, gpus=_asleep()),
     "8 x H100, driver 535": replace(H100, gpus=_r535()),
     "4 x A100 PCIe, no bridge": Machine(_unplugged(A100X4), transport="SHM/direct/direct"),
     "4 x V100 in a virtual machine, two of six links lead nowhere": Machine(

@@ -111,6 +111,7 @@ def test_a_check_that_a_policy_misspells_is_guessed(command: Command, tmp_path: 
     assert "memlock" in ran.stderr
 
 
+@pytest.mark.integration
 @user("F13", 6)
 @pytest.mark.usefixtures("cpu_path")
 def test_without_a_gpu_nobody_is_told_to_repair_what_kept_preflight_from_looking(command: Command) -> None:
@@ -159,6 +160,7 @@ def test_a_value_without_its_option_is_answered_with_the_option(command: Command
     assert option in ran.stderr
 
 
+@pytest.mark.integration
 @user("F16", 6)
 @pytest.mark.usefixtures("cpu_path")
 def test_where_a_node_is_missing_the_page_has_the_line_that_starts_it(command: Command) -> None:
@@ -194,6 +196,7 @@ def test_help_fits_into_a_narrow_terminal(command: Command) -> None:
     assert max(map(len, shown.splitlines())) <= 40
 
 
+@pytest.mark.integration
 @user("F23", 3)
 @pytest.mark.usefixtures("cpu_path")
 def test_run_with_quiet_says_one_line_before_the_job(command: Command) -> None:

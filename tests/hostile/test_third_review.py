@@ -58,6 +58,7 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.integration
 @attack("F8")
 def test_stuck_reads_what_a_rank_has_open_and_not_another_file_of_that_name(command: Command) -> None:
     (command.tmp_path / "secret").write_text(SECRET)
@@ -184,6 +185,7 @@ def test_more_strangers_than_select_takes_keep_no_node_from_agreeing() -> None:
     assert (many.returncode, many.stdout) == (0, "\n"), many.stderr
 
 
+@pytest.mark.integration
 @attack("F14")
 def test_a_node_whose_word_comes_in_two_parts_is_heard() -> None:
     assert agreement(0, 5.0, SAID[:20], SAID[20:]).stdout == "\n"

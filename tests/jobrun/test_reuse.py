@@ -89,6 +89,7 @@ def test_a_report_that_another_user_planted_sets_nothing(command: Command) -> No
     assert report.stat().st_uid == 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("mode", "group_is_own", "is_used"),
     [(0o666, True, False), (0o664, True, True), (0o664, False, False), (0o644, False, True)],
