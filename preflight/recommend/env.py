@@ -25,9 +25,9 @@ NETWORK = (
     "NCCL_MNNVL_", "NCCL_CONF_FILE", "NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_",
     "TP_SOCKET_",
 )  # fmt: skip
-# What acts between the GPUs of one node, or within one process. Anything else that was inherited may be what a job on
-# several nodes needs (a cloud's network profile), so trials on one node never unset it there.
+# What acts within a node. Anything else that was inherited may be what several nodes need: a cloud's network profile.
 WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "NCCL_CUMEM_", "CUDA_", "TORCH_", "PYTORCH_")
+SOCKETS = frozenset({"NCCL_IB_DISABLE", "NCCL_NET"})
 NO_CONTEXT = MachineContext()
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -125,13 +125,12 @@ def _cured_by(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
 
 
 def _price_of_sockets(run: _Run, best: TrialResult) -> Pairs:
-    """Return what it costs several nodes to go without RDMA, as it was measured; nothing where they do not."""
-    names = {name for name, _ in best.env} & {"NCCL_IB_DISABLE", "NCCL_NET"}
-    if best.scope is not Scope.ANYWHERE or not names:
+    """Return what several nodes lose without RDMA; a single node's settings for that act on it alone or with others."""
+    if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
     over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
     beside = f"trial '{over_rdma.candidate}': {figure(over_rdma, run.cpu_path)}" if over_rdma else "no other way worked"
-    return ((min(names), f"Costs: {best.reason}. Sockets: {figure(best, run.cpu_path)}; {beside}."),)
+    return ((best.env[0][0], f"Costs: {best.reason}. Sockets: {figure(best, run.cpu_path)}; {beside}."),)
 
 
 def _inherited_that_are_needed(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
