@@ -15,7 +15,7 @@ HOSTILE = ("`id>y`", "$(touch${IFS}x)")
 SHELLS = ("sh", "bash", "zsh")
 PRINT = 'set -eu; . ./preflight.env; printf "%s\\n" "$GLOO_SOCKET_IFNAME" "$NCCL_SOCKET_IFNAME"'
 
-pytestmark = [pytest.mark.integration, pytest.mark.timing]
+pytestmark = [pytest.mark.integration, pytest.mark.timing, pytest.mark.heavy(2)]
 
 
 @pytest.fixture(autouse=True)
