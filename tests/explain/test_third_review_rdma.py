@@ -1,0 +1,41 @@
+"""What the third review found of InfiniBand's errors in logs (rdma.md 7, 8): each test is to turn green."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain.test_third_review import page, said
+
+NCCL = "node-7:31:38 [0] "
+QP = (
+    "misc/ibvwrap.cc:295 NCCL WARN Call to ibv_modify_qp failed with {}, on dev mlx5_1:1, curr state {}, "
+    "next state {}, local GID index {}, local GID {}, remote GID {}"
+)
+END = "node-7:31:38 [0] NCCL INFO ncclCommInitRank - init returned 2"
+
+
+def rdma(finding: int) -> pytest.MarkDecorator:
+    """Mark what rdma.md found."""
+    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"rdma.md {finding}; issue 8 of 12")
+
+
+@rdma(7)
+def test_of_a_device_that_cannot_be_opened_nobody_says_that_data_were_sent() -> None:
+    opened = ("misc/ibvwrap.cc:126 NCCL WARN Call to ibv_open_device failed",
+              "transport/net_ib.cc:649 NCCL WARN NET/IB : Unable to open device mlx5_1")  # fmt: skip
+    told = page(said([*(NCCL + each for each in opened), f"{NCCL}NCCL INFO NET/IB : No device found."]))
+    assert "acknowledged" not in told and "open" in told.split("Evidence")[0]
+
+
+@rdma(8)
+@pytest.mark.parametrize(
+    ("parts", "word"),
+    [
+        (("110 Connection timed out", "INIT", "RTR", "3", "::ffff:10.0.0.7", "::ffff:10.0.9.7"), "10.0.9.7"),
+        (("22 Invalid argument", "RESET", "INIT", "-1", "N/A", "N/A"), "NCCL_IB_PKEY"),
+    ],
+    ids=("unreachable", "pkey"),
+)
+def test_a_queue_pair_that_is_refused_gets_the_remedy_of_its_errno(parts: tuple[str, ...], word: str) -> None:
+    told = page(said([f"{NCCL}{QP.format(*parts)}", END]))
+    assert word in told.split("What to do")[-1]
