@@ -66,9 +66,10 @@ def evaluate(_):
 
 def prepare_batch(_):
     """Compute for ever."""
+    end = place / "go_on"
     say_hung()
-    while not go_on():
-        sum(range(1_000_000))  # it is seen here, and not in go_on()
+    while not os.path.exists(end):  # not go_on(): a look may meet the rank in it
+        sum(range(1_000_000))
 
 
 def download(_):
