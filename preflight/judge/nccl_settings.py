@@ -6,34 +6,14 @@ import re
 from dataclasses import dataclass
 
 from preflight.model.finding import Severity
+from preflight.model.nccl_variables import BY_NAME
 from preflight.model.parsing import parsed_integer
 
-# Read by strtoll in base 0: what does not start with a number is 0, and what follows the number is ignored.
-INTEGERS = frozenset({
-    "NCCL_BUFFSIZE", "NCCL_COMM_BLOCKING", "NCCL_CROSS_NIC", "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE",
-    "NCCL_DMABUF_ENABLE", "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_DISABLE", "NCCL_IB_ECE_ENABLE", "NCCL_IB_GID_INDEX",
-    "NCCL_IB_MERGE_NICS", "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_RETRY_CNT",
-    "NCCL_IB_RETURN_ASYNC_EVENTS", "NCCL_IB_SL", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC", "NCCL_IB_TIMEOUT",
-    "NCCL_IGNORE_CPU_AFFINITY", "NCCL_IGNORE_DISABLED_P2P", "NCCL_IPC_USE_ABSTRACT_SOCKET", "NCCL_MAX_CTAS",
-    "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MNNVL_ENABLE", "NCCL_NET_DISABLE_INTRA",
-    "NCCL_NET_GDR_C2C", "NCCL_NET_GDR_READ", "NCCL_NSOCKS_PERTHREAD", "NCCL_NVB_DISABLE", "NCCL_NVLS_ENABLE",
-    "NCCL_P2P_DIRECT_DISABLE", "NCCL_P2P_DISABLE", "NCCL_PXN_DISABLE", "NCCL_RAS_ENABLE", "NCCL_RUNTIME_CONNECT",
-    "NCCL_SHM_DISABLE", "NCCL_SOCKET_NTHREADS", "NCCL_SOCKET_POLL_TIMEOUT_MSEC", "NCCL_SOCKET_RETRY_CNT",
-    "NCCL_SOCKET_RETRY_SLEEP_MSEC",
-})  # fmt: skip
 LEVELS = frozenset(
     {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"} | set("012345")
 )  # legacy digits
 LEVEL_VARIABLES = frozenset({"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"})
 
-# Right where a fault makes them so, copied from forum answers elsewhere: name -> (off when not 0, what it costs).
-SWITCHED_OFF = {
-    "NCCL_P2P_DISABLE": (True, "direct GPU-to-GPU copies, NVLink included"),
-    "NCCL_SHM_DISABLE": (True, "shared memory between the ranks of a node"),
-    "NCCL_IB_DISABLE": (True, "InfiniBand and RoCE"),
-    "NCCL_NVLS_ENABLE": (False, "NVLink SHARP, a quarter of an HGX H100's all-reduce"),
-    "NCCL_CUMEM_ENABLE": (False, "cuMem allocations, and NVLS buffer registration with them"),
-}
 MEANT_AS_YES = frozenset({"true", "yes", "on", "y", "t", "enable", "enabled"})
 
 
@@ -98,7 +78,7 @@ def remarks(name: str, value: str) -> tuple[Remark, ...]:
 
 
 def _integer(name: str, value: str) -> Remark | None:
-    if name not in INTEGERS or not value:  # an empty value means the default
+    if not value or name not in BY_NAME or not BY_NAME[name].is_integer:  # an empty value means the default
         return None
     number, rest = parsed_integer(value)
     if rest == value:
@@ -130,11 +110,11 @@ def _timeout(name: str, value: str) -> Remark | None:
 
 
 def _switched_off(name: str, value: str) -> Remark | None:
-    if name not in SWITCHED_OFF or not value:
+    variable = BY_NAME.get(name)
+    if not value or variable is None or not variable.costs:
         return None
-    off_when_set, cost = SWITCHED_OFF[name]
     number, rest = parsed_integer(value)
-    if rest == value or bool(number) is not off_when_set or (name == "NCCL_P2P_DISABLE" and number != 1):
+    if rest == value or bool(number) is not (variable.off == "1") or (name == "NCCL_P2P_DISABLE" and number != 1):
         return None
-    problem = f"is set and not proven needed here; it gives up {cost}"
+    problem = f"is set and not proven needed here; it gives up {variable.costs}"
     return Remark(INFO, problem, "unset it, unless a trial shows that the job needs it")

@@ -9,6 +9,7 @@ from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case
 from preflight.judge.node_limits import owner_of_run
 from preflight.model.finding import Blame, Severity
+from preflight.model.nccl_variables import VARIABLES
 from preflight.model.trial import AS_IS, DEFAULT, FAILED, Outcome, TrialResult
 from preflight.plan.settings.control import Proof, has_failed, intermittent, proof_of
 
@@ -126,13 +127,7 @@ def hidden_faults(case: Case) -> tuple[Hidden, ...]:
     return tuple(replace(each, blame=owner_of_run(case)) if each is SHM else each for each in FAULTS if each in first)
 
 
-HIDES = {
-    ("NCCL_P2P_DISABLE", "1"): P2P,
-    ("NCCL_NVLS_ENABLE", "0"): NVLS,
-    ("NCCL_SHM_DISABLE", "1"): SHM,
-    ("NCCL_IB_DISABLE", "1"): IB,
-    ("NCCL_NET", "socket"): IB,
-}
+HIDES = {(each.name, each.off): fault for each in VARIABLES for fault in FAULTS if each.hides == fault.transport}
 
 
 def _hidden_by(trial: TrialResult) -> set[Hidden]:

@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.judge.nccl_settings import INTEGERS, remarks
+from preflight.judge.nccl_settings import remarks
 from preflight.model.finding import Severity
+from preflight.model.nccl_variables import VARIABLES
 from preflight.model.parsing import parsed_integer
+
+INTEGERS = [each.name for each in VARIABLES if each.is_integer]
 
 
 def severities(name: str, value: str) -> list[Severity]:
@@ -101,7 +104,7 @@ def test_a_setting_that_does_what_it_says_is_left_alone(name: str, value: str) -
     assert remarks(name, value) == ()
 
 
-@given(st.sampled_from(sorted(INTEGERS)), st.sampled_from(["true", "yes", "on", "enable", "False", "none"]))
+@given(st.sampled_from(INTEGERS), st.sampled_from(["true", "yes", "on", "enable", "False", "none"]))
 def test_a_word_where_a_number_belongs_is_always_named(name: str, word: str) -> None:
     assert Severity.WARN in severities(name, word)
 
@@ -112,7 +115,7 @@ def test_any_name_and_value_can_be_looked_at(name: str, value: str) -> None:
         assert remark.fix
 
 
-@given(st.sampled_from(sorted(INTEGERS)), st.text())
+@given(st.sampled_from(INTEGERS), st.text())
 def test_any_value_of_an_integer_variable_can_be_looked_at(name: str, value: str) -> None:
     for remark in remarks(name, value):
         assert remark.problem

@@ -1,0 +1,80 @@
+"""What is known of each of NCCL's variables: how it is read, what it takes away, which fault that hides, the repair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable; a new one is a row here, and where it is worth a trial a line in plan/settings."""
+
+    name: str
+    is_integer: bool = True  # read by strtoll in base 0: what does not start with a number is 0
+    off: str = ""  # the value that takes something from NCCL, copied from forum answers
+    costs: str = ""  # what that gives up
+    hides: str = ""  # the transport whose fault this value hides
+    repair: str = ""  # what really wants repair, so that the line can be deleted again (facts 7)
+    container_repair: str = ""  # the same where a container's limits are in the way
+
+
+IOMMU = (
+    "boot with `iommu=pt` (or the IOMMU off in the BIOS) and switch ACS off on the bridges between "
+    "the GPUs (`setpci -s BRIDGE ECAP_ACS+6.w=0`; in a VM the host decides). Until then no setting of NCCL's protects "
+    'copies outside it, such as `tensor.to("cuda:1")`, device_map and pipelines'
+)
+SITE = "nothing: name the interface that leads to the other nodes in the site's settings"
+VARIABLES = (
+    Variable("NCCL_P2P_DISABLE", off="1", costs="direct GPU-to-GPU copies, NVLink included", hides="P2P", repair=IOMMU),
+    Variable("NCCL_P2P_LEVEL", is_integer=False, repair=IOMMU),
+    Variable(
+        "NCCL_SHM_DISABLE", off="1", costs="shared memory between the ranks of a node", hides="SHM",
+        repair="give /dev/shm room: `mount -o remount,size=8g /dev/shm`, and let all ranks share it",
+        container_repair="start the container with `--shm-size=8g` or `--ipc=host` (Kubernetes: emptyDir in memory)",
+    ),
+    Variable(
+        "NCCL_IB_DISABLE", off="1", costs="InfiniBand and RoCE", hides="IB",
+        repair="the RDMA ports: `ibstat` (Active, LinkUp), `ulimit -l` (unlimited), `show_gids` (RoCE)",
+        container_repair="start the container with `--device /dev/infiniband --ulimit memlock=-1`; then ask `ibstat`",
+    ),
+    Variable(
+        "NCCL_NET", is_integer=False, off="socket", hides="IB",
+        repair="find which network fails (`NCCL_DEBUG=INFO`, lines with NET/): its plugin, or the RDMA ports",
+    ),
+    Variable(
+        "NCCL_NET_PLUGIN", is_integer=False,
+        repair="install the plugin that fits this NCCL, or take libnccl-net.so off the library path",
+    ),
+    Variable(
+        "NCCL_NVLS_ENABLE", off="0", costs="NVLink SHARP, a quarter of an HGX H100's all-reduce", hides="NVLS",
+        repair="start the Fabric Manager of the driver's own version: `systemctl status nvidia-fabricmanager`",
+    ),
+    Variable(
+        "NCCL_CUMEM_ENABLE", off="0", costs="cuMem allocations, and NVLS buffer registration with them",
+        repair="a newer driver, and a container that passes all of the GPUs' capabilities in",
+    ),
+    Variable(
+        "NCCL_CUMEM_HOST_ENABLE", repair="NCCL 2.26.5 or newer, or let the kernel's NUMA calls through",
+        container_repair="start the container with `--cap-add SYS_NICE`, or use NCCL 2.26.5 or newer",
+    ),
+    Variable(
+        "NCCL_IB_HCA", is_integer=False,
+        repair="the other ports: `ibstat`, `perfquery -x`; or name these in the site's settings",
+    ),
+    Variable("NCCL_IB_GID_INDEX", repair="a torch with NCCL 2.21 or newer, which finds the GID itself"),
+    Variable("NCCL_MNNVL_ENABLE", repair="start nvidia-imex on every node of the NVLink domain: `nvidia-imex-ctl -N`"),
+    Variable("NCCL_SOCKET_FAMILY", is_integer=False, repair="give the interface an IPv6 address that works, or none"),
+    Variable("NCCL_SOCKET_IFNAME", is_integer=False, repair=SITE),
+    Variable("GLOO_SOCKET_IFNAME", is_integer=False, repair=SITE),
+    *map(Variable, (
+        "NCCL_BUFFSIZE", "NCCL_COMM_BLOCKING", "NCCL_CROSS_NIC", "NCCL_DMABUF_ENABLE", "NCCL_IB_ADAPTIVE_ROUTING",
+        "NCCL_IB_ECE_ENABLE", "NCCL_IB_MERGE_NICS", "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IB_QPS_PER_CONNECTION",
+        "NCCL_IB_RETRY_CNT", "NCCL_IB_RETURN_ASYNC_EVENTS", "NCCL_IB_SL", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC",
+        "NCCL_IB_TIMEOUT", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_IGNORE_DISABLED_P2P", "NCCL_IPC_USE_ABSTRACT_SOCKET",
+        "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_NET_DISABLE_INTRA",
+        "NCCL_NET_GDR_C2C", "NCCL_NET_GDR_READ", "NCCL_NSOCKS_PERTHREAD", "NCCL_NVB_DISABLE", "NCCL_P2P_DIRECT_DISABLE",
+        "NCCL_PXN_DISABLE", "NCCL_RAS_ENABLE", "NCCL_RUNTIME_CONNECT", "NCCL_SOCKET_NTHREADS",
+        "NCCL_SOCKET_POLL_TIMEOUT_MSEC", "NCCL_SOCKET_RETRY_CNT", "NCCL_SOCKET_RETRY_SLEEP_MSEC",
+    )),
+)  # fmt: skip
+BY_NAME = {variable.name: variable for variable in VARIABLES}
