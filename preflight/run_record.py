@@ -56,6 +56,11 @@ class Request:
     is_other_machine: bool = False  # the facts are another machine's: the result is simulated
     is_played: bool = False  # and a stand-in backend plays that machine, a rank for each of its GPUs
 
+    @property
+    def until_s(self) -> float:
+        """When the run ends, from its start on."""
+        return self.deadline_s or self.profile.effort.until_s(self.burn_s)
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -85,8 +90,7 @@ class RunRecord:
 
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""
-        deadline_s = profiles.deadline_s(self.request.profile, self.request.burn_s)
-        return self.started_at + (self.request.deadline_s or deadline_s)
+        return self.started_at + self.request.until_s
 
     @property
     def chosen(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_class_of
 from preflight.model.facts import Gap, SystemFacts, known
-from preflight.model.profile import GpuTests, Profile
+from preflight.model.profile import MIB, GpuTests
 from preflight.model.run_spec import Backend, NodePlace, RankGpus, RunSpec, TrialPlan
 from preflight.model.units import size_text
 from preflight.plan import profiles
@@ -14,7 +14,6 @@ from preflight.plan.gpus.gpu_tests import device_plan
 from preflight.plan.gpus.link_speeds import pair_limits
 from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
-from preflight.plan.settings.control import RUNS_EACH
 from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.settings.rdma import rails_to_try
 from preflight.probe.cgroup import usable_cpus
@@ -33,7 +32,7 @@ def plan_trials(run: RunRecord) -> NcclPlan:
     if run.request.default_only:
         return NcclPlan((DEFAULT_CANDIDATE,), (), ())
     if run.path.dialect == "nccl":
-        return plan_nccl(run.node, run.chosen, run.inherited, for_speed=run.request.profile is not Profile.QUICK)
+        return plan_nccl(run.node, run.chosen, run.inherited, for_speed=run.request.profile.effort.for_speed)
     netifs = run.node.netifs if isinstance(run.node.netifs, tuple) else ()
     candidates, left_out = gloo_candidates(netifs, run.inherited)
     return NcclPlan(candidates, (), left_out)
@@ -68,13 +67,13 @@ def _trial_plan(run: RunRecord) -> TrialPlan:
     return TrialPlan(
         candidates=run.plan.candidates,
         limits=profiles.stage_limits(path.backend, request.stage_limit_s, ranks_per_cpu=_ranks_per_cpu(run)),
-        screen_all=request.profile is not Profile.QUICK,
+        screen_all=request.profile.effort.for_speed,
         measures=profiles.trial_measures(request.profile, sizes, request.collectives),
-        duel_measures=profiles.measures(profiles.DUEL_EFFORT, deciding),
+        duel_measures=profiles.measures(profiles.DUEL_TIMING, deciding),
         duel_turns=DUEL_TURNS,
         settings=run.plan.settings,
-        cure_measures=profiles.measures(profiles.DUEL_EFFORT, profiles.cure_sizes(sizes), request.collectives),
-        control_runs=0 if request.default_only else RUNS_EACH[request.profile],
+        cure_measures=profiles.measures(profiles.DUEL_TIMING, profiles.cure_sizes(sizes), request.collectives),
+        control_runs=0 if request.default_only else request.profile.effort.runs_each,
         on_gpus=path.wants_gpus,
         baseline=_comparable_baseline(run),
     )
@@ -86,7 +85,7 @@ def _on_gpu(run: RunRecord) -> bool:
 
 def too_little_memory(run: RunRecord) -> str:
     """Return why ranks on the CPU could try nothing that tells anything, and what to do; "" where there is room."""
-    need, ranks = profiles.BUFFERS_PER_SIZE * profiles.MIB, run.path.world_size
+    need, ranks = profiles.BUFFERS_PER_SIZE * MIB, run.path.world_size
     if not run.path.on_cpu or free_bytes_per_rank(run) >= need:
         return ""
     have, needed = (size_text(int(each * ranks / CPU_MEMORY_SHARE)) for each in (free_bytes_per_rank(run), need))

@@ -10,7 +10,6 @@ import sys
 
 from preflight.model.profile import Profile
 from preflight.model.trial import odds
-from preflight.plan.settings.control import RUNS_EACH
 from tests.plan.flapping import RHYTHMS, is_false_cure, simulate
 
 RUNS = 286  # by rhythm and profile: 2,000 by profile
@@ -25,7 +24,7 @@ def main() -> int:
         counts = [sum(is_false_cure(simulate(rhythm, each, seed)) for seed in range(RUNS)) for each in Profile]
         say(f"{name:<18}" + "".join(f"{count:>12}" for count in counts))
         is_true &= all(count <= most(profile) for profile, count in zip(Profile, counts, strict=True))
-    bounds = [f"1 of {odds(RUNS_EACH[each], RUNS_EACH[each])}" for each in Profile]
+    bounds = [f"1 of {odds(each.effort.runs_each, each.effort.runs_each)}" for each in Profile]
     say(f"{'promised at most':<18}" + "".join(f"{bound:>12}" for bound in bounds))
     return 0 if is_true else 1
 
@@ -37,7 +36,7 @@ def say(line: str) -> None:
 
 def most(profile: Profile) -> float:
     """Return how many false cures may be counted."""
-    bound = 1 / odds(RUNS_EACH[profile], RUNS_EACH[profile])
+    bound = 1 / odds(profile.effort.runs_each, profile.effort.runs_each)
     return RUNS * bound + 3 * (RUNS * bound * (1 - bound)) ** 0.5
 
 

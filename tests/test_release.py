@@ -26,7 +26,7 @@ def test_the_policy_that_the_docs_show_is_a_policy() -> None:
     policy = parse_policy(shown, page, {check.name for check in all_checks()}, "2026-11-21")
     assert dict(policy.levels)["memlock"] is Level.FATAL
     assert [waiver.until for waiver in policy.waivers] == ["2027-01-31"]
-    assert policy.expect.gpu_count == 8 and len(policy.floors) == 2
+    assert policy.expect["gpu_count"] == 8 and len(policy.floors) == 2
 
 
 def test_the_makefile_defines_what_ci_calls_and_each_target_once() -> None:

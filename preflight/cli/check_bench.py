@@ -25,7 +25,6 @@ from preflight.model.input_limits import BASELINE, CAPTURE, POLICY
 from preflight.model.policy import Policy
 from preflight.model.report import Report
 from preflight.model.saved_report import load_baseline
-from preflight.plan.profiles import DEADLINE_S
 from preflight.probe.capture import open_capture
 from preflight.render.bench import render_bench, render_bench_screen
 from preflight.render.check_screen import Job, render_verdict
@@ -149,10 +148,9 @@ def run_ranks(
         (machine_at(sysroot), {}) if capture_file is None else open_capture(read_input(capture_file, CAPTURE))
     )
     process = live if capture_file is None else machine
-    deadline_s = request.deadline_s or DEADLINE_S[request.profile]
 
     def show(launched: LaunchResult) -> None:
-        progress.show(lambda width: progress_line(launched, deadline_s, width))
+        progress.show(lambda width: progress_line(launched, request.until_s, width))
 
     try:
         return application.check(request, machine, process, os.environ, show, STARTED_AT, save, silent)

@@ -224,7 +224,7 @@ def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
     """Return what --minutes asks for in seconds; UsageError where the profile repeats nothing."""
     if minutes is None:
         return None
-    if profile is not Profile.BURN:
+    if not profile.effort.burn_s:
         raise UsageError(f"--minutes {minutes:g}: only --profile burn repeats its tests")
     if not 0 < minutes * 60 <= LONGEST_DEADLINE_S:
         raise UsageError(f"--minutes {minutes:g}: give minutes above 0 and up to {LONGEST_DEADLINE_S / 60:.0f}")

@@ -9,21 +9,16 @@ from datetime import date
 from typing import Any
 
 from preflight.errors import MalformedInput, UsageError
+from preflight.judge.expectations import EXPECTED
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.parsing import parse_duration_s
-from preflight.model.policy import Expectation, Floor, Level, Lookback, Policy, Waiver
+from preflight.model.policy import Floor, Level, Lookback, Policy, Waiver
 from preflight.model.toml import read_toml
 
 TABLES = ("checks", "waivers", "expect", "lookback", "floors")
 LOOKBACK = ("xids", "link_flaps")
-COUNT, WORD, SWITCH, RATE = "a count", "text", "true or false", "Gbit/s above 0"
-EXPECT = {
-    "gpu_count": COUNT, "gpu_model": WORD, "driver": WORD, "nic_count": COUNT, "active_ports": COUNT, "port_rate": RATE,
-    "ecc": SWITCH, "mig": SWITCH,
-}  # fmt: skip
 SIZE = re.compile(r"([a-z_]+) (\d{1,6}) (B|KiB|MiB|GiB)", re.ASCII)
-DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: Severity.INFO}
 
@@ -31,8 +26,8 @@ SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: S
 def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
     """Return the policy of a TOML text; MalformedInput names the first unknown key, check or value.
 
-    [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] gpu_count, gpu_model,
-    driver, nic_count, active_ports, port_rate (Gbit/s, of every active port), ecc, mig; [lookback] xids, link_flaps =
+    [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] what EXPECTED
+    has; [lookback] xids, link_flaps =
     "24h"; [floors] "all_reduce 1 GiB" = GB/s.
     """
     tables = read_toml(text, source)
@@ -42,7 +37,7 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
         today,
         tuple(_levels(_table(tables, "checks", source), source, checks)),
         tuple(_waivers(tables.get("waivers", []), source, checks)),
-        _expectation(_table(tables, "expect", source), source),
+        _expectations(_table(tables, "expect", source), source),
         tuple(_floors(_table(tables, "floors", source), source)),
         _lookback(_table(tables, "lookback", source), source),
     )
@@ -130,23 +125,12 @@ def _day(value: object, where: str) -> str:
     return value.isoformat()
 
 
-def _expectation(table: dict[str, Any], source: str) -> Expectation:
-    _only(table, tuple(EXPECT), f"{source}: [expect]", "key")
+def _expectations(table: dict[str, Any], source: str) -> dict[str, Any]:
+    _only(table, tuple(EXPECTED), f"{source}: [expect]", "key")
     for name, value in table.items():
-        if not _is_of(EXPECT[name], value):
-            raise MalformedInput(f"{source}: [expect] {name}: {EXPECT[name]} is needed")
-    driver = table.get("driver")
-    if driver is not None and DRIVER.fullmatch(driver) is None:
-        raise MalformedInput(f'{source}: [expect] driver: write "580.95.05" or ">=580.65"')
-    return Expectation(**table)
-
-
-def _is_of(kind: str, value: object) -> bool:
-    if kind is COUNT:
-        return type(value) is int and 0 <= value <= 1 << 16
-    if kind is RATE:
-        return type(value) in (int, float) and 0 < value < 1e6  # type: ignore[operator]  # bool is neither
-    return isinstance(value, bool) if kind is SWITCH else isinstance(value, str) and bool(value.strip())
+        if not EXPECTED[name].kind.takes(value):
+            raise MalformedInput(f"{source}: [expect] {name}: {EXPECTED[name].kind.words}")
+    return table
 
 
 def _lookback(table: dict[str, Any], source: str) -> Lookback:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from preflight.model.collective import Collective
 
@@ -24,20 +26,6 @@ class Waiver:
     subject: str  # part of the finding's subject; "" for any
     reason: str
     until: str
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What a node must have; None where the policy does not say."""
-
-    gpu_count: int | None = None
-    gpu_model: str | None = None  # part of the name, whatever its case
-    driver: str | None = None  # "580.95.05" exactly, ">=580.65" at least
-    nic_count: int | None = None
-    active_ports: int | None = None  # of RDMA adapters
-    port_rate: float | None = None  # the least of every active port, Gbit/s
-    ecc: bool | None = None
-    mig: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +53,6 @@ class Policy:
     today: str
     levels: tuple[tuple[str, Level], ...] = ()
     waivers: tuple[Waiver, ...] = ()
-    expect: Expectation = Expectation()
+    expect: Mapping[str, Any] = field(default_factory=dict)  # what a node must have, by the keys of judge/expectations
     floors: tuple[Floor, ...] = ()
     lookback: Lookback = Lookback()

@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+
+MIB, GIB = 1 << 20, 1 << 30
+BESIDES_BURNING_S = 900.0  # the probe, every candidate's trial and the tests before
+Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most repetitions, how many are verified at least
 
 
 class Profile(Enum):
-    """How thorough a run is."""
+    """How thorough a run is; a new one is a name here and a row of EFFORTS."""
 
     QUICK = "quick"
     STANDARD = "standard"
     BURN = "burn"
+
+    @property
+    def effort(self) -> Effort:
+        """What this profile measures, and how long it may take."""
+        return EFFORTS[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a profile measures and how often; speed is what costs most of the time."""
+
+    deadline_s: float
+    timing: Timing  # of each collective at each size
+    runs_each: int  # of the default and of a cure in turns, until the cure counts
+    gemm_s: float  # seconds on one product of matrices
+    copy_s: float  # seconds on one copy between GPU and host
+    for_speed: bool = True  # settings for speed, all of them timed; the bandwidth of pairs; RDMA ports one at a time
+    # Timed calls that a trial verifies at least. Data that are wrong in 5 % of all calls escape 90 with a chance of
+    # 0.95**90 = 1 %.
+    verified_calls: int = 90
+    sizes_bytes: tuple[int, ...] = ()  # on GPUs; powers of four where none are named
+    burn_s: float = 0.0  # how long its tests are repeated under load, unless --minutes says otherwise
+
+    def until_s(self, burn_s: float | None) -> float:
+        """Return when a run ends that was given no deadline: what was asked for must fit in."""
+        if not self.burn_s or burn_s is None:
+            return self.deadline_s
+        return max(self.deadline_s, burn_s + BESIDES_BURNING_S)
+
+
+EFFORTS = {
+    Profile.QUICK: Effort(
+        180.0, (0.15, 7, 40, 3), runs_each=2, gemm_s=0.3, copy_s=0.02, for_speed=False, verified_calls=0,
+        sizes_bytes=(8, MIB, 32 * MIB, GIB),
+    ),
+    Profile.STANDARD: Effort(900.0, (0.5, 9, 60, 3), runs_each=4, gemm_s=2.0, copy_s=0.2),
+    Profile.BURN: Effort(3600.0, (2.0, 15, 400, 5), runs_each=6, gemm_s=5.0, copy_s=0.5, burn_s=600.0),
+}  # fmt: skip
 
 
 class GpuTests(Enum):

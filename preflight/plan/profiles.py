@@ -1,4 +1,4 @@
-"""How much each profile measures: sizes, repetitions, stage limits and the deadline of the whole run."""
+"""How much each profile measures: sizes, repetitions and stage limits."""
 
 from __future__ import annotations
 
@@ -6,36 +6,14 @@ import math
 from collections.abc import Sequence
 
 from preflight.model.collective import Collective
-from preflight.model.profile import Profile
+from preflight.model.profile import GIB, MIB, Profile, Timing
 from preflight.model.run_spec import Measure, StageLimits
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-DEADLINE_S = {Profile.QUICK: 180.0, Profile.STANDARD: 900.0, Profile.BURN: 3600.0}
-BURN_S = 600.0  # how long `burn` repeats its tests, unless --minutes says otherwise
-BESIDES_BURNING_S = 900.0  # the probe, every candidate's trial and the tests before
-QUICK_SIZES = (8, MIB, 32 * MIB, GIB)
-QUICK_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
+NAMED_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
 BUFFERS_PER_SIZE = 5
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
-# Seconds on one collective at one size, fewest and most repetitions, and how many of these are verified at least.
-Effort = tuple[float, int, int, int]
-EFFORT: dict[Profile, Effort] = {
-    Profile.QUICK: (0.15, 7, 40, 3),
-    Profile.STANDARD: (0.5, 9, 60, 3),
-    Profile.BURN: (2.0, 15, 400, 5),
-}
-DUEL_EFFORT: Effort = (0.1, 5, 20, 1)
-# Timed calls that a trial of `standard` verifies at least. Data that are wrong in 5 % of all calls escape so many with
-# a chance of 0.95**90 = 1 %.
-LEAST_VERIFIED_CALLS = 90
-
-
-def deadline_s(profile: Profile, burn_s: float | None) -> float:
-    """Return when a run ends that was given no deadline: what was asked for must fit in."""
-    if profile is not Profile.BURN or burn_s is None:
-        return DEADLINE_S[profile]
-    return max(DEADLINE_S[profile], burn_s + BESIDES_BURNING_S)
+DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 
 
 def sizes(
@@ -57,8 +35,8 @@ def sizes_without_room(
 
 
 def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
-    if profile is Profile.QUICK:
-        return tuple(size for size in QUICK_SIZES if on_gpu or size <= QUICK_CPU_LARGEST)
+    if named := profile.effort.sizes_bytes:
+        return tuple(size for size in named if on_gpu or size <= NAMED_CPU_LARGEST)
     end = GPU_LARGEST if on_gpu else CPU_LARGEST
     return tuple(sorted({8 * 4**k for k in range(16) if 8 * 4**k <= end} | {end}))
 
@@ -73,19 +51,18 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def measures(
-    effort: Effort, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
+    timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
     """Return what is timed, size by size."""
-    return tuple(Measure(collective, size, *effort) for size in for_sizes for collective in collectives)
+    return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
 def trial_measures(
     profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return what a trial of this profile times; all but quick verify at least LEAST_VERIFIED_CALLS of it."""
-    budget_s, fewest, most, verified = EFFORT[profile]
-    if profile is not Profile.QUICK:
-        verified = max(verified, math.ceil(LEAST_VERIFIED_CALLS / (len(for_sizes) * len(collectives))))
+    """Return what a trial of this profile times; it verifies at least as many calls as the profile asks for."""
+    budget_s, fewest, most, verified = profile.effort.timing
+    verified = max(verified, math.ceil(profile.effort.verified_calls / (len(for_sizes) * len(collectives))))
     return measures((budget_s, max(fewest, verified), most, verified), for_sizes, collectives)
 
 

@@ -12,7 +12,7 @@ from preflight.errors import MalformedInput
 from preflight.judge.policy import apply_policy, parse_policy
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Finding, Severity
-from preflight.model.policy import Expectation, Floor, Level, Lookback, Policy, Waiver
+from preflight.model.policy import Floor, Level, Lookback, Policy, Waiver
 
 CHECKS = {"memlock", "shm-too-small", "hca-port-stuck"}
 TODAY = "2026-11-21"
@@ -55,7 +55,7 @@ def test_every_part_of_a_policy_is_read() -> None:
         TODAY,
         (("memlock", Level.FATAL), ("hca-port-stuck", Level.WARN)),
         (Waiver("hca-port-stuck", "mlx5_3", "ticket 4711", "2026-12-31"),),
-        Expectation(8, "h100", ">=580.65", 9),
+        {"gpu_count": 8, "gpu_model": "h100", "driver": ">=580.65", "nic_count": 9},
         (Floor(Collective.ALL_REDUCE, 1 << 30, 400.0),),
         Lookback(86400.0, 5400.0),
     )

@@ -8,7 +8,7 @@ from random import Random
 
 from preflight.model.profile import Profile
 from preflight.model.trial import Candidate, Outcome, RankEnd, Scope, Setting, TrialResult
-from preflight.plan.settings.control import RUNS_EACH, Proof, proof_of
+from preflight.plan.settings.control import Proof, proof_of
 from preflight.plan.settings.steps import Known
 from tests.facts import trial
 from tests.plan.searching import Searched, search
@@ -59,7 +59,7 @@ def simulate(rhythm: Rhythm, profile: Profile, seed: int) -> Searched:
     """Search on a machine of this rhythm to the end."""
     random = Random(seed)
     machine = Flapping(rhythm, random.choice(ENDINGS), random, starts_at=random.randrange(6))
-    return search(SETTINGS, machine.run, known=Known(seed=seed), runs_each=RUNS_EACH[profile])
+    return search(SETTINGS, machine.run, known=Known(seed=seed), runs_each=profile.effort.runs_each)
 
 
 def is_false_cure(done: Searched) -> bool:

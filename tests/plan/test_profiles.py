@@ -7,13 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.collective import Collective
-from preflight.model.profile import Profile
+from preflight.model.profile import GIB, MIB, Profile
 from preflight.plan.profiles import (
     BUFFERS_PER_SIZE,
-    EFFORT,
-    GIB,
-    KIB,
-    MIB,
     measures,
     sizes,
     sizes_without_room,
@@ -57,7 +53,7 @@ def test_a_size_is_tried_or_left_out_for_want_of_memory(profile: Profile, on_gpu
 
 
 def test_every_size_is_measured_with_both_collectives() -> None:
-    planned = measures(EFFORT[Profile.QUICK], (8, MIB))
+    planned = measures(Profile.QUICK.effort.timing, (8, MIB))
     assert [(each.nominal_bytes, each.collective) for each in planned] == [
         (size, collective) for size in (8, MIB) for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER)
     ]
@@ -87,7 +83,7 @@ def test_an_override_holds_for_every_stage_and_is_never_stretched(backend: str) 
 
 
 def test_a_size_unit_is_binary() -> None:
-    assert (KIB, MIB, GIB) == (2**10, 2**20, 2**30)
+    assert (1024, MIB, GIB) == (2**10, 2**20, 2**30)
 
 
 def test_more_ranks_than_cpus_have_so_many_times_the_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
 from preflight.model.trial import Candidate, Outcome, RailTest, TrialResult
-from preflight.plan.profiles import DUEL_EFFORT, measures
+from preflight.plan.profiles import DUEL_TIMING, measures
 from preflight.rank.rail_trials import LARGEST_BYTES, MOST_HANGS, rail_measures, slow_or_failed, try_rails
 from tests.reports import trial_result
 from tests.topology import port
@@ -44,7 +44,7 @@ def test_why_no_port_can_be_tried_any_more_is_what_the_skipped_ones_say() -> Non
 
 
 def test_a_port_by_itself_is_not_timed_at_gibibytes() -> None:
-    asked = measures(DUEL_EFFORT, (8, 1 << 20, 4 << 30), (Collective.ALL_REDUCE,))
+    asked = measures(DUEL_TIMING, (8, 1 << 20, 4 << 30), (Collective.ALL_REDUCE,))
     assert [each.nominal_bytes for each in rail_measures(asked)] == [8, 1 << 20, LARGEST_BYTES]
 
 

@@ -31,7 +31,6 @@ from preflight.model.gap import known_or, or_none
 from preflight.model.gpu import EXCLUSIVE, P2pStatus
 from preflight.model.gpu_test import Ending, PairTruth
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile
-from preflight.plan.profiles import BURN_S
 
 KIB, MIB = 1 << 10, 1 << 20
 DATA_SIZES = (4 * KIB, MIB, 64 * MIB)  # a small one, one of several pages, and one that keeps the link busy
@@ -39,8 +38,6 @@ SPEED_SIZES = (64 * MIB,)
 HOST_COPY_SIZES = (64 * MIB,)
 # 137 GFLOP and 1.1 TFLOP: 2 to 20 ms each from a T4's successors to an H100, and under 1 GiB of memory.
 PRODUCTS = (ProductSize("float32", 4096), ProductSize("bfloat16", 8192))
-GEMM_S = {Profile.QUICK: 0.3, Profile.STANDARD: 2.0, Profile.BURN: 5.0}
-COPY_S = {Profile.QUICK: 0.02, Profile.STANDARD: 0.2, Profile.BURN: 0.5}
 PAIR_SPEED_S = 0.05
 MOST_PEERS = 8
 BURN_GEMM_S = 20.0  # long enough for clocks and heat to settle; integrity of the copies is looked at in between
@@ -60,18 +57,18 @@ def device_plan(
     """
     if not gpus:
         return NO_DEVICES
+    effort = profile.effort
     pairs = _data_rounds(len(gpus)) if GpuTests.PAIRS in tests else []
     alone, under_load = (
         [_alone_round(gpus, node, gemm_s, copy_s)] if GpuTests.GPUS in tests else []
-        for gemm_s, copy_s in ((GEMM_S[profile], COPY_S[profile]), (BURN_GEMM_S, COPY_S[Profile.BURN]))
+        for gemm_s, copy_s in ((effort.gemm_s, effort.copy_s), (BURN_GEMM_S, effort.copy_s))
     )
-    speeds = _speed_rounds(len(gpus)) if pairs and profile is not Profile.QUICK else []
-    is_burn = profile is Profile.BURN
+    speeds = _speed_rounds(len(gpus)) if pairs and effort.for_speed else []
     return DevicePlan(
         gpus=tuple(gpu.nvml_index for gpu in gpus),
         rounds=(*pairs, *alone, *speeds),
-        burn_rounds=(*under_load, *pairs) if is_burn else (),
-        burn_s=(BURN_S if burn_s is None else burn_s) if is_burn else 0.0,
+        burn_rounds=(*under_load, *pairs) if effort.burn_s else (),
+        burn_s=effort.burn_s if burn_s is None else burn_s,
         rounds_per_process=_rounds_per_process(gpus),
     )
 

@@ -16,7 +16,6 @@ from preflight.model.trial import AS_IS, Candidate, Scope, TrialResult
 from preflight.plan import profiles
 from preflight.plan.nodes.route_isolation import interface_env, routes_between
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
-from preflight.plan.settings.control import RUNS_EACH
 from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.settings.internode import between_nodes
 
@@ -78,11 +77,11 @@ def plan_jointly(
     trials = TrialPlan(
         candidates=tuple(each.candidate for each in shared),
         limits=profiles.stage_limits(first.backend, effort.stage_limit_s, len(solo_results)),
-        screen_all=effort.profile is not Profile.QUICK,
+        screen_all=effort.profile.effort.for_speed,
         measures=profiles.trial_measures(effort.profile, sizes, effort.collectives),
-        duel_measures=profiles.measures(profiles.DUEL_EFFORT, decision_sizes(sizes, cpu_path=not on_gpu)),
+        duel_measures=profiles.measures(profiles.DUEL_TIMING, decision_sizes(sizes, cpu_path=not on_gpu)),
         duel_turns=DUEL_TURNS,
-        control_runs=0 if effort.default_only else RUNS_EACH[effort.profile],
+        control_runs=0 if effort.default_only else effort.profile.effort.runs_each,
         on_gpus=on_gpu,
     )
     world_size = sum(solo.ranks for solo in solo_results.values())

@@ -21,9 +21,8 @@ from random import Random
 from preflight.model.profile import Profile
 from preflight.model.trial import DEFAULT, FAILED, IN_START, REPEATED, Control, Outcome, Rerun, TrialResult, odds
 
-RUNS_EACH = {Profile.QUICK: 2, Profile.STANDARD: 4, Profile.BURN: 6}
 PROVISIONAL_TEXT = "provisional, confirm with --profile standard"
-PROVED_BY = RUNS_EACH[Profile.STANDARD]  # runs of either; with fewer a cure is provisional
+PROVED_BY = Profile.STANDARD.effort.runs_each  # runs of either; with fewer a cure is provisional
 Env = tuple[tuple[str, str], ...]
 
 

@@ -95,7 +95,7 @@ def _v2_index(port: HcaPort) -> int | None:
 def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPort, ...]:
     """Return the ports that a run of this profile tries one at a time: all usable ones of several; none in quick."""
     ports = tuple(filter(is_usable, known_or(node.hca_ports, ())))
-    return ports if len(ports) > 1 and dialect == "nccl" and profile is not Profile.QUICK else ()
+    return ports if len(ports) > 1 and dialect == "nccl" and profile.effort.for_speed else ()
 
 
 def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:

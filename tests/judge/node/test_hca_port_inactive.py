@@ -8,7 +8,7 @@ from preflight.judge.node.hca_rdma_roce import hca_port_inactive, hca_siblings
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Severity
 from preflight.model.hca import PhysState, PortState
-from preflight.model.policy import Expectation, Policy
+from preflight.model.policy import Policy
 from tests.facts import gpu_case, gpu_node
 from tests.judge.findings import applies_not, on_gpus, only
 from tests.topology import nic, port
@@ -47,6 +47,6 @@ def test_where_it_may_be_meant_no_port_is_missing(node: NodeFacts) -> None:
 
 
 def test_a_policy_that_counts_active_ports_decides_instead() -> None:
-    policy = Policy("site.toml", "2026-11-22", expect=Expectation(active_ports=3))
+    policy = Policy("site.toml", "2026-11-22", expect={"active_ports": 3})
     case = gpu_case(nodes=(rails(UP, UP, DOWN, UP),), policy=policy)
     assert "policy" in applies_not(hca_port_inactive, case)

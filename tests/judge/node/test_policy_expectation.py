@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from preflight.judge.check import Case, run_checks
-from preflight.judge.node.policy_expectation import is_driver, policy_expectation
+from preflight.judge.expectations import is_driver
+from preflight.judge.node.policy_expectation import policy_expectation
 from preflight.judge.verdict import Decision, decide
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu import Mode
-from preflight.model.policy import Expectation, Policy
+from preflight.model.policy import Policy
 from preflight.model.report import NodeVerdict, Verdict
 from tests.facts import advice, case, gpu_node
 from tests.facts import node as plain_node
@@ -23,7 +24,7 @@ TODAY = "2026-11-21"
 
 
 def expecting(node: NodeFacts, **expect: object) -> list[str]:
-    policy = Policy("site.toml", TODAY, expect=Expectation(**expect))  # type: ignore[arg-type]
+    policy = Policy("site.toml", TODAY, expect=expect)
     asked: Case = replace(case(), policy=policy)
     return [f"{each.subject}: {each.problem}" for each in policy_expectation.judge(node, asked)]
 
@@ -38,7 +39,7 @@ def test_a_node_that_is_not_as_expected_fails_and_says_both() -> None:
 
 def decided(node: NodeFacts, accept: bool, **expect: object) -> Decision:
     """Return what `preflight check --policy` answers on the CPU path for a node whose trials all work."""
-    policy = Policy("site.toml", TODAY, expect=Expectation(**expect))  # type: ignore[arg-type]
+    policy = Policy("site.toml", TODAY, expect=expect)
     asked = replace(case(nodes=(node,)), policy=policy)
     findings, skipped, _ = run_checks((policy_expectation,), asked)
     return decide(asked, findings, skipped, asked.trials, advice(), (), strict=False, accept=accept, cpu_path=True)
@@ -92,7 +93,7 @@ def test_without_a_gpu_only_a_contradicted_expectation_rejects_the_node(
 
 def test_gpus_that_cant_be_read_keep_no_other_expectation_from_being_decided() -> None:
     node = plain_node(nvidia_pci=NO_BUS)
-    policy = Policy("site.toml", TODAY, expect=Expectation(gpu_count=8, nic_count=8))
+    policy = Policy("site.toml", TODAY, expect={"gpu_count": 8, "nic_count": 8})
     findings, (skip,), _ = run_checks((policy_expectation,), replace(case(nodes=(node,)), policy=policy))
     assert [each.subject for each in findings] == ["node1 RDMA adapters"]
     assert skip.reason.startswith("the policy's expectation can't be decided: gpu_count: ")

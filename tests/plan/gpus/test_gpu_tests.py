@@ -15,7 +15,6 @@ from preflight.model.facts import Gap, NodeFacts, NumaNode, known
 from preflight.model.gpu import ComputeMode
 from preflight.model.profile import GpuTests, Profile
 from preflight.plan.gpus.gpu_tests import device_plan, host_memory, rounds_of_pairs
-from preflight.plan.profiles import deadline_s
 from tests.facts import gpu_node, system
 from tests.gpus import gpu
 
@@ -116,9 +115,9 @@ def test_only_burn_repeats_and_for_as_long_as_it_was_told() -> None:
 
 
 def test_a_burn_that_was_asked_to_take_hours_has_a_deadline_behind_it() -> None:
-    assert deadline_s(Profile.BURN, None) == 3600
-    assert deadline_s(Profile.BURN, 7200) > 7200
-    assert deadline_s(Profile.QUICK, None) == 180
+    assert Profile.BURN.effort.until_s(None) == 3600
+    assert Profile.BURN.effort.until_s(7200) > 7200
+    assert Profile.QUICK.effort.until_s(None) == 180
 
 
 def test_a_plan_survives_its_way_to_the_ranks() -> None:

@@ -11,7 +11,6 @@ import pytest
 from preflight.model.profile import Profile
 from preflight.model.trial import AS_IS, DEFAULT, Candidate, Control, Outcome, Rerun, Scope, Setting, TrialResult, odds
 from preflight.plan.settings.control import (
-    RUNS_EACH,
     Proof,
     Tally,
     Way,
@@ -31,7 +30,7 @@ RUNS = 286  # by rhythm: 2,000 in all with seven of them
 
 @pytest.mark.parametrize("profile", Profile)
 def test_of_2000_faults_that_come_and_go_no_more_are_cured_than_the_bound_says(profile: Profile) -> None:
-    bound = 1 / odds(RUNS_EACH[profile], RUNS_EACH[profile])
+    bound = 1 / odds(profile.effort.runs_each, profile.effort.runs_each)
     for name, rhythm in RHYTHMS.items():
         false = sum(is_false_cure(simulate(rhythm, profile, seed)) for seed in range(RUNS))
         spread = 3 * (RUNS * bound * (1 - bound)) ** 0.5
@@ -60,7 +59,7 @@ def test_a_steady_fault_keeps_exactly_the_fewest_settings_and_is_proved_as_far_a
         ending = ENDINGS[len(needed) % len(ENDINGS)]
         return trial(candidate.name, env=candidate.env, reason=candidate.reason) if works else failed(candidate, ending)
 
-    done = search(SETTINGS, run, known=Known(seed=3), runs_each=RUNS_EACH[profile])
+    done = search(SETTINGS, run, known=Known(seed=3), runs_each=profile.effort.runs_each)
     assert dict(done.control.env) == dict(wanted)
     assert proof_of(done.control, done.results) is (Proof.PROVISIONAL if profile is Profile.QUICK else Proof.PROVED)
     repeated = [each for each in done.control.reruns if not each.control]

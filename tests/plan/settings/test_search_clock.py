@@ -10,10 +10,10 @@ from preflight.model.collective import Collective
 from preflight.model.profile import Profile
 from preflight.model.run_spec import Measure
 from preflight.model.trial import Candidate, Control, Outcome, RankEnd, Rerun, Setting, TrialResult
-from preflight.plan.profiles import DEADLINE_S, stage_limits
+from preflight.plan.profiles import stage_limits
 from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.plan.settings.closing import has_time_for
-from preflight.plan.settings.control import PROVISIONAL_TEXT, RUNS_EACH, Proof, proof_of, proof_text
+from preflight.plan.settings.control import PROVISIONAL_TEXT, Proof, proof_of, proof_text
 from preflight.plan.settings.minimise import Cure
 from preflight.plan.settings.search import next_step, to_failure
 from preflight.plan.settings.steps import Known, Repeat, Stop, Try
@@ -69,10 +69,16 @@ def play(profile: Profile, cause: Setting, suspects: tuple[str, ...] = ()) -> Cl
     reruns: tuple[Rerun, ...] = ()
     chosen: Candidate | None = None
     for _ in range(100):
-        left_s = DEADLINE_S[profile] - AFTER_S - now_s
+        left_s = profile.effort.deadline_s - AFTER_S - now_s
         known = Known(results=results, reruns=reruns, suspects=suspects, left_s=left_s, seed=11)
         step = next_step(
-            (DEFAULT_CANDIDATE,), False, (), known, SETTINGS, cure_measures=CURE_MEASURES, runs_each=RUNS_EACH[profile]
+            (DEFAULT_CANDIDATE,),
+            False,
+            (),
+            known,
+            SETTINGS,
+            cure_measures=CURE_MEASURES,
+            runs_each=profile.effort.runs_each,
         )
         match step:
             case Stop():
@@ -89,7 +95,7 @@ def play(profile: Profile, cause: Setting, suspects: tuple[str, ...] = ()) -> Cl
                 raise AssertionError(f"a search for a cure does not {other}")
         now_s += took_s
     named = (chosen.name, chosen.env) if chosen else ("", ())
-    return Clocked(results, Control(11, RUNS_EACH[profile], *named, reruns), now_s + AFTER_S)
+    return Clocked(results, Control(11, profile.effort.runs_each, *named, reruns), now_s + AFTER_S)
 
 
 SUSPECTS = [("p2p",), ("ib",), ()]

@@ -1,0 +1,128 @@
+"""What `[expect]` of a policy can ask of a node: a row for each key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from preflight.errors import UnreadableFact
+from preflight.model.facts import Gap, NodeFacts, known
+from preflight.model.gpu import Mode
+from preflight.model.hca import HcaPort, PortState
+from preflight.model.parsing import version_tuple
+
+Missed = tuple[str, str, str, str]  # what, what was found, what is wanted, where that was seen
+NVML, BUS, PORTS = "NVML", "the PCI bus", "/sys/class/infiniband"
+DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What may stand after a key, in words and as a test of the value."""
+
+    words: str
+    takes: Callable[[Any], bool]
+
+
+COUNT = Kind("a count is needed", lambda value: type(value) is int and 0 <= value <= 1 << 16)
+TEXT = Kind("text is needed", lambda value: isinstance(value, str) and bool(value.strip()))
+SWITCH = Kind("true or false is needed", lambda value: isinstance(value, bool))
+RATE = Kind("Gbit/s above 0 is needed", lambda value: type(value) in (int, float) and 0 < value < 1e6)
+VERSION = Kind(
+    'write "580.95.05" or ">=580.65"', lambda value: isinstance(value, str) and bool(DRIVER.fullmatch(value))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A key: the value that it takes, and how a node misses it; UnreadableFact where that can't be decided."""
+
+    kind: Kind
+    missed: Callable[[NodeFacts, Any], Iterator[Missed]]
+
+
+def _gpu_count(node: NodeFacts, wanted: int) -> Iterator[Missed]:
+    if isinstance(node.gpus, Gap):
+        on_bus = None if isinstance(node.nvidia_pci, Gap) else len(node.nvidia_pci)
+        if on_bus is None or on_bus == wanted:
+            raise UnreadableFact(node.gpus.reason)
+        yield "GPUs", str(on_bus), str(wanted), BUS
+    elif len(node.gpus) != wanted:
+        yield "GPUs", str(len(node.gpus)), str(wanted), NVML
+
+
+def _gpu_model(node: NodeFacts, wanted: str) -> Iterator[Missed]:
+    if not node.gpus or (isinstance(node.gpus, Gap) and node.nvidia_pci == ()):
+        yield "GPUs", "none", wanted, BUS if isinstance(node.gpus, Gap) else NVML
+        return
+    for gpu in known(node.gpus):
+        if wanted.casefold() not in known(gpu.name).casefold():
+            yield f"GPU {gpu.nvml_index}", known(gpu.name), wanted, NVML
+
+
+def _driver(node: NodeFacts, wanted: str) -> Iterator[Missed]:
+    version = known(known(node.driver).version)
+    if not is_driver(version, wanted):
+        yield "driver", version, wanted, NVML
+
+
+def _nic_count(node: NodeFacts, wanted: int) -> Iterator[Missed]:
+    count = len(known(node.nics))
+    if count != wanted:
+        yield "RDMA adapters", str(count), str(wanted), PORTS
+
+
+def _active(node: NodeFacts) -> list[HcaPort]:
+    return [port for port in known(node.hca_ports) if known(port.state) is PortState.ACTIVE]
+
+
+def _active_ports(node: NodeFacts, wanted: int) -> Iterator[Missed]:
+    count = len(_active(node))
+    if count != wanted:
+        yield "active RDMA ports", str(count), str(wanted), PORTS
+
+
+def _port_rate(node: NodeFacts, wanted_gbit_s: float) -> Iterator[Missed]:
+    active = _active(node)
+    if not active:
+        yield "active RDMA ports", "none", f"{wanted_gbit_s:g} Gbit/s", PORTS
+    for port in active:
+        rate = known(port.rate_gbit_s)
+        if rate < wanted_gbit_s:
+            yield f"{port.hca}:{port.port}", f"{rate:g} Gbit/s", f"{wanted_gbit_s:g} Gbit/s", PORTS
+
+
+def _mode(field: str, name: str, node: NodeFacts, wanted: bool) -> Iterator[Missed]:
+    gpus = () if isinstance(node.gpus, Gap) and node.nvidia_pci == () else known(node.gpus)
+    if not gpus:
+        yield "GPUs", "none", f"{name} {_switch(wanted)}", NVML
+    for gpu in gpus:
+        is_on = known(getattr(gpu, field)) is Mode.ENABLED
+        if is_on is not wanted:
+            yield f"GPU {gpu.nvml_index} {name}", _switch(is_on), _switch(wanted), NVML
+
+
+def _switch(is_on: bool) -> str:
+    return "on" if is_on else "off"
+
+
+def is_driver(version: str, wanted: str) -> bool:
+    """Tell whether a driver is the one that a policy names, or at least that with `>=`."""
+    if wanted.startswith(">="):
+        return version_tuple(version) >= version_tuple(wanted.removeprefix(">="))
+    return version == wanted
+
+
+EXPECTED = {
+    "gpu_count": Expected(COUNT, _gpu_count),
+    "gpu_model": Expected(TEXT, _gpu_model),  # part of the name, whatever its case
+    "driver": Expected(VERSION, _driver),  # "580.95.05" exactly, ">=580.65" at least
+    "nic_count": Expected(COUNT, _nic_count),
+    "active_ports": Expected(COUNT, _active_ports),  # of RDMA adapters
+    "port_rate": Expected(RATE, _port_rate),  # the least of every active port
+    "ecc": Expected(SWITCH, partial(_mode, "ecc_mode", "ECC")),
+    "mig": Expected(SWITCH, partial(_mode, "mig_mode", "MIG")),
+}
