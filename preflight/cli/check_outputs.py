@@ -22,14 +22,12 @@ from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
 from preflight.render.check_screen import NO_JOB, Job, Written, render_check_screen, render_verdict
 from preflight.render.env_file import render_env
-from preflight.render.formats import Format, render_as
+from preflight.render.formats import ALSO, Format, render_as
 from preflight.render.json_document import render_json
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
 from preflight.system.inputs import STDIN, read_input
 from preflight.system.signals import ignore_signals, raise_dropped
 from preflight.system.streams import to_stderr
-
-OWN_OPTION = {"env": "--env-out", "json": "--report"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +77,15 @@ def open_outputs(
 
 def _parse_also(option: str) -> tuple[Format, str]:
     name, equals, path = option.partition("=")
-    if name in OWN_OPTION:
-        raise UsageError(f"--also {option}: {name} has an option of its own, {OWN_OPTION[name]}")
-    if not equals or name not in [form.value for form in Format]:
-        known = ", ".join(form.value for form in Format if form.value not in OWN_OPTION)
+    form = next((form for form in Format if form.value == name), None)
+    if form is not None and form.own_option:
+        raise UsageError(f"--also {option}: {name} has an option of its own, {form.own_option}")
+    if form is None or not equals:
+        known = ", ".join(form.value for form in ALSO)
         raise UsageError(f"--also {option}: give FORMAT=FILE, with one of {known}")
     if path in ("", STDOUT):
         raise UsageError(f"--also {option}: give a file; stdout is for the page")
-    return Format(name), path
+    return form, path
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:

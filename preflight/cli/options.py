@@ -13,6 +13,7 @@ from preflight.errors import UsageError
 from preflight.model.collective import Collective
 from preflight.model.parsing import parse_duration_s
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile
+from preflight.render.formats import ALSO
 
 LONGEST_DEADLINE_S = 7 * 86400.0
 SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
@@ -117,7 +118,7 @@ Also = Annotated[
     list[str] | None,
     valued(
         "FORMAT=FILE",
-        "Write the report in another form too: junit, html, markdown, prometheus, nagios, drain, k8s, console.",
+        f"Write the report in another form too: {', '.join(form.value for form in ALSO)}.",
         group=PRINTED,
     ),
 ]

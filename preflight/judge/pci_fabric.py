@@ -8,7 +8,7 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case
 from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts, PciDevice, PciKind, known
 from preflight.model.hca import NicKind, PortState
-from preflight.model.transport import CarrierKind
+from preflight.model.transport import NVLS, CarrierKind, Transport
 from preflight.model.trial import Outcome, TrialResult
 from preflight.plan.gpus.locality import NVLINK, locality_of
 
@@ -68,12 +68,8 @@ def meanwhile(case: Case) -> str:
 def _is_proved(trial: TrialResult) -> bool:
     """Tell whether all pairs of ranks went by P2P, over PCIe where no NVLink joins them, and all data were right."""
     right = trial.outcome is Outcome.OK and trial.results and all(result.verified for result in trial.results)
-    paths = [carrier.name for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
-    return (
-        bool(right and paths)
-        and all(path.startswith("P2P") for path in paths)
-        and may_use_p2p(trial, over_nvlink=False)
-    )
+    ways = [carrier.transport for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
+    return bool(right and ways) and all(way is Transport.P2P for way in ways) and may_use_p2p(trial, over_nvlink=False)
 
 
 def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
@@ -81,4 +77,6 @@ def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
     env = dict(trial.env)
     if env.get("NCCL_P2P_DISABLE") == "1" or (env.get("NCCL_P2P_LEVEL") == "NVL" and not over_nvlink):
         return False
-    return not trial.transport or any(carrier.name.startswith(("P2P", "NVLS")) for carrier in trial.transport)
+    return not trial.transport or any(
+        carrier == NVLS or carrier.transport is Transport.P2P for carrier in trial.transport
+    )

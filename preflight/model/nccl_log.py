@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from preflight.model.transport import NVLS, Carrier, CarrierKind
+from preflight.model.transport import NVLS, WORDS, Carrier, CarrierKind, Transport
 from preflight.model.units import size_text
 
 NUMBERED_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
@@ -30,19 +30,16 @@ INTERFACE = re.compile(r"\[\d{1,3}\]([^\s:\[\]]{1,32}):")
 CARDS = re.compile(r"NET/IB ?: Using (?=\[)(.{1,4000})")
 CARD = re.compile(r"\[\d{1,3}\]([\w+-]{1,64}):(\d{1,3})/(IB|RoCE|SHARP|\w{1,12})")
 
-_P2P = r"P2P/(?:CUMEM|MNNVL|IPC|direct pointer|indirect/\d{1,7}(?:\[[0-9a-f]{1,16}\])?)(?:/read)?(?:/CE)?"
-_SHM = r"SHM/(?:direct|CE)(?:/(?:direct|CE))?|SHM\b|direct shared memory"
-# `(3)` names the rank on whose card the data leave (PXN), `(PCI)` that GPUDirect goes by PCIe on a machine with C2C.
-_DEVICE = r"[A-Za-z][\w .+-]{0,40}?/\d{1,4}(?:\(\d{1,7}\))?(?:/GDRDMA)?(?:\(PCI\))?(?:/Shared)?"
+_BETWEEN = "|".join(WORDS[way] for way in (Transport.P2P, Transport.SHM, Transport.NET))
 # 2.4: `Ring 00 : 0[1] -> 1[3] via P2P/IPC`; later `Channel 00/0 : 0[1b000] -> 1[1c000] [send] via NET/IB/0/GDRDMA`
 PATH = re.compile(
     r"(?:Channel|Ring|Tree) \d{1,4}(?:/\d{1,4})? ?: "
     r"(\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
-    rf"(?: \[(?:send|receive)\])? via ({_P2P}|{_SHM}|NET/{_DEVICE}|[A-Z][A-Z0-9]{{1,15}}/\w{{1,32}})"
+    rf"(?: \[(?:send|receive)\])? via ({_BETWEEN}|[A-Z][A-Z0-9]{{1,15}}/\w{{1,32}})"
 )
 # CollNet has no peer: a rank hands its data to the switch. `Coll 00 : 3 [send] via` up to 2.4, `CollNet 00/0 :` later.
 COLLNET = re.compile(
-    rf"Coll(?:Net)? \d{{1,4}}(?:/\d{{1,4}})? : (\d{{1,7}}) \[(?:send|receive)\] via (COLLNET/{_DEVICE})"
+    rf"Coll(?:Net)? \d{{1,4}}(?:/\d{{1,4}})? : (\d{{1,7}}) \[(?:send|receive)\] via ({WORDS[Transport.COLLNET]})"
 )
 
 # On one node no tree is connected from 2.20 on; the buffers are made by the start up to 2.21, later by the first use.

@@ -17,6 +17,19 @@ class Transport(str, Enum):
     COLLNET = "COLLNET"
 
 
+# `(3)` names the rank on whose card the data leave (PXN), `(PCI)` that GPUDirect goes by PCIe on a machine with C2C.
+_DEVICE = r"[A-Za-z][\w .+-]{0,40}?/\d{1,4}(?:\(\d{1,7}\))?(?:/GDRDMA)?(?:\(PCI\))?(?:/Shared)?"
+# How NCCL (2.4 to 2.32) words each of them; what a new release says goes here. Linear, as the log's patterns are.
+WORDS = {
+    Transport.P2P: (
+        r"P2P/(?:CUMEM|MNNVL|IPC|direct pointer|indirect/\d{1,7}(?:\[[0-9a-f]{1,16}\])?)(?:/read)?(?:/CE)?"
+    ),
+    Transport.SHM: r"SHM/(?:direct|CE)(?:/(?:direct|CE))?|SHM\b|direct shared memory",
+    Transport.NET: rf"NET/{_DEVICE}",
+    Transport.COLLNET: rf"COLLNET/{_DEVICE}",
+}
+
+
 class CarrierKind(Enum):
     """What an entry is about; the value is how its text begins."""
 
@@ -67,20 +80,18 @@ class Carrier:
 
     @property
     def transport(self) -> Transport | None:
-        """How a path carries the data; None for what is no path."""
+        """How a path carries the data; None for what is no path, or one whose words are not known."""
         return transport_of(self.name) if self.kind is CarrierKind.PATH else None
 
 
 NVLS = Carrier(CarrierKind.NVLS, "NVLS")
 
 
-def transport_of(detail: str) -> Transport:
-    """Return how a path carries data, by NCCL's words for it."""
-    if detail.startswith("NET"):
-        return Transport.NET
-    if detail.startswith("COLLNET"):
-        return Transport.COLLNET
-    return Transport.SHM if detail.startswith(("SHM", "direct shared memory")) else Transport.P2P
+def transport_of(detail: str) -> Transport | None:
+    """Return how a path carries data, by NCCL's words for it, None where they are not known."""
+    return next(
+        (transport for transport, words in WORDS.items() if re.match(rf"{transport.value}\b|{words}", detail)), None
+    )
 
 
 def carriers_from(texts: Iterable[str]) -> tuple[Carrier, ...]:

@@ -16,32 +16,30 @@ if TYPE_CHECKING:
 
 
 class Format(Enum):
-    """A form; the values are what one types."""
+    """A form: what one types, the function of this folder that renders it, and the option that writes it anyway."""
 
-    CONSOLE = "console"
-    ENV = "env"
-    JSON = "json"
-    JUNIT = "junit"
-    MARKDOWN = "markdown"
-    PROMETHEUS = "prometheus"
-    NAGIOS = "nagios"
-    DRAIN = "drain"
-    K8S = "k8s"
-    HTML = "html"
+    function: str
+    own_option: str
+
+    CONSOLE = "console", "check_page.render_check"
+    ENV = "env", "env_file.render_env", "--env-out"
+    JSON = "json", "json_document.render_json", "--report"
+    JUNIT = "junit", "junit.render_junit"
+    HTML = "html", "html_report.render_html"
+    MARKDOWN = "markdown", "markdown_writer.render_markdown"
+    PROMETHEUS = "prometheus", "prometheus.render_prometheus"
+    NAGIOS = "nagios", "drain_nagios_k8s.render_nagios"
+    DRAIN = "drain", "drain_nagios_k8s.render_drain"
+    K8S = "k8s", "drain_nagios_k8s.render_k8s"
+
+    def __new__(cls, name: str, function: str, own_option: str = "") -> Format:
+        """Make a form whose value is its name."""
+        form = object.__new__(cls)
+        form._value_, form.function, form.own_option = name, function, own_option
+        return form
 
 
-PLACES = {
-    Format.CONSOLE: ("check_page", "render_check"),
-    Format.ENV: ("env_file", "render_env"),
-    Format.JSON: ("json_document", "render_json"),
-    Format.JUNIT: ("junit", "render_junit"),
-    Format.MARKDOWN: ("markdown_writer", "render_markdown"),
-    Format.PROMETHEUS: ("prometheus", "render_prometheus"),
-    Format.NAGIOS: ("drain_nagios_k8s", "render_nagios"),
-    Format.DRAIN: ("drain_nagios_k8s", "render_drain"),
-    Format.K8S: ("drain_nagios_k8s", "render_k8s"),
-    Format.HTML: ("html_report", "render_html"),
-}
+ALSO = tuple(form for form in Format if not form.own_option)  # what --also takes
 
 
 def render_as(form: Format, report: Report, style: Style | None = None) -> str:
@@ -49,7 +47,7 @@ def render_as(form: Format, report: Report, style: Style | None = None) -> str:
     if form is Format.ENV and report.exit_code != 0:
         why = f"its exit code was {report.exit_code} ({report.verdict.value})"
         raise UsageError(f"the report holds no .env to source: {why}, and only exit 0 earns one")
-    module, name = PLACES[form]
+    module, name = form.function.split(".")
     # A form is imported when it is wanted: plots and templates must not slow the others.
     render: Callable[..., str] = getattr(import_module(f"preflight.render.{module}"), name)
     return render(report, style or Style(width=100)) if form is Format.CONSOLE else render(report)

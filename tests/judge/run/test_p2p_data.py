@@ -82,7 +82,7 @@ def test_where_a_trial_works_without_peer_access_the_job_is_only_warned_and_the_
 
 @pytest.mark.parametrize(
     ("transport", "severity"),
-    [((), Severity.FAIL), (("P2P/CUMEM",), Severity.FAIL), (("SHM/direct",), Severity.WARN)],
+    [((), Severity.FAIL), (("0>1 via P2P/CUMEM",), Severity.FAIL), (("0>1 via SHM/direct",), Severity.WARN)],
 )
 def test_a_default_that_passed_proves_nothing_where_its_data_may_have_gone_that_way(
     transport: tuple[str, ...], severity: Severity
