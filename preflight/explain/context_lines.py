@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from preflight.explain.launchers import LAUNCHERS
+from preflight.explain.launchers import LOG_WORDS
 from preflight.explain.run_ends import OTHER_EXCEPTIONS, RUN_ENDS
 from preflight.model.nccl_log import STEP_WORDS, StartStep
 
@@ -25,7 +25,7 @@ PATTERNS: dict[str, str] = {
     "context.past_store": r"Completed store-based barrier",
     "context.data_frame": r"(?:, in |#\d{1,3} )(?:main_process_first|local_main_process_first|zero_first|"
     r"prepare_dataset\w{0,30}|get_dataset\w{0,30}|tokenize\w{0,30}|load_tokenized\w{0,40})",
-    "context.launcher": "|".join(pattern for _, pattern in LAUNCHERS),
+    "context.launcher": "|".join(pattern for _, pattern in LOG_WORDS),
     "context.framework": r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
     r"\[launch\.py:|deepspeed/runtime|lightning|accelerate/|megatron/|Megatron|xtuner|"
     r"mmengine|torchtitan|axolotl|swift/",

@@ -6,19 +6,17 @@ The answer is what its ranks see in CUDA_VISIBLE_DEVICES: rank k of torchrun has
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from preflight.jobrun.order import VISIBLE
 from preflight.model.gpu import GPU_FILE
+from preflight.model.launchers import LAUNCHERS, GpuOptions
 
-TORCHRUN, ACCELERATE, DEEPSPEED = "torchrun", "accelerate", "deepspeed"
-MODULES = {
-    "torch.distributed.run": TORCHRUN, "torch.distributed.launch": TORCHRUN,
-    "accelerate.commands.launch": ACCELERATE, "deepspeed.launcher.runner": DEEPSPEED,
-}  # fmt: skip
-PROGRAMS = {TORCHRUN: TORCHRUN, ACCELERATE: ACCELERATE, "accelerate-launch": ACCELERATE, DEEPSPEED: DEEPSPEED}
+STARTED_BY = {program: each for each in LAUNCHERS if each.gpus for program in each.programs}
+MODULES = {module: each for each in LAUNCHERS if each.gpus for module in each.modules}
 LIST = re.compile(r"\d{1,4}(?:,\d{1,4})*", re.ASCII)
 
 
@@ -32,28 +30,27 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
     found = next(_launchers(command), None)
     if found is None:
         return ""
-    launcher, options = found[0], dict(_options(command[found[1] :]))
-    count = _number(options.get("nproc_per_node", environ.get("PET_NPROC_PER_NODE", "")))
-    listed, inherited = "", environ.get(VISIBLE)
-    if launcher == ACCELERATE:
-        listed = options.get("gpu_ids", "")
-        count = _number(options.get("num_processes", "")) // max(1, _number(options.get("num_machines", "")))
-    elif launcher == DEEPSPEED:
-        listed = options.get("include", "").removeprefix("localhost:")
-        count = _number(options.get("num_gpus", ""))
-        inherited = None if count else inherited
+    said, options = found[0], dict(_options(command[found[1] :]))
+    listed, inherited = options.get(said.listed, "").removeprefix("localhost:"), environ.get(VISIBLE)
     if LIST.fullmatch(listed):
         return listed
-    names = inherited.split(",") if inherited is not None else [str(place) for place in range(present)]
+    count = math.prod(_number(options[name]) for name in said.counts if name in options)
+    if not any(name in options for name in said.counts):
+        count = _number(environ.get(said.count_variable, ""))
+    count //= max(1, _number(options.get(said.nodes, "")))
+    if inherited is None or (count and said.ignores_visible):
+        names = [str(place) for place in range(present)]
+    else:
+        names = inherited.split(",")
     return ",".join(names[:count]) if 0 < count < len(names) else ""
 
 
-def _launchers(command: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield each launcher, and where its options begin."""
+def _launchers(command: Sequence[str]) -> Iterator[tuple[GpuOptions, int]]:
+    """Yield what each launcher's options say of GPUs, and where these options begin."""
     for place, word in enumerate(command):
-        name = MODULES.get(word) if command[place - 1] == "-m" else PROGRAMS.get(os.path.basename(word))
-        if name is not None:
-            yield name, place + 1
+        known = MODULES.get(word) if command[place - 1] == "-m" else STARTED_BY.get(os.path.basename(word))
+        if known is not None and known.gpus is not None:
+            yield known.gpus, place + 1
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:

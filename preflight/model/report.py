@@ -13,13 +13,13 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
+from preflight.model.launchers import NODE_COUNTS
 from preflight.model.links import Expected
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import NO_CONTROL, Comparison, Control, LeftOut, RailTest, TrialResult
 
-NODE_COUNTS = ("SLURM_NNODES", "PET_NNODES", "NNODES")  # the first that is set says how many nodes a job has
 PAUSED = "paused"  # in durations_s: how long the whole run stood still; there only if it did
 SCHEMA_VERSION = 1
 NOT_WORKED_OUT = Gap("not worked out")

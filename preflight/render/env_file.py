@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from preflight.model.facts import SETTABLE
+from preflight.model.launchers import NODE_COUNTS
 from preflight.model.report import Advice, Report
 from preflight.render.settings import evidence_of, export, shell_quote
 from preflight.render.text import clean, wrap
 from preflight.render.verdict import waivers
 
 WIDTH = 120
-ON_ONE_NODE = 'if [ "${SLURM_NNODES:-${PET_NNODES:-${NNODES:-1}}}" = 1 ]; then'
+NODES = "".join(f"${{{name}:-" for name in NODE_COUNTS) + "1" + "}" * len(NODE_COUNTS)
+ON_ONE_NODE = f'if [ "{NODES}" = 1 ]; then'
 TIMEOUT_READERS = {
     "PREFLIGHT_PG_TIMEOUT_S": "Seconds for a collective: dist.init_process_group(..., timeout=preflight.pg_timeout()).",
     "PREFLIGHT_INIT_TIMEOUT_S": "Seconds until all ranks have met: torchrun --rdzv-conf join_timeout=...",

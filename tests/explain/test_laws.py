@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from preflight.explain.event import Authority, Event, Moment
 from preflight.explain.last_words import SHOWN, last_words, to_fetch
-from preflight.explain.launchers import LAUNCHERS, LIMITS, OTHER_LOGS, VARIABLES, launcher_of, way, with_launcher
+from preflight.explain.launchers import LIMITS, OTHER_LOGS, VARIABLES, launcher_of, way, with_launcher
 from preflight.explain.log_evidence import LogEvidence, SourceState
 from preflight.explain.log_order import LIMIT, is_newest_first, oldest_first
 from preflight.explain.run_ends import DEATH
 from preflight.explain.survival import MANY, Survival, is_after
+from preflight.model.launchers import LAUNCHERS
 from tests.explain.logs import cause_of_lines, explain_bytes
 
-NAMES = [name for name, _ in LAUNCHERS]
+BY_NAME = {each.name: each for each in LAUNCHERS}
+NAMES = list(BY_NAME)
 T0 = datetime(2026, 3, 1, 12)
 MOMENTS = st.builds(Moment, st.sampled_from(["", "iso", "glog"]), st.floats(0, 1e9))
 EVENTS = st.builds(
@@ -111,11 +113,9 @@ def test_a_launcher_adds_steps_and_takes_none(steps: list[str], used: set[str], 
     assert after == tuple(steps)
 
 
-@pytest.mark.parametrize("need", [VARIABLES, LIMITS, OTHER_LOGS])
-def test_a_way_is_that_of_the_most_precise_launcher(need: object) -> None:
-    assert way(VARIABLES, {"torchrun", "ray", "kubernetes"}) == (VARIABLES.ways["ray"],)
-    assert way(LIMITS, {"torchrun", "kubernetes"}) == (LIMITS.ways["kubernetes"],)
-    assert need in (VARIABLES, LIMITS, OTHER_LOGS)
+def test_a_way_is_that_of_the_most_precise_launcher() -> None:
+    assert way(VARIABLES, {"torchrun", "ray", "kubernetes"}) == (BY_NAME["ray"].sets_variables,)
+    assert way(LIMITS, {"torchrun", "kubernetes"}) == (BY_NAME["kubernetes"].sets_limits,)
 
 
 P2P = "transport/p2p.cc:268 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'"
@@ -136,8 +136,8 @@ STARTED = {
 def test_a_remedy_says_how_the_launcher_in_use_does_it(launcher: str) -> None:
     for line, need in ((P2P, VARIABLES), (SHM, LIMITS), (PEER, OTHER_LOGS)):
         remedy = explain_bytes(f"{STARTED[launcher]}\n{line}\n".encode()).causes[0].remedy
-        said = [name for name, way in need.ways.items() if way in remedy]
-        assert said == [launcher] * (launcher in need.ways)
+        said = [each.name for each in LAUNCHERS if need.way(each) and need.way(each) in remedy]
+        assert said == [launcher] * bool(need.way(BY_NAME[launcher]))
 
 
 def test_processes_that_exit_of_themselves_after_the_work_was_done_are_an_end() -> None:

@@ -1,11 +1,8 @@
 """Find this node's place in the job from what schedulers and launchers already say. Pure: a mapping and options in.
 
-Whole sets of variables are taken from one source, since values of two launchers don't fit together:
-
-    the options --nnodes, --node-rank, --rdzv-endpoint    what is missing among them may come from the environment
-    PET_*                                                 Kubeflow, and whoever starts torchrun by its environment
-    SLURM_*                                               inside a step only: a shell or a batch script is one node
-    WORLD_SIZE and RANK or JOB_COMPLETION_INDEX           Kubernetes, one replica a node; in torchrun they count ranks
+What the options --nnodes, --node-rank and --rdzv-endpoint leave open may come from the environment, and there from one
+launcher alone, since values of two don't fit together: the innermost of model/launchers.py that is there. Slurm is
+asked inside a step only: a shell or a batch script is one node.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from dataclasses import dataclass, field
 
 from preflight.errors import UsageError
 from preflight.launch.nodes.hostlist import expand_hosts
+from preflight.model.launchers import LAUNCHERS
 from preflight.model.placement import Origin, Placement
 
 MOST_NODES = 16384
@@ -87,28 +85,21 @@ def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
 
 
 def _from_environment(found: _Found) -> tuple[str, ...]:
-    """Take what the first set of variables that is there says; return the hosts where it names them."""
+    """Take what the innermost launcher says that is there; return the hosts where it names them."""
     environ = found.environ
-    if environ.get("PET_NNODES"):
-        _from_pet(found)
-    elif _slurm_nodes(environ):
-        return _from_slurm(found)
-    elif "LOCAL_RANK" in environ:
-        pass  # inside torchrun: WORLD_SIZE and RANK count its ranks
-    elif environ.get("WORLD_SIZE") or environ.get("JOB_COMPLETION_INDEX"):
-        found.note_number("nodes", "WORLD_SIZE")
-        found.note_number("node rank", "RANK", "JOB_COMPLETION_INDEX")
-        _master(found, "MASTER_ADDR", "MASTER_PORT")
+    for launcher in reversed(LAUNCHERS):
+        said = launcher.node
+        if launcher.name == "slurm" and _slurm_nodes(environ):
+            return _from_slurm(found)
+        if said is not None and any(map(environ.get, said.shown_by)) and said.unless not in environ:
+            found.note_number("nodes", said.nodes)
+            found.note_number("node rank", *said.node_rank)
+            if point := environ.get(said.endpoint):
+                found.note("meeting point", point, said.endpoint)
+            for address, port in said.meeting:
+                _master(found, address, port)
+            break
     return ()
-
-
-def _from_pet(found: _Found) -> None:
-    found.note_number("nodes", "PET_NNODES")
-    found.note_number("node rank", "PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX")
-    if point := found.environ.get("PET_RDZV_ENDPOINT"):
-        found.note("meeting point", point, "PET_RDZV_ENDPOINT")
-    _master(found, "PET_MASTER_ADDR", "PET_MASTER_PORT")
-    _master(found, "MASTER_ADDR", "MASTER_PORT")
 
 
 def _master(found: _Found, address: str, port: str) -> None:

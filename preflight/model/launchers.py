@@ -1,0 +1,155 @@
+"""What is known of launchers, schedulers and engines: a row for each, asked by whoever meets a job of theirs.
+
+A new one is a row here. What it has no words for stays empty, and is then not asked of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RankVariables:
+    """The variables in which a rank finds its number, and how many ranks there are; "" where nothing says it."""
+
+    rank: str
+    size: str
+    local_rank: str = ""
+    local_size: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """How the command line says which of a node's GPUs the job takes, by options without their dashes."""
+
+    counts: tuple[str, ...]  # the product of those that are given
+    nodes: str = ""  # the counts are of so many nodes together
+    count_variable: str = ""  # in the place of a count that is not given
+    listed: str = ""  # their numbers, in the place of CUDA_VISIBLE_DEVICES
+    ignores_visible: bool = False  # a count is of all GPUs, whatever CUDA_VISIBLE_DEVICES says
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVariables:
+    """The variables that say of a process started once a node where it stands, the first that is set first."""
+
+    shown_by: tuple[str, ...]  # any of these: it is this launcher
+    nodes: str
+    node_rank: tuple[str, ...]
+    meeting: tuple[tuple[str, str], ...] = (("MASTER_ADDR", "MASTER_PORT"),)  # host and port
+    endpoint: str = ""  # both in one
+    unless: str = ""  # where this is set, the others count ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A launcher, scheduler or engine."""
+
+    name: str
+    log_words: str = ""  # a pattern by which its logs are known
+    programs: tuple[str, ...] = ()  # that start ranks
+    modules: tuple[str, ...] = ()  # the same after `python -m`
+    gpus: GpuOptions | None = None
+    ranks: tuple[RankVariables, ...] = ()
+    job_variables: tuple[tuple[str, ...], ...] = ()  # each of them the same for all ranks of a job, and for no other
+    node: NodeVariables | None = None
+    node_counts: tuple[str, ...] = ()  # say in the job itself how many nodes it has
+    # How what a remedy asks for is done here: a variable is set, a limit raised, another log found.
+    sets_variables: str = ""
+    sets_limits: str = ""
+    keeps_logs: str = ""
+
+
+# The more precise first: Ray runs on Kubernetes and under Slurm too, torchrun below all of them.
+LAUNCHERS = (
+    Launcher(
+        "ray",
+        log_words=r"\(raylet|ray::|\bray\.(?:exceptions|get)|RayWorkerWrapper|Connected to Ray cluster|"
+        r"local Ray instance",
+        sets_variables="With Ray the variables must reach the actors, not only the driver: "
+        "ray.init(runtime_env={'env_vars': {...}}), or set them on every node before `ray start`.",
+        sets_limits="With Ray the limits are those of the shell or container in which `ray start` ran, on every node.",
+        keeps_logs="Ray keeps them on the node of the worker: ls /tmp/ray/session_latest/logs/ (raylet.out, and "
+        "worker-*PID*.err of its pid).",
+    ),
+    Launcher(
+        "kubernetes",
+        log_words=r"\bkubectl\b|\[pod/|\bpod/[a-z]|PyTorchJob|mpijob\.kubeflow|kubeflow\.org",
+        node=NodeVariables(
+            ("WORLD_SIZE", "JOB_COMPLETION_INDEX"), "WORLD_SIZE", ("RANK", "JOB_COMPLETION_INDEX"), unless="LOCAL_RANK",
+        ),
+        sets_variables="On Kubernetes set variables in the pod spec (spec.containers[].env) of every replica, not in a "
+        "shell.",
+        sets_limits="On Kubernetes limits and volumes belong into the pod spec of every replica.",
+        keeps_logs="kubectl logs POD --previous; kubectl describe pod POD; kubectl get events "
+        "--sort-by=.lastTimestamp",
+    ),
+    Launcher(
+        "slurm",
+        log_words=r"\bsrun: |slurmstepd: |\bsbatch\b|SLURM_JOB_ID",
+        programs=("srun", "slurmstepd"),
+        ranks=(RankVariables("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),),
+        job_variables=(("SLURM_JOB_ID", "SLURM_STEP_ID"),),
+        node_counts=("SLURM_NNODES",),
+        sets_variables="Under Slurm export variables before srun (it passes them on, unless --export says otherwise).",
+        sets_limits="Under Slurm limits are slurmd's and the submitting shell's: srun bash -c 'ulimit -a; df -h "
+        "/dev/shm' shows what a task gets.",
+        keeps_logs="srun --output=job-%j-%t.log keeps one log a task; sacct -j JOBID "
+        "--format=JobID,State,ExitCode,MaxRSS,NodeList says which failed first, and how.",
+    ),
+    Launcher(
+        "mpirun",
+        log_words=r"\bmpirun\b|\[1,\d{1,6}\]<std|prterun|mpiexec",
+        programs=("mpirun", "mpiexec"),
+        ranks=(
+            RankVariables(
+                "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE",
+            ),
+            RankVariables("PMIX_RANK", "PMI_SIZE"),
+            RankVariables("PMI_RANK", "PMI_SIZE"),
+        ),
+        sets_variables="mpirun passes variables to other hosts only with -x NAME (Open MPI) or -genv NAME VALUE "
+        "(MPICH, Intel).",
+        keeps_logs="mpirun --output-filename DIR (Open MPI) keeps one log a rank.",
+    ),
+    Launcher(
+        "deepspeed",
+        log_words=r"\[launch\.py:\d|deepspeed\.launcher|\bpdsh\b",
+        programs=("deepspeed",),
+        modules=("deepspeed.launcher.runner",),
+        gpus=GpuOptions(("num_gpus",), listed="include", ignores_visible=True),
+        sets_variables="DeepSpeed's launcher takes variables to the other hosts from ~/.deepspeed_env, NAME=VALUE a "
+        "line.",
+        keeps_logs="deepspeed --enable_each_rank_log DIR keeps one log a rank.",
+    ),
+    Launcher(
+        "docker",
+        log_words=r"\bdocker (?:run|compose)|Attaching to |nvidia-container-cli",
+        sets_variables="In a container set variables with docker run -e NAME=VALUE, or in the compose file.",
+        keeps_logs="docker logs CONTAINER on every host; docker inspect -f '{{.State}}' CONTAINER says how it ended.",
+    ),
+    Launcher(
+        "torchrun",
+        log_words=r"\btorchrun\b|torch[./]distributed[./](?:elastic|run|launch)\b|elastic/multiprocessing",
+        programs=("torchrun",),
+        modules=("torch.distributed.run", "torch.distributed.launch"),
+        gpus=GpuOptions(("nproc_per_node",), count_variable="PET_NPROC_PER_NODE"),
+        ranks=(RankVariables("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),),
+        job_variables=(("MASTER_ADDR", "MASTER_PORT"), ("TORCHELASTIC_RUN_ID",)),
+        node=NodeVariables(
+            ("PET_NNODES",), "PET_NNODES", ("PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX"),
+            (("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")), endpoint="PET_RDZV_ENDPOINT",
+        ),
+        node_counts=("PET_NNODES", "NNODES"),
+        sets_variables="torchrun's ranks inherit the shell that starts it: set variables on every node before "
+        "torchrun.",
+    ),
+    Launcher(
+        "accelerate",
+        programs=("accelerate", "accelerate-launch"),
+        modules=("accelerate.commands.launch",),
+        gpus=GpuOptions(("num_processes",), nodes="num_machines", listed="gpu_ids"),
+    ),
+)  # fmt: skip
+NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # the first that is set counts
