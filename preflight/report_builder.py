@@ -10,9 +10,18 @@ from datetime import datetime, timezone
 from preflight import __version__
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
-from preflight.judge.check import Case, Checked, RunCheck, all_checks, found_by, not_run, of_several_nodes, run_checks
+from preflight.judge.check import (
+    Case,
+    CheckResults,
+    RunCheck,
+    all_checks,
+    found_by,
+    not_run,
+    of_several_nodes,
+    run_checks,
+)
 from preflight.judge.gpus_of_node import why_disturbed
-from preflight.judge.phases import Progress, phases_of
+from preflight.judge.phases import RunProgress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.seen_again import weighed
 from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
@@ -161,7 +170,7 @@ def _outside_events(run: RunRecord) -> tuple[OutsideEvent, ...]:
     return events_between(before, probe_outside_events(live_machine())) if before else ()
 
 
-def _checked(run: RunRecord, joint: JointPhase, case: Case) -> Checked:
+def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
     if joint.has_begun:
         checked = joint_findings(joint.solo_results, case)
     elif len(joint.solo_results) > 1:
@@ -172,7 +181,7 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> Checked:
     return checked._replace(findings=findings if policy is None else apply_policy(findings, policy))
 
 
-def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Checked:
+def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
     """Return what the checks find in the common trials and all nodes, and what trials on single nodes had shown."""
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
@@ -180,7 +189,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> Checke
     return checked._replace(findings=(*checked.findings, *(f for f in _by_host(solo_results) if f.check in of_runs)))
 
 
-def separate_findings(solo_results: Mapping[int, SoloResult]) -> Checked:
+def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
     """Return what each node had found by itself, where they were not tried together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
@@ -188,7 +197,7 @@ def separate_findings(solo_results: Mapping[int, SoloResult]) -> Checked:
         for each in solo.skipped_checks
     )
     ran = of_several_nodes([(solo.host, solo.checks) for solo in solo_results.values()])
-    return Checked(tuple(_by_host(solo_results)), tuple(skipped), ran)
+    return CheckResults(tuple(_by_host(solo_results)), tuple(skipped), ran)
 
 
 def _by_host(solo_results: Mapping[int, SoloResult]) -> Iterator[Finding]:
@@ -247,7 +256,7 @@ def _with_timeouts(run: RunRecord, trials: tuple[TrialResult, ...], advice: Advi
 def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
     """Return what is known without a judgement; `judged` says why there is none, None where it was not reached."""
     launched = run.launch
-    progress = Progress(
+    progress = RunProgress(
         True, launched.started_at > 0, launched.ready_after_s > 0, launched.done, launched.problem or why,
         launched.trials, launched.duels, run.without_room, judged,
     )  # fmt: skip
@@ -281,7 +290,7 @@ def unprobed(request: Request, error: Exception | Interrupted) -> Report:
             why = f"the node could not be probed: {error or 'out of memory'}"
         case _:
             why = f"a defect in preflight: {type(error).__name__}: {error}"
-    phases = phases_of(Progress(False, False, False, False, why))
+    phases = phases_of(RunProgress(False, False, False, False, why))
     interrupted = error if isinstance(error, Interrupted) else None
     return replace(
         _unknown(request, request.backend or "none", interrupted, why), phases=phases, checks=not_run(all_checks(), why)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from preflight.errors import NotApplicable, UnreadableFact
-from preflight.judge.check import Case, Checked, fact_checks, run_checks
+from preflight.judge.check import Case, CheckResults, fact_checks, run_checks
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.links import Expected
@@ -26,7 +26,7 @@ class Survey:
     """A node's facts, what they alone tell, and what to know about the GPUs that were asked for."""
 
     node: NodeFacts
-    checked: Checked
+    checked: CheckResults
     gpu_set: GpuSetAdvice | None  # None unless GPUs were asked for
     expected: Expected | Gap | None  # the healthy all-reduce of these GPUs; None unless GPUs were asked for
     cut_short: tuple[str, ...]  # the facts before which the deadline came

@@ -27,7 +27,7 @@ from preflight.model.report import Report
 from preflight.model.saved_report import load_baseline
 from preflight.probe.capture import open_capture
 from preflight.render.bench import render_bench, render_bench_screen
-from preflight.render.check_screen import Job, render_verdict
+from preflight.render.check_screen import JobToStart, render_verdict
 from preflight.render.json_document import render_json
 from preflight.render.text import clean
 from preflight.system.inputs import read_input
@@ -37,7 +37,7 @@ from preflight.system.streams import Progress, to_stderr
 SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 
 
-def check(asked: commands.Check) -> None:
+def check(asked: commands.CheckOptions) -> None:
     """Carry out `preflight check`."""
     burn_s = options.burn_seconds(asked.minutes, asked.profile)
     request = application.Request(
@@ -53,7 +53,7 @@ def check(asked: commands.Check) -> None:
     request = narrowed(request, asked.tests, asked.collectives, asked.sizes, asked.skip or ())
     outputs = open_outputs(
         asked.json, asked.env_out, asked.report, asked.also or (), detail_of(asked.verbose, asked.quiet), asked.history,
-        Job(asked.starts, asked.starts_if_unknown),
+        JobToStart(asked.starts, asked.starts_if_unknown),
     )  # fmt: skip
     with shadowed(asked.shadow):
         _check(request, outputs, asked.sysroot, asked.machine)
@@ -110,7 +110,7 @@ def _check(request: application.Request, outputs: Outputs, sysroot: str | None, 
     write_and_print(checked, outputs)
 
 
-def bench(asked: commands.Bench) -> None:
+def bench(asked: commands.BenchOptions) -> None:
     """Carry out `preflight bench`."""
     check_outputs(asked.json)
     request = application.Request(

@@ -20,7 +20,7 @@ from preflight.model.history import PastRun, history_text, parse_history
 from preflight.model.input_limits import HISTORY
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
-from preflight.render.check_screen import NO_JOB, Job, Written, render_check_screen, render_verdict
+from preflight.render.check_screen import NO_JOB, JobToStart, Written, render_check_screen, render_verdict
 from preflight.render.env_file import render_env
 from preflight.render.formats import ALSO, Format, render_as
 from preflight.render.json_document import render_json
@@ -40,7 +40,7 @@ class Outputs:
     also: tuple[tuple[Format, str], ...] = ()
     detail: Detail = Detail.SCREEN
     history_path: str | None = None
-    job: Job = NO_JOB
+    job: JobToStart = NO_JOB
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield every file, after the option that named it."""
@@ -60,7 +60,7 @@ def open_outputs(
     also: Sequence[str],
     detail: Detail = Detail.SCREEN,
     history_path: str | None = None,
-    job: Job = NO_JOB,
+    job: JobToStart = NO_JOB,
 ) -> Outputs:
     """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
     outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail, history_path, job)

@@ -15,7 +15,7 @@ import typer
 from preflight.cli import options
 from preflight.cli.options import PRINTED, choice, timed, valued
 from preflight.cli.output import STDOUT
-from preflight.cli.timeout_options import Timeout  # noqa: F401  one of the commands too
+from preflight.cli.timeout_options import TimeoutOptions  # noqa: F401  one of the commands too
 from preflight.model.profile import Profile
 from preflight.render.formats import Format
 
@@ -23,7 +23,7 @@ FLEET_PAGE = "fleet.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckOptions:
     """Probe this node, try real collectives, and write the settings that the job needs.
 
     Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
@@ -65,7 +65,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchOptions:
     """Time every collective under the default settings; -v prints nccl-tests' table.
 
     Exit codes: 0 the defaults work, 1 they do not, 2 usage, 3 preflight could not look.
@@ -97,7 +97,7 @@ ReasonOf = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeOptions:
     """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
 
     Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
@@ -116,7 +116,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CaptureOptions:
     """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
 
     Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
@@ -139,7 +139,7 @@ UnmeasuredEnv = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
+class ExplainOptions:
     """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
 
     Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
@@ -171,7 +171,7 @@ Watch = Annotated[float | None, timed("Watch for so long at most whether ranks m
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckOptions:
     """Say of a job that hangs now which rank is where and why, without harming it.
 
     Looks at the ranks on this node; signals, changes and kills nothing, and writes nothing but --out and --json.
@@ -197,7 +197,7 @@ FormatOption = Annotated[Format, choice("The form that is wanted.", "--format", 
 
 
 @dataclass(frozen=True, slots=True)
-class Render:
+class RenderOptions:
     """Render a saved report, of this release or an older one, in another form. Looks at nothing else.
 
     Exit codes: 0 rendered, 2 no report or none that has this form, 3 it could not be written.
@@ -215,7 +215,7 @@ OutDir = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetOptions:
     """Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs.
 
     Exit codes: 0 all alike, 1 outliers or failing nodes, 2 usage, 3 a node is unknown or no report could be read.
@@ -235,7 +235,7 @@ BoundsOutput = Annotated[str, valued("FILE", "Where the bounds go; - is stdout."
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class BaselineOptions:
     """Learn from reports of known-good nodes what such a node reaches; several reports of a host are repetitions.
 
     Exit codes: 0 learnt, 2 usage (mixed hardware, too few good nodes), 3 it could not be written.
@@ -251,7 +251,7 @@ CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", hel
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class ChecksOptions:
     """List the checks, or explain those that are named: what each promises, whom it blames, what it can't see.
 
     Exit codes: 0 listed, 2 there is no such check.
@@ -272,7 +272,7 @@ Document = Annotated[DocumentKind, typer.Argument(help="The document: what check
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class SchemaOptions:
     """Print the JSON Schema (2020-12) of the report that `preflight check` writes, or of another document."""
 
     document: Document = DocumentKind.REPORT

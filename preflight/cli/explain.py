@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from preflight.cli.commands import Explain
+from preflight.cli.commands import ExplainOptions
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
@@ -19,7 +19,7 @@ from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically
 
 
-def explain(asked: Explain) -> None:
+def explain(asked: ExplainOptions) -> None:
     """Carry out `preflight explain`."""
     refuse_stdout("--env-out", asked.env_out)
     check_outputs(asked.env_out, asked.json)

@@ -32,7 +32,7 @@ PASSING, FAILING, ODD, UNKNOWN = "passing_nodes.txt", "failing_nodes.txt", "odd_
 WOULD_DRAIN = "would_drain_nodes.txt"
 
 
-def fleet(asked: commands.Fleet) -> None:
+def fleet(asked: commands.FleetOptions) -> None:
     """Carry out `preflight fleet`."""
     out = asked.out
     if out is not None:
@@ -84,7 +84,7 @@ def _host_lists(compared: Fleet) -> dict[str, str]:
     return lists
 
 
-def baseline(asked: commands.Baseline) -> None:
+def baseline(asked: commands.BaselineOptions) -> None:
     """Carry out `preflight baseline`."""
     output = asked.output
     check_outputs(output)

@@ -9,7 +9,7 @@ from preflight.cli import commands
 from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, style, write_or_print
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
-from preflight.judge.check import Checked, probe_exit_code
+from preflight.judge.check import CheckResults, probe_exit_code
 from preflight.model.finding import Blame
 from preflight.model.input_limits import CAPTURE, TOPOLOGY
 from preflight.render.probe_page import render_probe_page
@@ -20,7 +20,7 @@ from preflight.system.signals import raise_at
 from preflight.system.streams import to_stderr
 
 
-def probe(asked: commands.Probe) -> None:
+def probe(asked: commands.ProbeOptions) -> None:
     """Carry out `preflight probe`."""
     ends_at = None if asked.deadline is None else STARTED_AT + asked.deadline
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
@@ -50,7 +50,7 @@ def _classes(named: str | None) -> tuple[Blame, ...]:
     return tuple(known[name] for name in names)
 
 
-def _reason(checked: Checked) -> str:
+def _reason(checked: CheckResults) -> str:
     from preflight.render.drain_nagios_k8s import render_probe_reason  # noqa: PLC0415  loads a report's records
 
     return render_probe_reason(checked.findings)
@@ -73,7 +73,7 @@ def _document(facts: survey.Survey) -> str:
     return render_probe_json(facts.node, *facts.checked, facts.gpu_set, facts.expected)
 
 
-def capture(asked: commands.Capture) -> None:
+def capture(asked: commands.CaptureOptions) -> None:
     """Carry out `preflight capture`."""
     check_outputs(asked.output)
     write_or_print(asked.output, survey.capture(machine_at(asked.sysroot)))

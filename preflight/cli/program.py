@@ -107,7 +107,7 @@ def _load(file: str) -> Any:
 
 def _options_of(command: str) -> Any:
     """Return the record of what a command takes, None for one whose function says it by itself."""
-    return getattr(_load("commands"), command.capitalize(), None)
+    return getattr(_load("commands"), f"{command.capitalize()}Options", None)
 
 
 class GroupedCommand(TyperCommand):

@@ -21,7 +21,7 @@ from preflight.system.inputs import STDIN, read_input
 from preflight.system.streams import to_stdout
 
 
-def render(asked: commands.Render) -> None:
+def render(asked: commands.RenderOptions) -> None:
     """Carry out `preflight render`."""
     check_outputs(asked.output)
     saved = load_report(read_input(asked.report, REPORT), "stdin" if asked.report == STDIN else asked.report)
@@ -29,7 +29,7 @@ def render(asked: commands.Render) -> None:
     write_or_print(asked.output, form)
 
 
-def checks(asked: commands.Checks) -> None:
+def checks(asked: commands.ChecksOptions) -> None:
     """Carry out `preflight checks`."""
     check_outputs(asked.json)
     known = {check.name: check for check in all_checks()}
@@ -53,7 +53,7 @@ def _named(name: str, known: Mapping[str, CheckDescription]) -> CheckDescription
     raise no_such(name, "check", name, known)
 
 
-def schema(asked: commands.Schema) -> None:
+def schema(asked: commands.SchemaOptions) -> None:
     """Carry out `preflight schema`."""
     made = report_schema() if asked.document is commands.DocumentKind.REPORT else stuck_schema()
     to_stdout(dumps(made, indent=2) + "\n")

@@ -9,7 +9,7 @@ import time
 
 import typer
 
-from preflight.cli.commands import Stuck
+from preflight.cli.commands import StuckOptions
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
 from preflight.launch.nodes.placement import step_nodes
@@ -35,7 +35,7 @@ OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
 
-def stuck(asked: Stuck) -> None:
+def stuck(asked: StuckOptions) -> None:
     """Carry out `preflight stuck`."""
     refuse_stdout("--out", asked.out)
     check_outputs(asked.json)
@@ -77,7 +77,7 @@ def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
             return render_stuck(report, style())
 
 
-def _look(asked: Stuck, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
+def _look(asked: StuckOptions, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
     pid, job, user, out = asked.pid, asked.job, asked.user, asked.out
     how = How(WATCH_S if asked.watch is None else asked.watch, asked.native, asked.dump, ASKS[asked.ras])
     started_at = time.time()

@@ -9,7 +9,7 @@ import typer
 
 from preflight import survey
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
-from preflight.cli.timeout_options import Timeout
+from preflight.cli.timeout_options import TimeoutOptions
 from preflight.errors import UsageError
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict
@@ -48,7 +48,7 @@ MOST_RANKS = 10**6
 LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
 
-def timeout(asked: Timeout) -> None:
+def timeout(asked: TimeoutOptions) -> None:
     """Carry out `preflight timeout`."""
     check_outputs(asked.json)
     job = Job(
@@ -76,7 +76,7 @@ def timeout(asked: Timeout) -> None:
 
 
 def _answer(
-    asked: Timeout, job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None,
+    asked: TimeoutOptions, job: Job, current_s: float | None, earlier: Report | None, storage: StorageSpeed | None,
     fit: Fit | Gap | None, has_gpus: bool, taken: str,
 ) -> None:  # fmt: skip
     """Print the answer and exit with what it means; `taken` is what the number of ranks was taken for."""

@@ -39,7 +39,7 @@ ConfigIn = Annotated[str | None, valued("FILE", "The model's config.json, with -
 
 
 @dataclass(frozen=True, slots=True)
-class Timeout:
+class TimeoutOptions:
     """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
 
     With --params also whether the job can fit into memory. Exit codes: 0 here it is, 1 no timeout that makes sense is

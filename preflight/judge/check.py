@@ -160,20 +160,20 @@ def _checks_in(*folders: str) -> tuple[Check, ...]:
     return tuple(sorted((each for each in values if isinstance(each, Check)), key=lambda check: check.name))
 
 
-class Checked(NamedTuple):
+class CheckResults(NamedTuple):
     """What the checks found, which of them could not look or were not run, and how each ended."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
     ran: tuple[RanCheck, ...]
 
-    def of_classes(self, classes: Sequence[Blame]) -> Checked:
+    def of_classes(self, classes: Sequence[Blame]) -> CheckResults:
         """Return it without the findings of other classes; those of preflight itself stay."""
         kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
         return self._replace(findings=kept)
 
 
-def run_checks(checks: tuple[Check, ...], case: Case) -> Checked:
+def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
     """Return what the checks found and how each ended; an exception of any other kind is the check's own defect."""
     findings: list[Finding] = []
     skipped: list[SkippedCheck] = []
@@ -181,7 +181,7 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> Checked:
     for check in checks:
         ended = [_run(check, subject, judge, findings, skipped) for subject, judge in _calls(check, case)]
         ran.append(together(check, ended))
-    return Checked(tuple(findings), tuple(skipped), tuple(ran))
+    return CheckResults(tuple(findings), tuple(skipped), tuple(ran))
 
 
 def _run(
@@ -227,7 +227,7 @@ def _skipped(why: str) -> Findings:
     raise NotRun(why)
 
 
-def probe_exit_code(checked: Checked, *, strict: bool, is_cut_short: bool = False) -> int:
+def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
     """Return the exit code of `preflight probe`: 1 for a failure, 3 where a check crashed or time ran out, else 0."""
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):

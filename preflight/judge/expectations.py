@@ -37,7 +37,7 @@ VERSION = Kind(
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class Expectation:
     """A key: the value that it takes, and how a node misses it; UnreadableFact where that can't be decided."""
 
     kind: Kind
@@ -117,12 +117,12 @@ def is_driver(version: str, wanted: str) -> bool:
 
 
 EXPECTED = {
-    "gpu_count": Expected(COUNT, _gpu_count),
-    "gpu_model": Expected(TEXT, _gpu_model),  # part of the name, whatever its case
-    "driver": Expected(VERSION, _driver),  # "580.95.05" exactly, ">=580.65" at least
-    "nic_count": Expected(COUNT, _nic_count),
-    "active_ports": Expected(COUNT, _active_ports),  # of RDMA adapters
-    "port_rate": Expected(RATE, _port_rate),  # the least of every active port
-    "ecc": Expected(SWITCH, partial(_mode, "ecc_mode", "ECC")),
-    "mig": Expected(SWITCH, partial(_mode, "mig_mode", "MIG")),
+    "gpu_count": Expectation(COUNT, _gpu_count),
+    "gpu_model": Expectation(TEXT, _gpu_model),  # part of the name, whatever its case
+    "driver": Expectation(VERSION, _driver),  # "580.95.05" exactly, ">=580.65" at least
+    "nic_count": Expectation(COUNT, _nic_count),
+    "active_ports": Expectation(COUNT, _active_ports),  # of RDMA adapters
+    "port_rate": Expectation(RATE, _port_rate),  # the least of every active port
+    "ecc": Expectation(SWITCH, partial(_mode, "ecc_mode", "ECC")),
+    "mig": Expectation(SWITCH, partial(_mode, "mig_mode", "MIG")),
 }

@@ -14,7 +14,7 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run came."""
 
     probed: bool
@@ -28,7 +28,7 @@ class Progress:
     judged: str | None = ""  # why judging failed, "" where it did not, None where it was not reached
 
 
-def phases_of(run: Progress) -> tuple[RunPhase, ...]:
+def phases_of(run: RunProgress) -> tuple[RunPhase, ...]:
     """Return the phases in their order, each with what it gave or what cut it short."""
     why = first_line(run.problem)
     if not run.probed:
@@ -43,7 +43,7 @@ def phases_of(run: Progress) -> tuple[RunPhase, ...]:
     )
 
 
-def _start(run: Progress, why: str) -> RunPhase:
+def _start(run: RunProgress, why: str) -> RunPhase:
     if not run.launched:
         return RunPhase(START, RunPhaseEnd.NOT_REACHED, why)
     if not run.ready:
@@ -51,7 +51,7 @@ def _start(run: Progress, why: str) -> RunPhase:
     return RunPhase(START, RunPhaseEnd.COMPLETED, "every rank was up")
 
 
-def _trials(run: Progress, why: str) -> RunPhase:
+def _trials(run: RunProgress, why: str) -> RunPhase:
     skipped = [trial for trial in run.trials if trial.outcome is Outcome.SKIPPED]
     count = len(run.trials) - len(skipped)
     detail = f"{count} tried" if count else "none came to its end"
@@ -73,7 +73,7 @@ def _comparisons(duels: Sequence[Duel]) -> RunPhase:
     return RunPhase(COMPARISONS, RunPhaseEnd.COMPLETED, f"{len(duels)} measured afresh against the default")
 
 
-def _judging(run: Progress, why: str) -> RunPhase:
+def _judging(run: RunProgress, why: str) -> RunPhase:
     if run.judged is None:
         return RunPhase(JUDGING, RunPhaseEnd.NOT_REACHED, why)
     if run.judged:

@@ -27,7 +27,7 @@ MISFIT = "samples of a rank that don't fit together, or are no numbers"
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Verification:
     """What verification of one collective at one size showed on all ranks together."""
 
     wrong_elements: int
@@ -41,7 +41,7 @@ def aggregate(
     took_s: float | Gap = NOT_MEASURED,
 ) -> CollectiveResult:
     """Return the result over all ranks' samples; `took_s` is all that the step took."""
-    proof = Proof(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
+    proof = Verification(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
     return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), proof, rank_times(ranks), took_s)
 
 
@@ -50,7 +50,7 @@ def result_of(
     size_bytes: int,
     world_size: int,
     slowest_us: Sequence[float],
-    proof: Proof,
+    proof: Verification,
     ranks: tuple[RankTime, ...],
     took_s: float | Gap,
 ) -> CollectiveResult:

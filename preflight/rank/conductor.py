@@ -14,7 +14,7 @@ from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Control
 from preflight.plan.settings import search, steps
 from preflight.plan.settings.environment import ALGORITHMS, inherited_settings
 from preflight.rank.gpu_release import GpuKeeper
-from preflight.rank.gpu_test_step import GpuTests
+from preflight.rank.gpu_test_step import GpuTestRounds
 from preflight.rank.group_step import GroupConductor
 from preflight.rank.outcome import (
     RankAnswer,
@@ -46,7 +46,7 @@ class Conductor:
         self._spec = rank.spec
         self._plan = rank.spec.trials
         self._steps = Steps(rank)
-        self._gpu_tests = GpuTests(self._steps)
+        self._gpu_tests = GpuTestRounds(self._steps)
         self._known = steps.Known(seed=random.SystemRandom().getrandbits(32))
         self._first_limit = FirstLimit(rank.spec.trials.limits, rank.spec.place.nodes)
         self._longest_s = LEAST_TIME_FOR_A_TRIAL_S

@@ -22,7 +22,7 @@ BROKEN = (Ending.WRONG, Ending.HANG, Ending.CRASH)
 
 
 @dataclass(slots=True)
-class GpuTests:
+class GpuTestRounds:
     """Has all ranks take round after round, and remembers what that says of later ones."""
 
     steps: Steps

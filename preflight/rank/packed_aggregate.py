@@ -11,7 +11,7 @@ from preflight.errors import MalformedInput
 from preflight.model.collective import Collective
 from preflight.model.samples import (
     MISFIT,
-    Proof,
+    Verification,
     rank_of,
     result_of,
     slowdowns,
@@ -28,7 +28,7 @@ def aggregate_many(collective: Collective, size_bytes: int, packed: Sequence[Any
     """Return the result over all ranks' packed samples; see model.samples.aggregate."""
     times = _tensor(packed)
     slowest_us: list[float] = times[:, 1].max(dim=0).values.tolist()
-    proof = Proof(sum(map(wrong_elements, packed)), min(map(verified_calls, packed)))
+    proof = Verification(sum(map(wrong_elements, packed)), min(map(verified_calls, packed)))
     return result_of(collective, size_bytes, len(packed), slowest_us, proof, _rank_times(packed, times), took_s)
 
 

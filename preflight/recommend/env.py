@@ -35,7 +35,7 @@ ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _TrialsOfRun:
     """What the run has to decide with."""
 
     trials: tuple[TrialResult, ...]
@@ -63,7 +63,7 @@ def recommend(
     The default stays unless a comparison was won against it. Where the default fails, those of the inherited settings
     are kept that it needs; otherwise what the search ended with.
     """
-    run = _Run(
+    run = _TrialsOfRun(
         trials=tuple(trials),
         default=next((trial for trial in trials if trial.candidate == DEFAULT), None),
         as_is=next((trial for trial in trials if trial.candidate == AS_IS), None),
@@ -84,7 +84,7 @@ def recommend(
     return _beside_a_failing_default(run, run.default)
 
 
-def _beside_a_failing_default(run: _Run, default: TrialResult) -> Advice:
+def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
     as_is_works = run.as_is is not None and is_sound(run.as_is)
     if not run.candidates and not as_is_works:
         return _advice(f"no setting that was tried works: the default {ending(default)}")
@@ -100,7 +100,7 @@ def _beside_a_failing_default(run: _Run, default: TrialResult) -> Advice:
     return _with_proof(run, default, _cured_by(run, default, best))
 
 
-def _with_proof(run: _Run, default: TrialResult, advice: Advice) -> Advice:
+def _with_proof(run: _TrialsOfRun, default: TrialResult, advice: Advice) -> Advice:
     """Return the advice with the figures of its control at every line."""
     shown = proof_text(run.control, default)
     control = [(name, f"Control: {shown}.") for name, _ in advice.env]
@@ -109,7 +109,7 @@ def _with_proof(run: _Run, default: TrialResult, advice: Advice) -> Advice:
     return replace(advice, reason=reason, evidence=_by_name((*advice.evidence, *control)))
 
 
-def _cured_by(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
+def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
     cure = why_needed(run.context.settings, best, run.trials)
     if not cure:
         sentence = f"trial '{best.candidate}' works, the default does not"
@@ -124,7 +124,7 @@ def _cured_by(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
     return replace(advice, evidence=_by_name((*comments, *removed)), one_node_only=one_node)
 
 
-def _price_of_sockets(run: _Run, best: TrialResult) -> Pairs:
+def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
     """Return what several nodes lose without RDMA; a single node's settings for that act on it alone or with others."""
     if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
         return ()
@@ -133,7 +133,7 @@ def _price_of_sockets(run: _Run, best: TrialResult) -> Pairs:
     return ((best.env[0][0], f"Costs: {best.reason}. Sockets: {figure(best, run.cpu_path)}; {beside}."),)
 
 
-def _inherited_that_are_needed(run: _Run, default: TrialResult, best: TrialResult) -> Advice:
+def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
     """Keep what the default needs of the inherited settings; the others stay as they are, they do no harm."""
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
@@ -176,7 +176,7 @@ def _open(cure: Sequence[RequiredSetting]) -> str:
     return f"not yet the fewest: time ran out before it was tried without {', '.join(unproven)} (give more --deadline)"
 
 
-def _beside_a_working_default(run: _Run, default: TrialResult) -> Advice:
+def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
     speed = figure(default, run.cpu_path)
     as_is = run.as_is
     against_as_is = run.comparisons.get(AS_IS)
@@ -206,14 +206,14 @@ def _beside_a_working_default(run: _Run, default: TrialResult) -> Advice:
     return _advice(f"{why}; the inherited settings {kept}")
 
 
-def _winner(run: _Run) -> TrialResult | None:
+def _winner(run: _TrialsOfRun) -> TrialResult | None:
     """Return the sound candidate with the largest of the gains that were proved."""
     gains = {comparison.candidate: comparison.mean_gain for comparison in run.comparisons.values() if comparison.wins}
     won = (trial for trial in run.candidates if trial.candidate in gains)
     return max(won, key=lambda trial: (gains[trial.candidate], trial.candidate), default=None)
 
 
-def _settings(run: _Run, best: TrialResult, against: str, reason: str) -> Advice:
+def _settings(run: _TrialsOfRun, best: TrialResult, against: str, reason: str) -> Advice:
     """Return a candidate's settings, and the removal of what its trial ran without."""
     names = {name for name, _ in best.env}
     removed = tuple(name for name in best.unset if name in run.inherited and name not in names)
@@ -263,7 +263,7 @@ def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
     return (name for name in removed if not name.startswith(WITHIN_A_NODE))
 
 
-def _nothing_beats(run: _Run) -> str:
+def _nothing_beats(run: _TrialsOfRun) -> str:
     """Return what else was tried, as part of a sentence."""
     compared = [name for name in run.comparisons if name != AS_IS]
     if compared:

@@ -36,17 +36,17 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobToStart:
     """What `preflight run` starts after the check; no name where the check was asked for by itself."""
 
     name: str = ""
     starts_if_unknown: bool = False
 
 
-NO_JOB = Job()
+NO_JOB = JobToStart()
 
 
-def render_check_screen(report: Report, style: Style, written: Written, job: Job = NO_JOB) -> str:
+def render_check_screen(report: Report, style: Style, written: Written, job: JobToStart = NO_JOB) -> str:
     """Return what fits on one screen, the most important first; the rest is counted, and `-v` shows it."""
     head: list[Block] = [*verdict_section(report, most_lines=3), *_paused(report), *_not_finished(report)]
     checks = ("Checks", f"{counts_text(report.checks, report.findings)} ({ALL})")
@@ -120,7 +120,7 @@ def _next(report: Report, written: Written) -> str:
             return TOLD if any(each.fix for each in deciding(report)) else UNSEEN
 
 
-def _then(report: Report, written: Written, job: Job) -> str:
+def _then(report: Report, written: Written, job: JobToStart) -> str:
     """Return what `preflight run` does next by itself; "" where the user has to do something."""
     name = line(job.name)
     match report.verdict:

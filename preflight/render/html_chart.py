@@ -31,16 +31,16 @@ LARGE_BYTES = 1 << 20  # from here on bandwidth decides; below it latency does, 
 LEAST_FOR_A_LINE = 3  # two points make any line
 
 
-class Measure(Enum):
+class Axis(Enum):
     """What a plot shows over the message size."""
 
     BUSBW = "busbw, GB/s"
     TIME = "time, µs"
 
 
-SHOWN: dict[Measure, Callable[[float], str]] = {
-    Measure.BUSBW: lambda rate: f"{rate_text(rate)}",
-    Measure.TIME: time_text,
+SHOWN: dict[Axis, Callable[[float], str]] = {
+    Axis.BUSBW: lambda rate: f"{rate_text(rate)}",
+    Axis.TIME: time_text,
 }
 
 
@@ -70,39 +70,39 @@ def charts(report: Report) -> tuple[Chart, ...]:
     """Return for each collective a plot of the busbw of large messages, then of the time of small ones."""
     made = [
         _chart(report, collective, measure, f"chart-{measure.name.lower()}-{number}")
-        for measure in Measure
+        for measure in Axis
         for number, collective in enumerate(Collective)
     ]
     return tuple(chart for chart in made if chart is not None)
 
 
-def _chart(report: Report, collective: Collective, measure: Measure, name: str) -> Chart | None:
+def _chart(report: Report, collective: Collective, measure: Axis, name: str) -> Chart | None:
     """Return a plot of what was measured at two sizes or more."""
     series = tuple(each for trial in report.trials if (each := _series(trial, collective, measure)).points)
     sizes = tuple(sorted({size for each in series for size, _ in each.points}))
     if len(sizes) < 2:
         return None
-    listed = () if isinstance(report.expected, Gap) or measure is Measure.TIME else report.expected
+    listed = () if isinstance(report.expected, Gap) or measure is Axis.TIME else report.expected
     expected = tuple(sorted((e for e in listed if e.what == collective.value and e.size_bytes in sizes),
                             key=lambda each: each.size_bytes))  # fmt: skip
     summary = _summary(series, expected, measure)
     what = measure.value.partition(",")[0]
     title = f"{what} of {collective.value} over message size"
     svg = _svg(series, sizes, expected, measure, name, title, summary)
-    below = "" if measure is Measure.BUSBW else " below 1 MiB"
+    below = "" if measure is Axis.BUSBW else " below 1 MiB"
     return Chart(f"{collective.value}: {what}{below}", measure.value, svg, series, sizes, expected, summary)
 
 
-def _series(trial: TrialResult, collective: Collective, measure: Measure) -> Series:
+def _series(trial: TrialResult, collective: Collective, measure: Axis) -> Series:
     same = [each for each in trial.results if each.collective is collective]
     values = [(each.size_bytes, _value(each, measure)) for each in same]
     known = {size: value for size, value in values if not isinstance(value, Gap) and _can_be_drawn(size, value)}
     return Series(line(trial.candidate), tuple(sorted(known.items())), not all(each.verified for each in same))
 
 
-def _value(result: CollectiveResult, measure: Measure) -> float | Gap:
+def _value(result: CollectiveResult, measure: Axis) -> float | Gap:
     is_large = result.size_bytes >= LARGE_BYTES
-    if is_large is not (measure is Measure.BUSBW):
+    if is_large is not (measure is Axis.BUSBW):
         return Gap("it stands in the other plot")
     return result.busbw_gb_s if is_large else result.median_us
 
@@ -112,11 +112,11 @@ def _can_be_drawn(size_bytes: int, value: float) -> bool:
     return 1e-9 < value < 1e9 and 0 < size_bytes < 1 << 60
 
 
-def _summary(series: Sequence[Series], expected: Sequence[Expected], measure: Measure) -> str:
+def _summary(series: Sequence[Series], expected: Sequence[Expected], measure: Axis) -> str:
     parts = []
     for each in series:
-        size, value = each.points[-1 if measure is Measure.BUSBW else 0]
-        verb = "reaches" if measure is Measure.BUSBW else "takes"
+        size, value = each.points[-1 if measure is Axis.BUSBW else 0]
+        verb = "reaches" if measure is Axis.BUSBW else "takes"
         parts.append(f"{each.name} {verb} {SHOWN[measure](value)} at {size_text(size)}")
     if expected:
         last = expected[-1]
@@ -139,7 +139,7 @@ def _pygal() -> tuple[Any, Any]:
 
 
 def _svg(
-    series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], measure: Measure, name: str,
+    series: Sequence[Series], sizes: Sequence[int], expected: Sequence[Expected], measure: Axis, name: str,
     title: str, summary: str,
 ) -> str:  # fmt: skip
     """Return the plot: message sizes by their logarithm, values linear from 0."""

@@ -72,7 +72,7 @@ class Pieces:
 
 
 @dataclass(slots=True)
-class Member:
+class ArchivedFile:
     """A file of an archive, to be read before the next; `why_not` says why it can't be."""
 
     name: str
@@ -99,7 +99,7 @@ class Member:
             pass
 
 
-def members(head: bytes, stream: Iterator[bytes]) -> Iterator[Member]:
+def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
     """Yield the files of an archive that begins so, each to be read or left before the next.
 
     MalformedInput: it is damaged, cut off, or larger than the price list allows; what came before was yielded.
@@ -156,7 +156,7 @@ def _skip(parts: Iterator[bytes]) -> None:
         pass
 
 
-def _tar(pieces: Pieces, check: Check) -> Iterator[Member]:
+def _tar(pieces: Pieces, check: Check) -> Iterator[ArchivedFile]:
     long_name = b""
     while True:
         header = pieces.some(BLOCK)
@@ -173,7 +173,7 @@ def _tar(pieces: Pieces, check: Check) -> Iterator[Member]:
         elif kind in b"0\x007":
             name = long_name or _tar_name(header)
             long_name = b""
-            yield Member(_shown(name), "", body)
+            yield ArchivedFile(_shown(name), "", body)
         else:  # folders, links, devices, attributes for all
             _skip(body)
             long_name = b"" if kind not in b"KgLx" else long_name
@@ -207,7 +207,7 @@ def _long_name(kind: bytes, body: bytes) -> bytes:
     return body[match.end() : match.start(1) + int(match[1]) - 1] if match else b""
 
 
-def _zip(pieces: Pieces, check: Check) -> Iterator[Member]:
+def _zip(pieces: Pieces, check: Check) -> Iterator[ArchivedFile]:
     while True:
         magic = pieces.exactly(4)
         if magic in ZIP_ENDS:
@@ -234,7 +234,7 @@ def _zip(pieces: Pieces, check: Check) -> Iterator[Member]:
         if name.endswith(b"/"):
             _skip(body)
         else:
-            yield Member(_shown(name), why_not, body)
+            yield ArchivedFile(_shown(name), why_not, body)
         if sizes_follow:
             _skip_sizes(pieces)
 

@@ -19,12 +19,12 @@ FILES = sorted({f"preflight.cli.{file}" for file, _ in COMMANDS.values()})
 def test_a_row_names_the_file_of_its_command_and_begins_as_its_help_does(name: str) -> None:
     file, summary = COMMANDS[name]
     function = getattr(importlib.import_module(f"preflight.cli.{file}"), name)
-    first_line = (inspect.getdoc(getattr(commands, name.capitalize(), function)) or "").splitlines()[0]
+    first_line = (inspect.getdoc(getattr(commands, f"{name.capitalize()}Options", function)) or "").splitlines()[0]
     assert callable(function)
     assert first_line == summary or first_line.startswith(f"{summary} ")
 
 
-WITH_OPTIONS = [f"{name} --help" for name in COMMANDS if hasattr(commands, name.capitalize())]
+WITH_OPTIONS = [f"{name} --help" for name in COMMANDS if hasattr(commands, f"{name.capitalize()}Options")]
 
 
 @pytest.mark.parametrize(

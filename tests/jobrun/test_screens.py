@@ -13,7 +13,7 @@ import pytest
 from preflight.jobrun.supervise import LEFT, REFUSED, STARTED, STILL, STOPPED
 from preflight.judge.verdict import NOT_ASKED_FOR
 from preflight.model.report import Report
-from preflight.render.check_screen import Job, Written, render_check_screen
+from preflight.render.check_screen import JobToStart, Written, render_check_screen
 from preflight.render.screen import ROWS
 from preflight.render.stuck_screen import render_stuck_screen
 from preflight.render.text import Style
@@ -26,7 +26,7 @@ PATHS = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)}
 SEED = PROJECT / "tests" / "explain" / "seeds" / "3b_xtuner_oom.log"
 REPORTS = every_report()
 REFUSING = dataclasses.replace(REPORTS["nothing_works"], node_verdict=NOT_ASKED_FOR)
-JOB = Job("torchrun", starts_if_unknown=True)
+JOB = JobToStart("torchrun", starts_if_unknown=True)
 
 
 def said(text: str) -> str:
@@ -40,10 +40,12 @@ def said(text: str) -> str:
         ("ready_with_settings", REPORTS["one_interface_works"], JOB, ""),
         ("refused", REFUSING, JOB, said(REFUSED.format("torchrun", 78))),
         ("unknown", REPORTS["unknown"], JOB, said(STARTED.format("torchrun"))),
-        ("unknown_stop", REPORTS["unknown"], Job("torchrun"), said(STOPPED.format("torchrun"))),
+        ("unknown_stop", REPORTS["unknown"], JobToStart("torchrun"), said(STOPPED.format("torchrun"))),
     ],
 )
-def test_the_page_before_the_job_says_whether_it_starts(screen: str, report: Report, job: Job, last: str) -> None:
+def test_the_page_before_the_job_says_whether_it_starts(
+    screen: str, report: Report, job: JobToStart, last: str
+) -> None:
     written = Written("preflight.env" if report.exit_code == 0 else "", "preflight-report.json")
     page = render_check_screen(report, Style(), written, job) + last
     assert len(page.splitlines()) <= ROWS + 1

@@ -2,21 +2,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from preflight.judge.phases import Progress, phases_of
+from preflight.judge.phases import RunProgress, phases_of
 from preflight.model.report import RunPhaseEnd
 from preflight.model.run_spec import Duel
 from preflight.model.trial import Outcome
 from tests.facts import trial
 
-WHOLE = Progress(True, True, True, True, "", (trial(),))
+WHOLE = RunProgress(True, True, True, True, "", (trial(),))
 SKIPPED = trial("as-is", Outcome.SKIPPED, problem="0 s were left before the deadline")
 
 
-def ends(run: Progress) -> dict[str, str]:
+def ends(run: RunProgress) -> dict[str, str]:
     return {phase.name: phase.end.value for phase in phases_of(run)}
 
 
-def details(run: Progress) -> dict[str, str]:
+def details(run: RunProgress) -> dict[str, str]:
     return {phase.name: phase.detail for phase in phases_of(run)}
 
 
@@ -26,7 +26,7 @@ def test_a_run_that_came_to_its_end_completed_every_part() -> None:
 
 
 def test_nothing_is_reached_behind_a_probe_that_was_interrupted() -> None:
-    run = Progress(False, False, False, False, "stopped by SIGINT while the node was probed")
+    run = RunProgress(False, False, False, False, "stopped by SIGINT while the node was probed")
     assert ends(run) == {
         "probe": "partial", "start of the ranks": "not_reached", "trials": "not_reached", "judging": "not_reached",
     }  # fmt: skip
@@ -34,7 +34,7 @@ def test_nothing_is_reached_behind_a_probe_that_was_interrupted() -> None:
 
 
 def test_what_keeps_the_ranks_from_starting_is_why_nothing_was_tried_and_judging_goes_on() -> None:
-    run = Progress(True, False, False, False, "torch is not installed")
+    run = RunProgress(True, False, False, False, "torch is not installed")
     assert ends(run) == {
         "probe": "completed", "start of the ranks": "not_reached", "trials": "not_reached", "judging": "completed",
     }  # fmt: skip
@@ -42,7 +42,7 @@ def test_what_keeps_the_ranks_from_starting_is_why_nothing_was_tried_and_judging
 
 
 def test_ranks_that_died_while_starting_are_a_start_that_is_partial() -> None:
-    run = Progress(True, True, False, False, "torchrun ended with exit code 1")
+    run = RunProgress(True, True, False, False, "torchrun ended with exit code 1")
     assert (ends(run)["start of the ranks"], ends(run)["trials"]) == ("partial", "not_reached")
 
 

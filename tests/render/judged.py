@@ -8,7 +8,7 @@ from pathlib import Path
 
 from preflight.fleet.baseline import learn
 from preflight.judge.check import Case, all_checks, found_by, run_checks
-from preflight.judge.phases import Progress, phases_of
+from preflight.judge.phases import RunProgress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.speed_judges import beside_baseline, judged_by
 from preflight.judge.verdict import decide
@@ -65,7 +65,7 @@ def judged(
         headline=decision.headline, backend="nccl", world_size=world_size, nodes=nodes, trials=trials,
         comparisons=comparisons, findings=findings, skipped_checks=skipped, problems=problems, advice=advice,
         profile="standard", durations_s=DURATIONS, checks=found_by(ran, findings), control=control,
-        phases=phases_of(Progress(True, True, not problem, not problem, problem, trials)),
+        phases=phases_of(RunProgress(True, True, not problem, not problem, problem, trials)),
         judged_by=judged_by(case), beside_baseline=beside_baseline(case),
         expected=expected_of_trials(load_links(), nodes[0], gpus, trials) if nodes else Gap("no node"),
     )  # fmt: skip
