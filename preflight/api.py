@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from preflight.check.request import Request
 from preflight.errors import HarnessError, UsageError
 from preflight.explain.explain_files import explain_paths
 from preflight.model.codec import decode
@@ -32,6 +33,7 @@ from preflight.timeout.safe_timeout import safe_timeout as sum_up
 from preflight.timeout.timings import nccl_settings, timings
 
 Path = str | os.PathLike[str]
+UNASKED = Request()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Probed:
 
 def check(
     gpus: str | Sequence[int] | None = None,
-    profile: Profile | str = Profile.QUICK,
+    profile: Profile | str = UNASKED.profile,
     *,
     backend: str | None = None,
     nproc: int | None = None,
@@ -70,15 +72,21 @@ def check(
     `gpus` are nvml_index or text such as "0-3". Whether the job may start says `Report.raise_unless_ready`.
     UsageError: the options make no sense here. HarnessError: there is no report.
     """
-    name = profile.value if isinstance(profile, Profile) else profile
+    try:
+        thorough = Profile(profile)
+    except ValueError:
+        raise UsageError(f"profile {profile!r}: there are {', '.join(each.value for each in Profile)}") from None
     with tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
         report = os.path.join(folder, "report.json")
-        given = _options(
-            gpus=_listed(gpus), profile=name, backend=backend, nproc=nproc, nnodes=nnodes, deadline=deadline_s,
-            tests=_listed(tests), collectives=_listed(collectives), sizes=sizes, skip=_listed(skip), policy=policy,
-            checkpoint_dir=checkpoint_dir, report=report, env_out=os.path.join(folder, "env"),
+        listed = _listed(skip)
+        request = Request(
+            gpus=_listed(gpus), nproc=nproc, backend=backend, profile=thorough, deadline=deadline_s, nnodes=nnodes,
+            strict=strict, policy=None if policy is None else os.fspath(policy), tests=_listed(tests),
+            checkpoint_dir=None if checkpoint_dir is None else os.fspath(checkpoint_dir), sizes=sizes,
+            collectives=_listed(collectives), skip=None if listed is None else [listed], report=report,
+            env_out=os.path.join(folder, "env"), quiet=True,
         )  # fmt: skip
-        ran = run_own(["check", "--quiet", *given, *(["--strict"] if strict else [])])
+        ran = run_own(["check", *request.arguments()])
         if not os.path.exists(report):
             raise HarnessError(f"preflight check left no report: {last_line(ran)}")
         return load_report(read_input(report, REPORT), report)

@@ -32,7 +32,7 @@ from preflight.model.codec import encode
 from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Placement
-from preflight.model.profile import Profile
+from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.run_spec import Backend, NodePlace, RunSpec, TrialPlan, joint_dir
 from preflight.model.trial import Candidate, Scope
 from preflight.plan import profiles
@@ -51,7 +51,7 @@ from scripts.simulated_nodes import (
 )
 
 MOST_S, MOST_BYTES = 5.0, 1 << 30
-EFFORT = JointEffort(Profile.QUICK, profiles.COLLECTIVES, None, default_only=True)
+EFFORT = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=True)
 
 
 def conduct_rounds(run_dir: str, nodes: int, repetitions: int) -> None:

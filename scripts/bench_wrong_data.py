@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import count, product
 
 from preflight.model.collective import Collective
-from preflight.model.profile import Profile
+from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.run_spec import Measure
 from preflight.plan import profiles
 
@@ -27,7 +27,7 @@ RATES = (0.01, 0.02, 0.05, 0.1, 0.25)
 PROMISED_FROM, PROMISED = 0.05, 0.99  # in standard
 SPARE = 0.03  # of 100 runs that find 99 % each, more than 4 miss with a chance of 0.3 %
 STEP_BYTES = 64  # what is found depends on how many calls are verified, not on how large they are
-FAULTS = {"one element": profiles.COLLECTIVES, "nothing moved": (Collective.ALL_GATHER,)}  # a lone sum moves nothing
+FAULTS = {"one element": COLLECTIVES, "nothing moved": (Collective.ALL_GATHER,)}  # a lone sum moves nothing
 LEAD_IN_CALLS = 3  # verified, and twice to see how long it takes
 
 

@@ -43,10 +43,10 @@ START_UP = {
     ("preflight/cli/probe_capture.py", "preflight.render.drain_nagios_k8s"),
     ("preflight/cli/probe_capture.py", "preflight.render.json_document"),
     ("preflight/cli/run.py", "preflight.cli.earlier_report"),
-    ("preflight/survey.py", "preflight.plan.gpus.link_speeds"),
-    ("preflight/survey.py", "preflight.probe.capture"),
-    ("preflight/survey.py", "preflight.probe.topo_facts"),
-    ("preflight/survey.py", "preflight.system.links"),
+    ("preflight/check/survey.py", "preflight.plan.gpus.link_speeds"),
+    ("preflight/check/survey.py", "preflight.probe.capture"),
+    ("preflight/check/survey.py", "preflight.probe.topo_facts"),
+    ("preflight/check/survey.py", "preflight.system.links"),
 }
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from preflight.check.survey import survey_capture, survey_topology
 from preflight.errors import MalformedInput
 from preflight.model.codec import encode
 from preflight.model.facts import Gap
 from preflight.probe.capture import capture_document, open_capture, scrubber_of
 from preflight.probe.run import Capture, probe_node
-from preflight.survey import survey_capture, survey_topology
 from preflight.system.kernel_queries import live_machine
 from preflight.system.machine import Machine, Tree
 from tests.corpus import CORPUS, corpus_files, need_corpus, unpack

@@ -6,18 +6,28 @@ However a run ends, each of its outputs is this run's or is set aside: a gate mu
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import typer
 
-from preflight import app as application
-from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, print_result, refuse_stdout, say_where, style
+from preflight.check import app as application
+from preflight.check.inputs import read_history
+from preflight.check.request import Request
+from preflight.cli.output import (
+    PROGRAM,
+    STDOUT,
+    Detail,
+    check_outputs,
+    detail_of,
+    print_result,
+    refuse_stdout,
+    say_where,
+    style,
+)
 from preflight.errors import Interrupted, MalformedInput, OutputError, UsageError
-from preflight.model.history import PastRun, history_text, parse_history
-from preflight.model.input_limits import HISTORY
+from preflight.model.history import PastRun, history_text
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.render.check_page import render_check
 from preflight.render.check_screen import NO_JOB, JobToStart, Written, render_check_screen, render_verdict
@@ -25,7 +35,6 @@ from preflight.render.env_file import render_env
 from preflight.render.formats import ALSO, Format, render_as
 from preflight.render.json_document import render_json
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
-from preflight.system.inputs import STDIN, read_input
 from preflight.system.signals import ignore_signals, raise_dropped
 from preflight.system.streams import to_stderr
 
@@ -53,17 +62,13 @@ class Outputs:
         yield from ((f"--also {form.value}=", path) for form, path in self.also)
 
 
-def open_outputs(
-    json_path: str | None,
-    env_path: str,
-    report_path: str,
-    also: Sequence[str],
-    detail: Detail = Detail.SCREEN,
-    history_path: str | None = None,
-    job: JobToStart = NO_JOB,
-) -> Outputs:
+def open_outputs(request: Request) -> Outputs:
     """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
-    outputs = Outputs(json_path, env_path, report_path, tuple(map(_parse_also, also)), detail, history_path, job)
+    outputs = Outputs(
+        request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
+        detail_of(request.verbose, request.quiet), request.history,
+        JobToStart(request.starts, request.starts_if_unknown),
+    )  # fmt: skip
     files = list(outputs.files())
     for option, path in files:
         refuse_stdout(option, path)
@@ -201,31 +206,13 @@ def retire(path: str, *, is_quiet: bool = False) -> None:
         to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")
 
 
-def read_history(path: str | None) -> tuple[PastRun, ...] | None:
-    """Return the runs of a file, none where it is yet to be made; None where no history is kept.
-
-    UsageError where the file is no history, or can't be read.
-    """
-    if path is None:
-        return None
-    if path == STDIN or (os.path.exists(path) and not os.path.isfile(path)):
-        raise UsageError(f"--history {path}: give a file; it is read, and written again")
-    return _read(path)
-
-
 def add_run(path: str, run: PastRun) -> None:
     """Write the file anew with one more run, after those that others added meanwhile; OutputError where it can't be.
 
     Of two runs that end within the same milliseconds the file keeps one: that can excuse a part, never accuse it.
     """
     try:
-        before = _read(path)
+        before = read_history(path) or ()
     except (UsageError, MalformedInput) as error:
         raise OutputError(f"--history: another program has changed it meanwhile: {error}") from None
     write_atomically(path, history_text((*before, run)))
-
-
-def _read(path: str) -> tuple[PastRun, ...]:
-    if not os.path.exists(path):
-        return ()
-    return parse_history(read_input(path, HISTORY), path)

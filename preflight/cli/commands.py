@@ -12,56 +12,15 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli import options
-from preflight.cli.options import PRINTED, choice, timed, valued
+from preflight.check import options
+from preflight.check.options import PRINTED, choice, timed, valued
+from preflight.check.request import Request as CheckOptions  # noqa: F401  one of the commands too
 from preflight.cli.output import STDOUT
 from preflight.cli.timeout_options import TimeoutOptions  # noqa: F401  one of the commands too
 from preflight.model.profile import Profile
 from preflight.render.formats import Format
 
 FLEET_PAGE = "fleet.html"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """Probe this node, try real collectives, and write the settings that the job needs.
-
-    Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
-    """
-
-    gpus: options.Gpus = None
-    nproc: options.Nproc = None
-    backend: options.Backend = None
-    profile: options.ProfileOption = Profile.QUICK
-    deadline: options.Deadline = None
-    json: options.JsonPath = None
-    env_out: options.EnvOut = "preflight.env"
-    report: options.ReportOut = "preflight-report.json"
-    also: options.Also = None
-    strict: options.Strict = False
-    accept: options.Accept = False
-    shadow: options.Shadow = False
-    stage_limit: options.StageLimit = None
-    keep: options.Keep = False
-    policy: options.PolicyFile = None
-    baseline: options.BaselineFile = None
-    history: options.HistoryFile = None
-    minutes: options.Minutes = None
-    sysroot: options.SysrootOption = None
-    machine: options.PlayedMachine = None
-    nnodes: options.Nnodes = None
-    node_rank: options.NodeRank = None
-    rdzv_endpoint: options.Endpoint = None
-    rdzv_id: options.RunId = None
-    checkpoint_dir: options.SharedDirectory = None
-    tests: options.Tests = None
-    collectives: options.Collectives = None
-    sizes: options.Sizes = None
-    skip: options.Skip = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
-    starts: options.Starts = ""
-    starts_if_unknown: options.StartsIfUnknown = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+from preflight.check.request import Request
 from preflight.cli.output import PROGRAM
 from preflight.errors import PreflightError
 from preflight.jobrun.reuse import FACTS, Now, why_not
@@ -16,7 +17,6 @@ from preflight.launch.nodes.placement import Asked, find_placement
 from preflight.model.facts import Netif
 from preflight.model.gap import known_or
 from preflight.model.input_limits import REPORT
-from preflight.model.profile import Profile
 from preflight.model.saved_report import load_report
 from preflight.plan.gpus.gpu_set import chosen_gpus, numbered_gpus
 from preflight.probe.process import reported_environment
@@ -30,21 +30,11 @@ from preflight.system.streams import to_stderr
 AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the check would be asked for, were it made."""
-
-    gpus: str | None
-    place: Asked
-    profile: Profile
-    backend: str | None
-    nproc: int | None
-    is_strict: bool
-
-
-def use_again(path: str, env_path: str, most_s: float, wanted: Wanted, environ: Mapping[str, str]) -> bool:
+def use_again(wanted: Request, most_s: float, environ: Mapping[str, str]) -> bool:
     """Tell whether an earlier report speaks for this job on all its nodes; its settings are then in the `.env`."""
-    place = find_placement(wanted.place, os.environ)
+    path = wanted.report
+    asked = Asked(wanted.nnodes, wanted.node_rank, wanted.rdzv_endpoint, wanted.rdzv_id)
+    place = find_placement(asked, os.environ)
     report, reason = None, "is not there"
     netifs: tuple[Netif, ...] = ()
     try:
@@ -62,13 +52,13 @@ def use_again(path: str, env_path: str, most_s: float, wanted: Wanted, environ: 
     if reason or report is None:
         to_stderr(f"{PROGRAM}: --reuse: {path} {reason}; a new check is made\n")
         return False
-    write_atomically(env_path, render_env(report))
+    write_atomically(wanted.env_out, render_env(report))
     to_stderr(f"{PROGRAM}: {report.headline}\n")
     to_stderr(f"{PROGRAM}: no new check: {path} is of {report.created_at}, and nothing has changed since\n")
     return True
 
 
-def _now(wanted: Wanted, environ: Mapping[str, str]) -> Now:
+def _now(wanted: Request, environ: Mapping[str, str]) -> Now:
     live = live_machine()
     node, _ = probe_node(live, live, only=FACTS)
     node = replace(node, environment=reported_environment(environ))
@@ -77,5 +67,5 @@ def _now(wanted: Wanted, environ: Mapping[str, str]) -> Now:
     visible, chosen = (tuple(by_index[each] for each in chosen_gpus(node, which)) for which in (None, wanted.gpus))
     return Now(
         node, visible, chosen, datetime.now(timezone.utc), booted_at,
-        wanted.profile, wanted.backend, wanted.nproc, wanted.is_strict,
+        wanted.profile, wanted.backend, wanted.nproc, wanted.strict,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from preflight import survey
+from preflight.check import survey
 from preflight.cli import commands
 from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, style, write_or_print
 from preflight.cli.program import STARTED_AT

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from json import dumps
 
+from preflight.check.options import no_such
 from preflight.cli import commands
-from preflight.cli.options import no_such
 from preflight.cli.output import STDOUT, check_outputs, print_result, style, write_or_print
 from preflight.judge.check import all_checks
 from preflight.model.finding import CheckDescription, CheckList

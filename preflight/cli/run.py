@@ -10,18 +10,18 @@ from typing import Annotated
 
 import typer
 
-from preflight.cli import options
-from preflight.cli.options import timed, valued
+from preflight.check import options
+from preflight.check.options import timed, valued
+from preflight.check.request import Request
 from preflight.cli.output import PROGRAM, check_outputs, refuse_stdout
 from preflight.errors import UsageError
 from preflight.jobrun.job_gpus import gpus_here, gpus_of_job
 from preflight.jobrun.order import VISIBLE, Order, become_supervisor
-from preflight.launch.nodes.placement import Asked
-from preflight.model.profile import Profile
 from preflight.system.signals import ignored_at_start
 from preflight.system.streams import to_stderr
 
 JOB = "The job"
+UNASKED = Request()
 
 
 class OnUnknown(Enum):
@@ -60,7 +60,7 @@ def run(
     gpus: options.Gpus = None,
     nproc: options.Nproc = None,
     backend: options.Backend = None,
-    profile: options.ProfileOption = Profile.QUICK,
+    profile: options.ProfileOption = UNASKED.profile,
     deadline: options.Deadline = None,
     strict: options.Strict = False,
     env_out: options.EnvOut = "preflight.env",
@@ -94,27 +94,23 @@ def run(
         why = "not executable" if is_there else "not found"
         to_stderr(f"{PROGRAM}: {shlex.quote(command[0])}: {why}; nothing was checked\n")
         raise typer.Exit(126 if is_there else 127)
-    given = {
-        "gpus": gpus, "nproc": nproc, "backend": backend, "profile": profile.value, "deadline": deadline,
-        "env-out": env_out, "report": report, "nnodes": nnodes, "node-rank": node_rank,
-        "rdzv-endpoint": rdzv_endpoint, "rdzv-id": rdzv_id,
-        "starts": os.path.basename(command[0]),
-    }  # fmt: skip
-    check = ["check", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
-    check += ["--strict"] * strict + ["--starts-if-unknown"] * (on_unknown is OnUnknown.START)
-    asked = Asked(nnodes, node_rank, rdzv_endpoint, rdzv_id)
+    request = Request(
+        gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline=deadline, env_out=env_out, report=report,
+        strict=strict, nnodes=nnodes, node_rank=node_rank, rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id,
+        starts=os.path.basename(command[0]), starts_if_unknown=on_unknown is OnUnknown.START,
+    )  # fmt: skip
     visible = gpus_of_job(command, os.environ, gpus_here()) if gpus is None and nproc is None else ""
     if visible:
         to_stderr(f"{PROGRAM}: the check takes GPUs {visible}, as the job's launcher does; --gpus takes others\n")
     environ = os.environ | ({VISIBLE: visible} if visible else {})
     is_reused = False
     if reuse is not None:
-        from preflight.cli.earlier_report import Wanted, use_again  # noqa: PLC0415  a job that is checked needs none
+        from preflight.cli.earlier_report import use_again  # noqa: PLC0415  a job that is checked needs none
 
-        is_reused = use_again(report, env_out, reuse, Wanted(gpus, asked, profile, backend, nproc, strict), environ)
+        is_reused = use_again(request, reuse, environ)
     order = Order(
         command=command,
-        check=[] if is_reused else check,
+        check=[] if is_reused else ["check", *request.arguments()],
         env_path=env_out,
         not_ready_code=exit_not_ready,
         starts_if_unknown=on_unknown is OnUnknown.START,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import typer
 
-from preflight import survey
+from preflight.check import survey
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
 from preflight.cli.timeout_options import TimeoutOptions
 from preflight.errors import UsageError

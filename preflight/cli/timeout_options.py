@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from preflight.cli.options import PRINTED, Gpus, JsonPath, Quiet, Verbose, choice, valued
+from preflight.check.options import PRINTED, Gpus, JsonPath, Quiet, Verbose, choice, valued
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
 from preflight.model.timeout import Framework
 

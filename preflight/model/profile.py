@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from preflight.model.collective import Collective
+
 MIB, GIB = 1 << 20, 1 << 30
+COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)  # what is timed unless others are asked for
 BESIDES_BURNING_S = 900.0  # the probe, every candidate's trial and the tests before
 Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most repetitions, how many are verified at least
 

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 from preflight.model.collective import Collective
-from preflight.model.profile import GIB, MIB, Profile, Timing
+from preflight.model.profile import COLLECTIVES, GIB, MIB, Profile, Timing
 from preflight.model.run_spec import Measure, StageLimits
 
 NAMED_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
 BUFFERS_PER_SIZE = 5
-COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
+from preflight.check.report_builder import judged_or_not
+from preflight.check.request import Request
+from preflight.check.run_record import RunRecord
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.launch.hardware_results import HardwareWatch
 from preflight.launch.launch_result import LaunchResult
@@ -23,8 +26,6 @@ from preflight.plan.backend_choice import choose_backend
 from preflight.plan.gpus.link_speeds import expected_busbw, host_limits, pair_limits
 from preflight.probe.counters import probe_counters
 from preflight.probe.run import probe_node
-from preflight.report_builder import judged_or_not
-from preflight.run_record import Request, RunRecord
 from preflight.system.links import load_links
 from preflight.system.machine import Json, Tree
 from preflight.system.nvml_keeper import watch_xids
@@ -119,9 +120,17 @@ def play(
         pairs=() if is_cut_short else tuple(_pairs(node, gpus)), control=confirmed_best(trials),
         gpus=tuple(_alone(node, gpu) for gpu in gpus), started_at=time.monotonic(), ready_after_s=1.0, done=True,
     )  # fmt: skip
-    request = Request(accept=True, policy=policy)
     run = RunRecord(
-        request, {}, time.monotonic(), find_placement(Asked(), {}), node, path, (), watching, launch=launched
+        Request(accept=True),
+        {},
+        time.monotonic(),
+        find_placement(Asked(), {}),
+        node,
+        path,
+        (),
+        watching,
+        policy,
+        launch=launched,
     )
     return judged_or_not(run, NO_JOINT_PHASE)[0]
 

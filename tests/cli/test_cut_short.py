@@ -93,7 +93,7 @@ def test_the_deadline_s_report_is_written_before_it(command: Command) -> None:
 def test_a_signal_while_the_node_is_probed_leaves_a_report(command: Command) -> None:
     slow = """
         import os, signal
-        import preflight.app as app
+        import preflight.check.app as app
         def probe_node(*arguments, **options):
             os.kill(os.getpid(), signal.SIGTERM)
         app.probe_node = probe_node

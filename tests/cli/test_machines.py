@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from preflight.check.survey import capture, survey_capture, survey_machine
 from preflight.render.text import width_of
-from preflight.survey import capture, survey_capture, survey_machine
 from tests.command import Command
 from tests.machines.fleet import MACHINES
 

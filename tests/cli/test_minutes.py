@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.cli.options import burn_seconds
+from preflight.check.options import burn_seconds
 from preflight.errors import UsageError
 from preflight.model.profile import Profile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.cli import options
+from preflight.check import options
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
 from preflight.model.finding import CheckOutcome

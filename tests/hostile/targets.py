@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from preflight import pg_timeout, survey
+from preflight import pg_timeout
 from preflight.api import safe_timeout
-from preflight.cli.options import parse_collectives, parse_sizes, parse_skip, parse_tests
+from preflight.check import survey
+from preflight.check.options import parse_collectives, parse_sizes, parse_tests
+from preflight.check.request import Request
 from preflight.errors import PreflightError
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.explain_logs import Log, explain
@@ -204,7 +206,7 @@ def _options() -> tuple[Target, ...]:
         _option("--sizes", parse_sizes, "1K:1G", "8:128M:4", "64M"),
         _option("--collectives", parse_collectives, "all", "all_reduce,all_gather_perf"),
         _option("--tests", parse_tests, "all", "pairs,gpus"),
-        _option("--skip", lambda text: parse_skip([text], CHECKS), "memlock,shm-size"),
+        _option("--skip", lambda text: Request(skip=[text]).must_make_sense(CHECKS), "memlock,shm-size"),
         _option("--gpus", lambda text: survey.survey(NODE, text), "0-1", "1,0"),
         _option("--backend", parse_backend, "nccl", "simnccl@simnccl"),
         _option("--params", parse_params, "7B", "47B/13B", "8x7B", "7_000_000_000"),

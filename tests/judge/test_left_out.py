@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from preflight.check.report_builder import joint_findings
 from preflight.judge.check import Check, all_checks, run_checks
 from preflight.judge.verdict import decide
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, CheckOutcome, SkippedCheck, Unseen
 from preflight.model.profile import LEFT_OUT, SKIPPED
 from preflight.model.report import NodeVerdict
-from preflight.report_builder import joint_findings
 from tests.facts import failed_with, finding, gpu_case, gpu_node, trial
 from tests.hardware import hardware
 from tests.plan.nodes.test_joint_plan import solo

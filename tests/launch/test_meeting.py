@@ -23,14 +23,13 @@ from preflight.launch.run_dir import make_joint_dir
 from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Placement
-from preflight.model.profile import Profile
-from preflight.plan import profiles
+from preflight.model.profile import COLLECTIVES, Profile
 from preflight.plan.nodes.joint_plan import JointEffort, plan_jointly
 from tests.launch.test_launcher import SPEC
 from tests.plan.nodes.test_joint_plan import solo
 
 HERE = Listening(("127.0.0.1",), "a test's")
-EFFORT = JointEffort(Profile.QUICK, profiles.COLLECTIVES, None, default_only=True)
+EFFORT = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=True)
 
 
 class Meeting:

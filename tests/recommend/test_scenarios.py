@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from preflight.check.survey import survey_capture
 from preflight.model.facts import NetifKind, NodeFacts
 from preflight.model.report import Advice
 from preflight.model.trial import AS_IS, Candidate, Outcome, Scope, Setting, TrialResult
@@ -17,7 +18,6 @@ from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
 from preflight.recommend.env import recommend
 from preflight.recommend.machine_context import MachineContext
 from preflight.render.env_file import render_env
-from preflight.survey import survey_capture
 from preflight.system.links import load_links
 from tests.controls import confirmed
 from tests.facts import LO, env, netif, trial

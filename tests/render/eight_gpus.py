@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from preflight.check.survey import survey_capture
 from preflight.errors import UnreadableFact
 from preflight.model.collective import Collective
 from preflight.model.facts import NodeFacts
@@ -13,7 +14,6 @@ from preflight.model.run_spec import RankSamples
 from preflight.model.samples import aggregate
 from preflight.model.trial import CollectiveResult, Comparison, LeftOut, Outcome, Scope, TrialResult
 from preflight.plan.gpus.link_speeds import expected_busbw
-from preflight.survey import survey_capture
 from preflight.system.links import load_links
 from tests.facts import trial
 from tests.render.judged import MACHINES, MIB, judged

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.check.survey import survey_capture
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, Finding, Severity, SkippedCheck
 from preflight.render.probe_screen import render_probe_screen, render_probe_verdict
 from preflight.render.screen import ROWS
 from preflight.render.text import Style, width_of
-from preflight.survey import survey_capture
 from tests.conftest import PROJECT
 from tests.render.outputs import keep_screen
 from tests.reports import node_facts

@@ -6,8 +6,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from preflight.check.survey import survey_capture
 from preflight.model.codec import encode
-from preflight.survey import survey_capture
 
 CAPTURES = Path(__file__).parent.parent / "machines"
 

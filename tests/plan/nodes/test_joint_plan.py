@@ -7,9 +7,8 @@ from typing import Any
 
 from preflight.model.finding import Blame, Severity
 from preflight.model.joint import SoloResult
-from preflight.model.profile import Profile
+from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, Scope
-from preflight.plan import profiles
 from preflight.plan.nodes.joint_plan import (
     ALONE,
     MEETING_NETIF,
@@ -24,7 +23,7 @@ from preflight.plan.nodes.joint_plan import (
 )
 from tests.facts import advice, finding, node, trial
 
-QUICK = JointEffort(Profile.QUICK, profiles.COLLECTIVES, None, default_only=False)
+QUICK = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=False)
 
 
 def solo(host: str, **overrides: Any) -> SoloResult:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from preflight.check.survey import survey_capture
 from preflight.model.codec import decode, encode
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.isolation import BadPath, RouteKind
 from preflight.model.joint import JointPlan, SoloResult
 from preflight.model.network_survey import PathEnd, PathResult
-from preflight.model.profile import Profile
-from preflight.plan import profiles
+from preflight.model.profile import COLLECTIVES, Profile
 from preflight.plan.nodes.joint_plan import JointEffort, plan_jointly
 from preflight.plan.nodes.route_isolation import MOST_BROKEN, routes_between
-from preflight.survey import survey_capture
 from tests.facts import node
 from tests.plan.ways import between, nodes
 
@@ -96,7 +95,7 @@ def test_two_nodes_have_no_use_for_ways() -> None:
 
 
 def test_only_node_0_is_told_and_what_it_is_told_crosses_as_json() -> None:
-    effort = JointEffort(Profile.QUICK, profiles.COLLECTIVES, None, default_only=False)
+    effort = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=False)
     planned = plan_jointly(solo_results(3), "x", 60, effort, between(nodes(3, "eth0", "eth1"), works))
     assert [len(planned[rank].trials.routes) for rank in range(3)] == [2, 0, 0]
     assert decode(JointPlan, encode(planned[0])) == planned[0]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preflight.check.survey import survey_capture
 from preflight.model.gap import known_or
 from preflight.model.trial import AS_IS, Candidate, Scope
 from preflight.plan.settings.candidate_plan import plan_nccl
@@ -21,7 +22,6 @@ from preflight.plan.settings.environment import (
     may_be_recommended,
     trial_environment,
 )
-from preflight.survey import survey_capture
 from tests.conftest import PROJECT
 
 NAMES = st.sampled_from(

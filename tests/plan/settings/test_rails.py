@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from preflight.check.survey import survey_capture
 from preflight.model.profile import Profile
 from preflight.plan.settings.rdma import rail_candidates, rails_to_try
-from preflight.survey import survey_capture
 
 MACHINES = Path(__file__).parents[2] / "machines"
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from preflight import __version__
+from preflight.check.request import Request
+from preflight.check.run_record import RunRecord
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
 from preflight.judge.check import (
@@ -47,7 +49,6 @@ from preflight.probe.lookback import probe_history
 from preflight.recommend.compare import compare
 from preflight.recommend.env import VISIBLE, gpu_env, recommend
 from preflight.recommend.machine_context import MachineContext
-from preflight.run_record import Request, RunRecord
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
@@ -149,11 +150,11 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
     left_s = 0.0 if launched.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
-        links=load_links(), policy=request.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
-        hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s, request.tests),
-        baseline=request.baseline, baseline_source=request.baseline_source, outside=_outside_events(run),
-        before=probe_history(run.watching.machine, request.policy), control=_control(run, joint),
-        skip=dict.fromkeys(request.skip, SKIPPED),
+        links=load_links(), policy=run.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
+        hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s, request.wanted_tests),
+        baseline=run.baseline, baseline_source=request.baseline or "", outside=_outside_events(run),
+        before=probe_history(run.watching.machine, run.policy), control=_control(run, joint),
+        skip=dict.fromkeys(request.skipped, SKIPPED),
     )  # fmt: skip
     if not joint.has_begun:
         return case
@@ -177,7 +178,7 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
         checked = separate_findings(joint.solo_results)
     else:
         checked = run_checks(all_checks(), case)
-    findings, policy = weighed(checked.findings, run.past), run.request.policy
+    findings, policy = weighed(checked.findings, run.past), run.policy
     return checked._replace(findings=findings if policy is None else apply_policy(findings, policy))
 
 
@@ -213,7 +214,7 @@ def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tup
     if not rails_to_try(run.node, run.request.profile, run.path.dialect) or default is None or not works(default):
         return None
     if not run.launch.rails:
-        why = "" if GpuTests.RAILS in run.request.tests else LEFT_OUT
+        why = "" if GpuTests.RAILS in run.request.wanted_tests else LEFT_OUT
         return Gap(why or run.launch.problem or run.launch.solo_problem or "the run ended before they were tried")
     rails = run.launch.rails
     return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in rails) if disturbed else rails

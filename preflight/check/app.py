@@ -7,6 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from preflight.check.inputs import read_baseline, read_history, read_policy
+from preflight.check.meeting import open_meeting, times_of
+from preflight.check.report_builder import KILLED, judged_or_not, solo_result_of, unjudged, unprobed
+from preflight.check.request import Request
+from preflight.check.run_record import RunRecord
+from preflight.check.spec_builder import build_spec, free_bytes_per_rank, plan_trials, too_little_memory, without_room
 from preflight.errors import Interrupted, MalformedInput, MeetingError, OutputError, UsageError
 from preflight.judge.outside_cause import traced
 from preflight.judge.seen_again import accused_by, part_of_gpu, part_of_port
@@ -15,10 +21,9 @@ from preflight.launch.launch_result import Launch, LaunchResult
 from preflight.launch.launcher import Peers, Watcher, launch, meet_without_ranks
 from preflight.launch.nodes.follower import Follower
 from preflight.launch.nodes.leader import Leader
-from preflight.launch.nodes.placement import find_placement
+from preflight.launch.nodes.placement import Asked, find_placement
 from preflight.launch.nodes.wire import pack
 from preflight.launch.run_dir import machine_path, make_joint_dir, make_run_dir, remove_run_dir, write_machine
-from preflight.meeting import open_meeting, times_of
 from preflight.model.codec import decode, encode
 from preflight.model.counters import events_between
 from preflight.model.facts import Gap, NodeFacts
@@ -35,14 +40,11 @@ from preflight.probe.process import reported_environment
 from preflight.probe.run import probe_node
 from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.probe.system import probe_boot_id
-from preflight.report_builder import KILLED, judged_or_not, solo_result_of, unjudged, unprobed
-from preflight.run_record import Request, RunRecord
-from preflight.spec_builder import build_spec, free_bytes_per_rank, plan_trials, too_little_memory, without_room
 from preflight.system.installed import module_exists
 from preflight.system.kernel_queries import live_machine, own_limits
 from preflight.system.machine import Machine
 
-__all__ = ["Checked", "Request", "check", "unprobed"]
+__all__ = ["Checked", "check", "unprobed"]
 
 LAUNCHER_MARGIN_S = 0.6  # before the deadline: the launcher ends everything, then the report is written
 
@@ -74,7 +76,9 @@ def check(
     that holds if this process is killed: an earlier run's must not be taken for this one's. Raises UsageError before
     anything is started; whatever goes wrong later is in the report.
     """
-    place = find_placement(request.asked, environ)
+    policy, baseline = read_policy(request.policy), read_baseline(request.baseline)
+    history = read_history(request.history)
+    place = find_placement(Asked(request.nnodes, request.node_rank, request.rdzv_endpoint, request.rdzv_id), environ)
     if request.baseline is not None and place.nodes > 1:
         raise UsageError("--baseline judges one node: run `preflight check` on each by itself (--nnodes 1)")
     probing_since = time.monotonic()
@@ -96,7 +100,9 @@ def check(
         )
     took_s = time.monotonic() - probing_since
     inherited = inherited_tuning(environ)
-    run = RunRecord(request, environ, started_at, place, node, path, inherited, HardwareWatch(machine))
+    run = RunRecord(
+        request, environ, started_at, place, node, path, inherited, HardwareWatch(machine), policy, baseline, history
+    )
     problem = _torch_problem(node) or why_torch_would_end(environ) or path.blocked or too_little_memory(run)
     run = replace(run, plan=plan_trials(run), launch=LaunchResult(problem=problem), durations_s=(("probe", took_s),))
     run = replace(run, without_room=without_room(run))
@@ -119,7 +125,7 @@ def check(
 def _past_run(run: RunRecord, report: Report) -> PastRun | None:
     """Return what this run tells those to come of this node's own GPUs and RDMA ports."""
     is_tried = any(trial.outcome is not Outcome.SKIPPED for trial in run.launch.trials)
-    if run.request.history is None or not is_tried or run.launch.interrupted:
+    if run.history is None or not is_tried or run.launch.interrupted:
         return None
     gpus = [part for gpu in run.path.gpus for part in part_of_gpu(run.node, gpu.nvml_index)]
     ports = [part for rail in run.launch.rails for part in part_of_port(run.node, rail.hca, rail.port)]

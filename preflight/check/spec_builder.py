@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from preflight.check.run_record import RunRecord
 from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_class_of
 from preflight.model.facts import Gap, SystemFacts, known
 from preflight.model.profile import MIB, GpuTests
@@ -17,7 +18,6 @@ from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidate
 from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.plan.settings.rdma import rails_to_try
 from preflight.probe.cgroup import usable_cpus
-from preflight.run_record import RunRecord
 from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
 
@@ -52,27 +52,27 @@ def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
         gpus=RankGpus(tuple(known(gpu.uuid) for gpu in gpus), addresses),
         inherited=run.inherited,
         devices=replace(
-            device_plan(request.profile, gpus, run.node, request.burn_s, request.tests),
+            device_plan(request.profile, gpus, run.node, request.burn_s, request.wanted_tests),
             pair_limits=pair_limits(load_links(), run.node, gpus),
         ),
-        rails=rails_to_try(run.node, request.profile, path.dialect) if GpuTests.RAILS in request.tests else (),
+        rails=rails_to_try(run.node, request.profile, path.dialect) if GpuTests.RAILS in request.wanted_tests else (),
         machine_path=machine_path,
     )
 
 
 def _trial_plan(run: RunRecord) -> TrialPlan:
     request, path = run.request, run.path
-    sizes = profiles.sizes(request.profile, _on_gpu(run), free_bytes_per_rank(run), request.sizes)
+    sizes = profiles.sizes(request.profile, _on_gpu(run), free_bytes_per_rank(run), request.sizes_bytes)
     deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
     return TrialPlan(
         candidates=run.plan.candidates,
-        limits=profiles.stage_limits(path.backend, request.stage_limit_s, ranks_per_cpu=_ranks_per_cpu(run)),
+        limits=profiles.stage_limits(path.backend, request.stage_limit, ranks_per_cpu=_ranks_per_cpu(run)),
         screen_all=request.profile.effort.for_speed,
-        measures=profiles.trial_measures(request.profile, sizes, request.collectives),
+        measures=profiles.trial_measures(request.profile, sizes, request.wanted_collectives),
         duel_measures=profiles.measures(profiles.DUEL_TIMING, deciding),
         duel_turns=DUEL_TURNS,
         settings=run.plan.settings,
-        cure_measures=profiles.measures(profiles.DUEL_TIMING, profiles.cure_sizes(sizes), request.collectives),
+        cure_measures=profiles.measures(profiles.DUEL_TIMING, profiles.cure_sizes(sizes), request.wanted_collectives),
         control_runs=0 if request.default_only else request.profile.effort.runs_each,
         on_gpus=path.wants_gpus,
         baseline=_comparable_baseline(run),
@@ -98,7 +98,7 @@ def too_little_memory(run: RunRecord) -> str:
 def without_room(run: RunRecord) -> str:
     """Return which sizes ranks on the CPU leave out for want of memory; of GPUs the check gpu-memory tells that."""
     room = free_bytes_per_rank(run)
-    left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes)
+    left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)
     if not left_out or not run.path.on_cpu:
         return ""
     return f"nothing of {size_text(left_out[0])} and more: each rank may take {size_text(room)} of the free memory"
@@ -113,7 +113,7 @@ def _ranks_per_cpu(run: RunRecord) -> float:
 
 def _comparable_baseline(run: RunRecord) -> Baseline:
     """Return the baseline where it is of hardware like this: what can't be compared is not worth repeating."""
-    asked, system = run.request.baseline, run.node.system
+    asked, system = run.baseline, run.node.system
     if asked is None or isinstance(system, Gap):
         return NO_BASELINE
     here = hardware_class_of(run.path.backend, run.path.world_size, system.architecture, run.path.gpus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
@@ -178,23 +178,15 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
     """Return what is tested beside the collectives, which are always tried."""
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
-    for name in _names(text):
+    for name in names_in(text):
         if name not in known:
             raise no_such(f"--tests {name}", "test", name, known)
         chosen |= known[name]
     return frozenset(chosen)
 
 
-def parse_skip(texts: Sequence[str], known: Collection[str]) -> frozenset[str]:
-    """Return the names of the checks that are left out."""
-    names = [name for text in texts for name in _names(text)]
-    for name in names:
-        if name not in known:
-            raise no_such(f"--skip {name}", "check", name, known)
-    return frozenset(names)
-
-
-def _names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
+    """Return the names of a list with commas."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from preflight import __version__
+from preflight.check.run_record import RunRecord
 from preflight.launch.launch_result import LaunchResult
 from preflight.launch.nodes.follower import Follower
 from preflight.launch.nodes.leader import Leader
@@ -18,7 +19,6 @@ from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
 from preflight.model.run_spec import RunSpec
 from preflight.plan.nodes.joint_plan import JointEffort, plan_jointly, why_not_joint
-from preflight.run_record import RunRecord
 
 RESOLVE_S = 3.0
 MEET_SHARE, LONGEST_MEET_S = 1 / 3, 300.0  # of the time before the deadline, for all to have come
@@ -54,7 +54,7 @@ def open_meeting(
     if place.node_rank:
         return Follower(node, netifs)
     effort = JointEffort(
-        request.profile, request.collectives, request.stage_limit_s, request.default_only, request.sizes
+        request.profile, request.wanted_collectives, request.stage_limit, request.default_only, request.sizes_bytes
     )
 
     def plan(

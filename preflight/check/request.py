@@ -1,0 +1,144 @@
+"""What `preflight check` is asked: what is typed, given to `preflight.check`, or passed on by `preflight run`.
+
+typer reads the fields; each phase asks this record. To read arguments and to print help takes no more than this file:
+what the phases need takes many times as long to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from typing import ClassVar
+
+from preflight.check import options
+from preflight.errors import UsageError
+from preflight.model.collective import Collective
+from preflight.model.profile import ALL_TESTS, COLLECTIVES, GpuTests, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Probe this node, try real collectives, and write the settings that the job needs.
+
+    Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
+    """
+
+    gpus: options.Gpus = None
+    nproc: options.Nproc = None
+    backend: options.Backend = None
+    profile: options.ProfileOption = Profile.QUICK
+    deadline: options.Deadline = None
+    json: options.JsonPath = None
+    env_out: options.EnvOut = "preflight.env"
+    report: options.ReportOut = "preflight-report.json"
+    also: options.Also = None
+    strict: options.Strict = False
+    accept: options.Accept = False
+    shadow: options.Shadow = False
+    stage_limit: options.StageLimit = None
+    keep: options.Keep = False
+    policy: options.PolicyFile = None
+    baseline: options.BaselineFile = None
+    history: options.HistoryFile = None
+    minutes: options.Minutes = None
+    sysroot: options.SysrootOption = None
+    machine: options.PlayedMachine = None
+    nnodes: options.Nnodes = None
+    node_rank: options.NodeRank = None
+    rdzv_endpoint: options.Endpoint = None
+    rdzv_id: options.RunId = None
+    checkpoint_dir: options.SharedDirectory = None
+    tests: options.Tests = None
+    collectives: options.Collectives = None
+    sizes: options.Sizes = None
+    skip: options.Skip = None
+    verbose: options.Verbose = False
+    quiet: options.Quiet = False
+    starts: options.Starts = ""
+    starts_if_unknown: options.StartsIfUnknown = False
+    default_only: ClassVar[bool] = False  # measure what the job gets, try nothing else
+
+    def must_make_sense(self, checks: Set[str]) -> None:
+        """Raise UsageError for a value that means nothing; `checks` are the names of all."""
+        _ = self.burn_s, self.wanted_tests, self.wanted_collectives, self.sizes_bytes
+        if self.sysroot is not None and self.machine is not None:
+            raise UsageError("--sysroot and --machine: one machine at a time")
+        if unknown := sorted(self.skipped - checks):
+            raise options.no_such(f"--skip {unknown[0]}", "check", unknown[0], checks)
+
+    @property
+    def burn_s(self) -> float | None:
+        """How long the profile repeats its tests under load, None for as long as it does by itself."""
+        return options.burn_seconds(self.minutes, self.profile)
+
+    @property
+    def until_s(self) -> float:
+        """When the run ends, from its start on."""
+        return self.deadline or self.profile.effort.until_s(self.burn_s)
+
+    @property
+    def wanted_tests(self) -> Set[GpuTests]:
+        """What is tested beside the collectives."""
+        return ALL_TESTS if self.tests is None else options.parse_tests(self.tests)
+
+    @property
+    def wanted_collectives(self) -> tuple[Collective, ...]:
+        """What is timed."""
+        return COLLECTIVES if self.collectives is None else options.parse_collectives(self.collectives)
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """The sizes in the place of the profile's."""
+        return () if self.sizes is None else options.parse_sizes(self.sizes)
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """The names of the checks to leave out."""
+        return frozenset(options.names_in(",".join(self.skip or ())))
+
+    @property
+    def narrowed(self) -> str:
+        """The options that left something out, as they are written."""
+        left_out = ",".join(sorted(self.skipped)) or None
+        given = {"tests": self.tests, "collectives": self.collectives, "sizes": self.sizes, "skip": left_out}
+        return " ".join(f"--{name} {''.join(text.split())}" for name, text in given.items() if text is not None)
+
+    @property
+    def is_other_machine(self) -> bool:
+        """Whether the facts are another machine's: the result is simulated."""
+        return self.sysroot is not None or self.machine is not None
+
+    @property
+    def is_played(self) -> bool:
+        """Whether a stand-in backend plays that machine, a rank for each of its GPUs."""
+        return self.machine is not None
+
+    def arguments(self) -> list[str]:
+        """Return the command line that asks for the same; times to the millisecond."""
+        given = []
+        for field in fields(self):
+            value, name = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if value == field.default and field.default is not MISSING:
+                continue
+            for each in value if isinstance(value, (list, tuple)) else [value]:
+                text = f"{each:.3f}" if isinstance(each, float) else each.value if isinstance(each, Enum) else each
+                given.append(name if text is True else f"{name}={text}")
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest(Request):
+    """What `preflight bench` asks of the same phases: the default settings and nothing beside the collectives."""
+
+    default_only: ClassVar[bool] = True
+
+    @property
+    def wanted_tests(self) -> Set[GpuTests]:
+        """Nothing beside the collectives."""
+        return frozenset()
+
+    @property
+    def narrowed(self) -> str:
+        """Nothing is left out: this is what was asked for."""
+        return ""

@@ -1,0 +1,61 @@
+"""What a check was asked to do, and what it knows once it has come so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from preflight.check.request import Request
+from preflight.launch.hardware_results import HardwareWatch
+from preflight.launch.launch_result import LaunchResult
+from preflight.model.baseline import Baseline
+from preflight.model.counters import Counts
+from preflight.model.facts import NodeFacts
+from preflight.model.history import PastRun
+from preflight.model.placement import Placement
+from preflight.model.policy import Policy
+from preflight.model.storage import StorageSpeed
+from preflight.plan.backend_choice import BackendChoice
+from preflight.plan.settings.candidate_plan import NcclPlan
+
+NOTHING_PLANNED = NcclPlan((), (), ())
+NOT_LAUNCHED = LaunchResult()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A check as far as it came; each phase adds what it found."""
+
+    request: Request
+    environ: Mapping[str, str]
+    started_at: float  # monotonic
+    place: Placement
+    node: NodeFacts
+    path: BackendChoice
+    inherited: tuple[tuple[str, str], ...]
+    watching: HardwareWatch
+    policy: Policy | None = None
+    baseline: Baseline | None = None  # what known-good nodes reach
+    history: tuple[PastRun, ...] | None = None  # of this machine's parts; None where none is kept
+    plan: NcclPlan = NOTHING_PLANNED
+    storage: StorageSpeed | None = None  # one node: what its --checkpoint-dir gave
+    launch: LaunchResult = NOT_LAUNCHED
+    without_room: str = ""  # which sizes are left out for want of memory
+    run_dir: str = ""
+    outside_before: Counts = field(default_factory=dict)  # what the kernel counted before the ranks started
+    durations_s: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def past(self) -> tuple[PastRun, ...]:
+        """Earlier runs on this machine; a simulated machine's parts are no real one's."""
+        simulated = self.request.is_other_machine or self.launch.simulated
+        return tuple(each for each in self.history or () if each.simulated == simulated)
+
+    def ends_at(self) -> float:
+        """Return the monotonic time of the deadline."""
+        return self.started_at + self.request.until_s
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The nvml_index of every chosen GPU."""
+        return tuple(gpu.nvml_index for gpu in self.path.gpus)
