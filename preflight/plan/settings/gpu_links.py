@@ -21,10 +21,10 @@ def p2p(view: NodeView) -> Iterator[Planned]:
     if view.denied_p2p():
         yield LeftOut(off, "the driver denies peer access between all of these GPUs, so NCCL does not use it anyway")
         return
-    yield setting(off, "1", "p2p")
+    yield setting(off, "1")
     joined = view.nvlink_pairs()
     if 0 < joined < len(pairs):
-        yield setting(nvl, "NVL", "p2p")
+        yield setting(nvl, "NVL")
     elif pairs and joined == len(pairs):
         yield LeftOut(f"{nvl}=NVL", "NVLink joins all of these GPUs: there is no PCIe peer copy to switch off")
 
@@ -32,25 +32,23 @@ def p2p(view: NodeView) -> Iterator[Planned]:
 def shm(view: NodeView) -> Iterator[Planned]:
     """Yield shared memory off, for a /dev/shm that is too small, read-only or not shared: ranks talk over sockets."""
     reason = "a single GPU shares memory with nobody" if len(view.gpus) == 1 else ""
-    yield unless(reason, setting("NCCL_SHM_DISABLE", "1", "shm"))
+    yield unless(reason, setting("NCCL_SHM_DISABLE", "1"))
 
 
 def nvls(view: NodeView) -> Iterator[Planned]:
     """Yield NVLink SHARP off where there is an NVSwitch, whose Fabric Manager may not set up multicast."""
-    reason = view.why_no_nvls() or why_not_known(view.version, (2, 17))
-    yield unless(reason, setting("NCCL_NVLS_ENABLE", "0", "nvls"))
+    name = "NCCL_NVLS_ENABLE"
+    yield unless(view.why_no_nvls() or why_not_known(view.version, name), setting(name, "0"))
 
 
 def cumem(view: NodeView) -> Iterator[Planned]:
     """Yield cuMem off, for the GPUs' memory and for the host's, which a container without SYS_NICE does not get."""
-    reason = why_not_known(view.version, (2, 18), on_since=(2, 19))
-    yield unless(reason, setting("NCCL_CUMEM_ENABLE", "0", "cumem", "p2p", "nvls"))
-    reason = why_not_known(view.version, (2, 23), on_since=(2, 24))
-    yield unless(reason, setting("NCCL_CUMEM_HOST_ENABLE", "0", "cumem", "shm"))
+    for name in ("NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"):
+        yield unless(why_not_known(view.version, name), setting(name, "0"))
 
 
 def mnnvl(view: NodeView) -> Iterator[Planned]:
     """Yield NVLink between nodes off where the GPUs may belong to such a fabric, which needs a working IMEX daemon."""
+    name = "NCCL_MNNVL_ENABLE"
     no_fabric = "" if view.may_be_fabric() else "these GPUs belong to no NVLink fabric"
-    off = setting("NCCL_MNNVL_ENABLE", "0", "mnnvl", scope=Scope.ONE_NODE)
-    yield unless(why_not_known(view.version, (2, 21)) or no_fabric, off)
+    yield unless(why_not_known(view.version, name) or no_fabric, setting(name, "0", Scope.ONE_NODE))

@@ -48,7 +48,7 @@ def family(view: NodeView) -> Iterator[Planned]:
     missing = "" if has_ipv4 and has_ipv6 else ("IPv6" if has_ipv4 else "IPv4")
     is_known = not any(isinstance(netif.addresses, Gap) for netif in usable)
     reason = f"no usable interface has an {missing} address" if missing and is_known else ""
-    yield unless(reason, setting(name, "AF_INET", "socket", scope=Scope.ONE_NODE))
+    yield unless(reason, setting(name, "AF_INET", Scope.ONE_NODE))
 
 
 def _families(netif: Netif) -> tuple[bool, bool]:

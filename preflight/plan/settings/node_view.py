@@ -9,6 +9,7 @@ from itertools import combinations
 from preflight.model.facts import Gap, Gpu, NodeFacts
 from preflight.model.gap import known_or
 from preflight.model.gpu import FabricState, LinkPeer, P2pStatus
+from preflight.model.nccl_variables import BY_NAME
 from preflight.model.trial import LeftOut, Scope, Setting
 from preflight.plan.gpus.locality import NVLINK
 
@@ -32,16 +33,14 @@ def version_text(version: Version) -> str:
     return f"NCCL {version[0]}.{version[1]}"
 
 
-def why_not_known(version: Version | None, since: Version, *, on_since: Version | None = None) -> str:
-    """Return why a variable does nothing in this version, "" where it may do something or the version is not known.
-
-    `since` is the first version that reads it, `on_since` the first in which what it switches off is on by itself.
-    """
+def why_not_known(version: Version | None, name: str) -> str:
+    """Return why a variable does nothing in this version, "" where it may do something or the version is not known."""
+    variable = BY_NAME[name]
     if version is None:
         return ""
-    if version < since:
-        return f"{version_text(version)} does not read it; {version_text(since)} was the first"
-    if on_since is not None and version < on_since:
+    if version < variable.since:
+        return f"{version_text(version)} does not read it; {version_text(variable.since)} was the first"
+    if variable.on_since is not None and version < variable.on_since:
         return f"{version_text(version)} does not use by itself what it switches off"
     return ""
 
@@ -95,9 +94,9 @@ class NodeView:
         return "amd" in model or "epyc" in model
 
 
-def setting(name: str, value: str, *families: str, scope: Scope = Scope.ANYWHERE) -> Setting:
+def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
     """Return the setting that is one variable."""
-    return Setting(name, ((name, value),), families, scope)
+    return Setting(name, ((name, value),), BY_NAME[name].families, scope)
 
 
 def unless(reason: str, setting: Setting) -> Planned:

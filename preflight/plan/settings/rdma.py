@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from preflight.model.facts import Gap, HcaPort, NodeFacts, inherited_value
 from preflight.model.gap import known_or
 from preflight.model.hca import PhysState, PortState
+from preflight.model.nccl_variables import BY_NAME
 from preflight.model.profile import Profile
 from preflight.model.trial import Candidate, LeftOut, Scope, Setting
 from preflight.plan.settings.node_view import NodeView, Planned, setting, unless, why_not_known
@@ -22,14 +23,13 @@ def network(view: NodeView) -> Iterator[Planned]:
 
     A plugin (libnccl-net) may be another site's; RDMA that is up may fail for memlock, device files, GIDs, the fabric.
     """
-    sockets = setting("NCCL_NET", "Socket", "ib", "plugin", "net", scope=HERE)
-    yield unless(why_not_known(view.version, (2, 10)), sockets)
-    plugin = "NCCL_NET_PLUGIN"
+    network, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
+    yield unless(why_not_known(view.version, network), setting(network, "Socket", HERE))
     is_off = inherited_value(view.node, plugin) == "none"
-    reason = "it is set to none already" if is_off else why_not_known(view.version, (2, 11))
-    yield unless(reason, setting(plugin, "none", "plugin", scope=HERE))
+    reason = "it is set to none already" if is_off else why_not_known(view.version, plugin)
+    yield unless(reason, setting(plugin, "none", HERE))
     reason = "there is no RDMA adapter" if view.node.hca_ports == () else ""
-    yield unless(reason, setting("NCCL_IB_DISABLE", "1", "ib", "net", scope=HERE))
+    yield unless(reason, setting("NCCL_IB_DISABLE", "1", HERE))
 
 
 def ports(view: NodeView) -> Iterator[Planned]:
@@ -50,7 +50,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
         return
     for group in groups:
         listed = ",".join(f"{port.hca}:{port.port}" for port in group)
-        yield Setting(f"hca {listed}", ((name, f"={listed}"),), ("ib",), HERE, choice="hca")
+        yield Setting(f"hca {listed}", ((name, f"={listed}"),), BY_NAME[name].families, HERE, choice="hca")
 
 
 def is_usable(port: HcaPort) -> bool:
@@ -84,7 +84,7 @@ def gid(view: NodeView) -> Iterator[Planned]:
     indices = {_v2_index(port) for port in roce}
     is_shared = len(indices) == 1 and None not in indices
     reason = "" if is_shared else "the ports share no index of a RoCE v2 GID with an IPv4 address"
-    yield unless(reason, setting(name, str(indices.pop()), "ib", scope=HERE))
+    yield unless(reason, setting(name, str(indices.pop()), HERE))
 
 
 def _v2_index(port: HcaPort) -> int | None:
