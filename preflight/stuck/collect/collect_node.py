@@ -29,7 +29,6 @@ from preflight.model.stuck_evidence import (
     RecordedLag,
     Stack,
     ThreadState,
-    python_frames,
 )
 from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.stuck.collect.find_ranks import FoundJob, is_data_worker
@@ -181,7 +180,9 @@ def _later(
     """Return the stacks of the second look, unless it saw nothing, or the same without the frames of C."""
     if not isinstance(last, tuple) or not _has_frames(last):
         return first
-    is_same = isinstance(first, tuple) and [*map(python_frames, first)] == [*map(python_frames, last)]
+    is_same = isinstance(first, tuple) and [each.python_frames for each in first] == [
+        each.python_frames for each in last
+    ]
     return first if is_native and is_same else last
 
 
