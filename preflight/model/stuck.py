@@ -100,6 +100,11 @@ class RankPlace:
     for_s: float | Gap  # how long it has slept
     detail: str  # what the kernel adds: the file, the lock's holder, the data worker
 
+    @classmethod
+    def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:
+        """Return the place of a rank of which no process lives, DEAD or MISSING."""
+        return cls(rank, host, pid, activity, doing, "", "", False, True, False, Gap(why), "")
+
     @property
     def is_gone(self) -> bool:
         """Whether no process of it lives."""

@@ -64,6 +64,19 @@ def test_a_number_that_int_refuses_is_no_rank() -> None:
     assert [number for number in found(strange, RANK_1) if isinstance(number, int)] == [1]
 
 
+def test_a_job_shows_itself_as_the_option_that_names_it() -> None:
+    rank = listed(20, 0, "python", "train.py", group=True)
+    assert [str(job) for job in ProcessTable((TORCHRUN, rank, RANK_1)).jobs()] == [
+        "--pid 20 (2 ranks, MASTER_ADDR n0:1)"
+    ]
+
+
+def test_a_process_leads_to_its_job_as_launcher_rank_or_helper_and_others_to_none() -> None:
+    rank, shell = listed(20, 0, "python", "train.py", group=True), listed(23, 0, "bash", parent=20)
+    table = ProcessTable((TORCHRUN, rank, shell, RANK_1))
+    assert [len(table.jobs(pid)) for pid in (LAUNCHER, 20, 23, 30, 99)] == [1, 1, 1, 1, 0]
+
+
 def test_ranks_whose_launcher_is_gone_are_ranks_all_the_same() -> None:
     ranks = [listed(20 + i, i, "python", "train.py", parent=1) for i in range(2)]
     assert {each.rank for job in ProcessTable(ranks).jobs() for each in job.ranks} == {0, 1}

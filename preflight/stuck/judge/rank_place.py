@@ -42,11 +42,11 @@ class JobState:
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
         """Return where the ranks of these nodes stand, also those that should run there and do not."""
         places = [place_rank(node, rank) for node in nodes for rank in node.ranks]
-        unknown = Gap("no process carries its number")
         places += [
-            RankPlace(rank, node.host, 0, Activity.MISSING, "no process", "", "", False, True, False, unknown, "")
-            for node in nodes for rank in node.missing_ranks
-        ]  # fmt: skip
+            RankPlace.gone(rank, node.host, 0, Activity.MISSING, "no process", "no process carries its number")
+            for node in nodes
+            for rank in node.missing_ranks
+        ]
         places.sort(key=lambda p: (p.rank if isinstance(p.rank, int) else 1 << 30, p.host, p.pid))
         return cls(tuple(nodes), tuple(places))
 
@@ -76,10 +76,7 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
     """Return where a rank stands."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
-        ended = Gap("it has ended")
-        return RankPlace(
-            rank.rank, node.host, process.pid, Activity.DEAD, "ended", "", "", False, True, False, ended, ""
-        )
+        return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
     wait = KernelWait.of(main)
     spins = wait is KernelWait.RUNS and main.wakes == 0 and process.keeps_its_stack
     place = _by_kernel_alone(rank, wait) if stack is None else _by_stack_and_kernel(rank, wait, stack, spins)
