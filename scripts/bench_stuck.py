@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from preflight.stuck.collect.python_stacks import find_py_spy
+from preflight.stuck.collect.stacks import find_py_spy
 
 ROUNDS = 9
 MOST_RATIO = 1.5

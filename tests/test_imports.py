@@ -126,6 +126,6 @@ def test_no_file_is_longer_than_it_may_be() -> None:
         str(path.relative_to(PROJECT)): lines
         for folder in ("preflight", "tests", "scripts")
         for path in (PROJECT / folder).rglob("*.py")
-        if (lines := len(path.read_text().splitlines())) > 300
+        if (lines := len(path.read_text().splitlines())) > 500
     }
     assert too_long == {}

@@ -18,10 +18,9 @@ from preflight.model.stuck_evidence import NodeEvidence
 from preflight.render.json_document import render_json
 from preflight.render.stuck import render_stuck
 from preflight.render.stuck_screen import render_stuck_screen, render_stuck_verdict
-from preflight.stuck.collect.collect_node import How, collect_node
-from preflight.stuck.collect.find_ranks import FoundJob, find_jobs, jobs_of_pid, without_own
-from preflight.stuck.collect.process_table import list_processes
-from preflight.stuck.collect.ras import Ras
+from preflight.stuck.collect.jobs import ProcessTable
+from preflight.stuck.collect.node import CollectOptions, collect_node
+from preflight.stuck.collect.ras import AskRas
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes, wait_for_nodes, write_node
 from preflight.system.files import PRIVATE, write_atomically
@@ -29,7 +28,7 @@ from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr, to_stdout
 
 WATCH_S = 6.0
-ASKS = {None: Ras.REVIEWED, True: Ras.INSIST, False: Ras.NEVER}  # by --ras and --no-ras
+ASKS = {None: AskRas.REVIEWED, True: AskRas.INSIST, False: AskRas.NEVER}  # by --ras and --no-ras
 LARGEST_PID = 1 << 22  # PID_MAX_LIMIT of Linux
 OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
@@ -79,26 +78,24 @@ def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
 
 def _look(asked: StuckOptions, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
     pid, job, user, out = asked.pid, asked.job, asked.user, asked.out
-    how = How(WATCH_S if asked.watch is None else asked.watch, asked.native, asked.dump, ASKS[asked.ras])
+    watch_s = WATCH_S if asked.watch is None else asked.watch
+    options = CollectOptions(watch_s, asked.native, asked.dump, ASKS[asked.ras])
     started_at = time.time()
     machine = live_machine()
     uid = _uid_of(user) if user is not None else os.geteuid()
     is_any = os.geteuid() == 0 and user is None and (pid is not None or job is not None)
-    processes, note = list_processes(machine, lambda owner: is_any or owner == uid)
-    if note:
-        to_stderr(f"{PROGRAM}: {note}\n")
-    processes = without_own(processes, os.getpid())
-    found = find_jobs(processes)
-    if pid is not None:
-        found = jobs_of_pid(found, processes, pid)
+    table = ProcessTable.read(machine, lambda owner: is_any or owner == uid).without(os.getpid())
+    if table.note:
+        to_stderr(f"{PROGRAM}: {table.note}\n")
+    found = table.jobs(pid)
     if job is not None:
         found = tuple(each for each in found if job in each.name.replace(":", " ").split()[1:])
     if not found:
-        to_stderr(f"{PROGRAM}: {_nobody(pid, job, len(processes))}\n")
+        to_stderr(f"{PROGRAM}: {_nobody(pid, job, len(table.by_pid))}\n")
         return ()
     if len(found) > 1:
-        raise UsageError(f"{len(found)} jobs run here, name one with --pid: {'; '.join(map(_shown, found[:8]))}")
-    evidence = collect_node(machine, found[0], how, platform.node(), stopped)
+        raise UsageError(f"{len(found)} jobs run here, name one with --pid: {'; '.join(map(str, found[:8]))}")
+    evidence = collect_node(machine, found[0], options, platform.node(), stopped)
     if out is None:
         return (evidence,)
     to_stderr(f"{PROGRAM}: this node's evidence is in {write_node(out, evidence)}\n")
@@ -117,11 +114,6 @@ def _nobody(pid: int | None, job: str | None, process_count: int) -> str:
     about = f" of --pid {pid}" if pid is not None else f" of --job {job}" if job is not None else ""
     more = "" if os.geteuid() == 0 else "; other users' ranks take root and --user, --job or --pid"
     return f"no rank{about} was found among {process_count} processes of this user{more}"
-
-
-def _shown(job: FoundJob) -> str:
-    numbers = [each.process.pid for each in job.ranks]
-    return f"--pid {numbers[0]} ({len(numbers)} ranks, {job.name})"
 
 
 def _uid_of(user: str) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from preflight.model.gap import Gap
 from preflight.model.stuck_evidence import NodeEvidence
+from preflight.model.units import duration_text
+
+MOST_RANKS = 8  # that are named
 
 
 class StuckVerdict(str, Enum):
@@ -49,6 +53,21 @@ class Activity(str, Enum):
     UNSEEN = "unseen"  # neither its stack nor a telling state of the kernel could be read
 
 
+# What precedes a call: "rank 2 is in a save: torch.save".
+IN_WORDS = {
+    Activity.COLLECTIVE: "in", Activity.STARTING: "starting:", Activity.SAVE: "in a save:", Activity.LOAD: "loading:",
+    Activity.EVALUATION: "in evaluation:", Activity.DATA_LOADING: "waiting for data:", Activity.COMPILING: "compiling:",
+    Activity.IMPORTING: "importing:", Activity.FILE_LOCK: "waiting for a file lock:",
+    Activity.LOCK: "waiting for a lock:",
+    Activity.GIL: "holding or waiting for the GIL:", Activity.FILE_IO: "in a file operation:",
+    Activity.NETWORK_IO: "waiting for the network:", Activity.SUBPROCESS: "waiting for a child process:",
+    Activity.SLEEPING: "sleeping:", Activity.BACKWARD: "computing in", Activity.GPU_WORK: "waiting for",
+    Activity.IDLE: "idle in",
+    Activity.PYTHON: "in Python code:", Activity.ENDING: "ending:", Activity.STOPPED: "stopped:",
+    Activity.DEAD: "dead:", Activity.MISSING: "missing:", Activity.UNSEEN: "unseen:",
+}  # fmt: skip
+
+
 class Reason(str, Enum):
     """Why a job stands still."""
 
@@ -80,6 +99,59 @@ class RankPlace:
     spins: bool  # ran through the watch in one place: works for long, or waits busily
     for_s: float | Gap  # how long it has slept
     detail: str  # what the kernel adds: the file, the lock's holder, the data worker
+
+    @classmethod
+    def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:
+        """Return the place of a rank of which no process lives, DEAD or MISSING."""
+        return cls(rank, host, pid, activity, doing, "", "", False, True, False, Gap(why), "")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no process of it lives."""
+        return self.activity in (Activity.DEAD, Activity.MISSING)
+
+    @property
+    def wait(self) -> str:
+        """`in all_reduce`, or `for the GPU` where the collective runs there."""
+        return f"for {self.doing}" if self.activity is Activity.GPU_WORK else f"in {self.doing}"
+
+    @property
+    def surroundings(self) -> str:
+        """`, within evaluation`; "" where nothing surrounds the call."""
+        return f", within {self.within.replace('_', ' ')}" if self.within else ""
+
+    @property
+    def whereabouts(self) -> str:
+        """Where it stands, as what follows "is": `in a save: torch.save (train.py:52, save), for 40 s`."""
+        at = f" ({self.at})" if self.at else ""
+        time = f", for {duration_text(self.for_s)}" if self.stands and isinstance(self.for_s, float) else ""
+        detail = f", {self.detail}" if self.detail else ""
+        return f"{IN_WORDS[self.activity]} {self.doing}{at}{self.surroundings}{detail}{time}"
+
+    @property
+    def rest(self) -> str:
+        """Whether its process sleeps or works: `pid 102: has slept for 40 s`."""
+        if self.spins:
+            rest = "runs without a pause, in one place"
+        elif self.stands and isinstance(self.for_s, float):
+            rest = f"has slept for {duration_text(self.for_s)}"
+        else:
+            rest = "did not run during the watch" if self.stands else "runs, or wakes now and then"
+        return f"pid {self.pid}: {rest}"
+
+
+def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
+    """Return the numbers that are known, in order."""
+    return tuple(sorted(place.rank for place in places if isinstance(place.rank, int)))
+
+
+def rank_names(places: Sequence[RankPlace]) -> str:
+    """Return `rank 3`, `ranks 1, 2` or the pid of a rank whose number is not known."""
+    numbers = ranks_of(places)
+    unknown = [f"process {place.pid}" for place in places if not isinstance(place.rank, int)]
+    more = f" and {len(numbers) - MOST_RANKS} more" if numbers[MOST_RANKS:] else ""
+    head = f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_RANKS]))}{more}" if numbers else ""
+    return ", ".join(filter(None, [head, *unknown]))
 
 
 @dataclass(frozen=True, slots=True)

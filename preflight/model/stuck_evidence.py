@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 
-from preflight.model.gap import Gap
+from preflight.model.gap import Gap, known_or
 
 SCHEMA_VERSION = 1
 NO_PTRACE = "ptrace is forbidden"  # how the reason begins where stacks can't be read for want of a permission
 OF_C = re.compile(r"(?i)^$|\.(?:so(?:\.[\d.]+)?|c|cc|cpp|cxx|cu|h|hpp|inc|pyx|s)$")  # libraries and sources
+GROUP_THREADS = ("gloo", "pt_gloo", "pt_nccl", "nccl")  # how the names of a process group's threads begin
+WORKING_SHARE = 0.45  # of a GPU's power limit: a kernel that waits takes less
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,15 @@ class Frame:
     function: str
     file: str
     line: int
+
+    def __str__(self) -> str:
+        """Return `train.py:212, train_step`."""
+        return f"{posixpath.basename(self.file)}:{self.line}, {self.short_name}"
+
+    @property
+    def short_name(self) -> str:
+        """The function's own name, without the classes and functions around it."""
+        return self.function.rpartition(">.")[2].rpartition(".")[2] or self.function
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +45,10 @@ class Stack:
     has_gil: bool
     frames: tuple[Frame, ...]
 
-
-def python_frames(stack: Stack) -> tuple[Frame, ...]:
-    """Return the frames of Python: those of C are there only where they were asked for."""
-    return tuple(each for each in stack.frames if not OF_C.search(each.file))
+    @property
+    def python_frames(self) -> tuple[Frame, ...]:
+        """The frames of Python: those of C are there only where they were asked for."""
+        return tuple(each for each in self.frames if not OF_C.search(each.file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,19 @@ class ThreadState:
     cpu_s: float  # user and system, during the watch
     wakes: int | Gap  # voluntary context switches during the watch
     asleep_s: float | Gap  # since it last ran
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether it runs, or may have run during the watch: the kernel need not count its switches."""
+        return self.state == "R" or self.wakes != 0
+
+    def rests(self, rest_s: float) -> bool:
+        """Return whether it has slept for `rest_s`, or through the watch where the kernel does not tell how long."""
+        if self.state == "R":
+            return False
+        if isinstance(self.asleep_s, float):
+            return self.asleep_s >= rest_s
+        return self.wakes == 0 and self.cpu_s == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +99,16 @@ class Connection:
     receive_queue_bytes: int  # arrived and not yet read
     retransmits: int  # of the segment that is not acknowledged
 
+    @property
+    def local_host(self) -> str:
+        """The address of this end without its port."""
+        return self.local.rpartition(":")[0]
+
+    @property
+    def remote_host(self) -> str:
+        """The address of the other end without its port."""
+        return self.remote.rpartition(":")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -90,7 +125,52 @@ class Process:
     earlier_stacks: tuple[Stack, ...] | Gap  # at the beginning of the watch
     files: tuple[OpenFile, ...] | Gap
     connections: tuple[Connection, ...] | Gap
-    is_data_worker: bool = False
+    is_data_worker: bool = False  # torch has named it so (2.6 and newer)
+
+    @property
+    def main_thread(self) -> ThreadState | None:
+        """The main thread; None where the process has ended."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
+
+    @property
+    def main_stack(self) -> Stack | None:
+        """The main thread's stack; None where it was not read."""
+        stacks = known_or(self.stacks, ())
+        by_tid = next((stack for stack in stacks if stack.tid == self.pid), None)
+        return by_tid or next((stack for stack in stacks if stack.thread == "MainThread"), None)
+
+    @property
+    def keeps_its_stack(self) -> bool:
+        """Whether Python's part of the main stack was read at both ends of the watch, and is the same."""
+        first, last = (
+            next((stack.python_frames for stack in known_or(stacks, ()) if stack.tid == self.pid), ())
+            for stacks in (self.earlier_stacks, self.stacks)
+        )
+        return bool(first) and first == last
+
+    @property
+    def is_in_group(self) -> bool:
+        """Whether it has threads of a process group."""
+        return any(thread.name.startswith(GROUP_THREADS) for thread in self.threads)
+
+    @property
+    def uses_nccl(self) -> bool:
+        """Whether it has a process group of NCCL's, whose collectives run on the GPU."""
+        return any(thread.name.startswith("pt_nccl") for thread in self.threads)
+
+    @property
+    def serves_a_data_loader(self) -> bool:
+        """Whether it is a DataLoader's worker, by torch's name for it or by its stack."""
+        stack = self.main_stack
+        return self.is_data_worker or (
+            stack is not None and any(frame.function.endswith("_worker_loop") for frame in stack.frames)
+        )
+
+    @property
+    def fastest_written_file(self) -> OpenFile | None:
+        """The file that it writes fastest; None where it writes none."""
+        moving = [each for each in known_or(self.files, ()) if each.is_written and each.moved_bytes > 0]
+        return max(moving, key=lambda each: each.moved_bytes, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +224,13 @@ class GpuState:
     power_limit_w: float | Gap
     sm_clock_mhz: float | Gap
 
+    @property
+    def works(self) -> bool | None:
+        """Whether its power is that of a GPU that computes; None where the power is not known."""
+        if isinstance(self.power_w, Gap) or isinstance(self.power_limit_w, Gap):
+            return None
+        return self.power_w >= WORKING_SHARE * self.power_limit_w
+
 
 @dataclass(frozen=True, slots=True)
 class RasRank:
@@ -153,6 +240,11 @@ class RasRank:
     pid: int
     node: str
     what: str  # what sets it apart: "has launched 9 AllReduce operations, others 10"
+
+    def __str__(self) -> str:
+        """Return `rank 3 (process 9 on b) has launched 9 AllReduce operations, others 10`."""
+        process = f" (process {self.pid} on {self.node})" if self.pid else ""
+        return f"rank {self.rank}{process} {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +285,13 @@ class NodeEvidence:
     recorded: RecordedLag | Gap
     xid_lines: tuple[str, ...] | Gap  # of the kernel log, which does not tell here how old they are
     not_seen: tuple[str, ...]  # what could not be looked at, with what would allow it
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The ranks that should run on this node and that no process carries."""
+        numbers = {each.rank for each in self.ranks if isinstance(each.rank, int)}
+        size = next((each.local_world_size for each in self.ranks if isinstance(each.local_world_size, int)), 0)
+        if not numbers or not 0 < size <= 4096:
+            return ()
+        first = min(numbers) // size * size
+        return tuple(number for number in range(first, first + size) if number not in numbers)

@@ -54,6 +54,13 @@ def seconds_text(value_s: float) -> str:
     return f"{value_s:.1f} s" if value_s >= 0.95 or value_s == 0 else f"{value_s:.1g} s"
 
 
+def duration_text(duration_s: float) -> str:
+    """Return a duration as people say it: `40 s`, `41 min`, `3.5 h`."""
+    if duration_s < 120:
+        return f"{duration_s:.0f} s"
+    return f"{duration_s / 60:.0f} min" if duration_s < 7200 else f"{duration_s / 3600:.1f} h"
+
+
 def count_text(count: int) -> str:
     """Return a number of parameters: `7.00 B`, `500 M`, `47.0 B`."""
     return _scaled(count, ("K", "M", "B", "T")) or str(count)

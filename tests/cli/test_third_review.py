@@ -22,8 +22,7 @@ from preflight.model.stuck import StuckVerdict
 from preflight.model.toml import read_toml
 from preflight.render.stuck_screen import render_stuck_screen
 from preflight.render.text import Style
-from preflight.stuck.collect.find_ranks import find_jobs, jobs_of_pid
-from preflight.stuck.collect.process_table import Listed
+from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
 from preflight.stuck.judge.answer import answer
 from tests.command import Command
 from tests.conftest import PROJECT
@@ -43,19 +42,19 @@ def peers(finding: str, issue: int) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"peers.md {finding}; issue {issue} of 12")
 
 
-def lightning(pid: int, parent: int, **variables: str) -> Listed:
+def lightning(pid: int, parent: int, **variables: str) -> ListedProcess:
     """Return a rank of Lightning's, which numbers itself where the parent's environment does not say it."""
     names = frozenset({"python", "gloo_tcp_loop", "pt_gloo_runloop"})
-    return Listed(pid, parent, 1000, "python", "S", pid, ("python", "light.py"), variables, {}, names)
+    return ListedProcess(pid, parent, 1000, "python", "S", pid, ("python", "light.py"), variables, {}, names)
 
 
 @user("F3", 6)
 def test_the_ranks_that_lightning_starts_are_one_job_with_the_process_that_starts_them() -> None:
-    shell = Listed(9, 1, 1000, "bash", "S", 9, ("bash",), {}, {}, frozenset({"bash"}))
+    shell = ListedProcess(9, 1, 1000, "bash", "S", 9, ("bash",), {}, {}, frozenset({"bash"}))
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "55677", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
     table = (shell, lightning(10, 9), lightning(11, 10, **where))
     for pid in (10, 11):
-        jobs = jobs_of_pid(find_jobs(table), table, pid)
+        jobs = ProcessTable(table).jobs(pid)
         assert [[each.process.pid for each in job.ranks] for job in jobs] == [[10, 11]]
 
 

@@ -62,8 +62,8 @@ from preflight.render.probe_page import render_probe_page
 from preflight.render.stuck import render_stuck
 from preflight.render.stuck_screen import render_stuck_screen
 from preflight.render.text import Style
-from preflight.stuck.collect.python_stacks import parse_dump
 from preflight.stuck.collect.ras import parse_ras
+from preflight.stuck.collect.stacks import parse_dump
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.inputs import as_text

@@ -21,7 +21,7 @@ import pytest
 from preflight.errors import MalformedInput
 from preflight.jobrun.order import Order, supervisor_argv
 from preflight.model.input_limits import ARCHIVE
-from preflight.stuck.collect.process_table import Listed
+from preflight.stuck.collect.jobs import ListedProcess
 from preflight.stuck.collect.recordings import PIPE, read_recordings
 from preflight.system.archives import members
 from tests.command import OWN_PATH, Command
@@ -88,7 +88,7 @@ def test_a_request_to_dump_follows_no_link_in_the_place_of_the_pipe(tmp_path: Pa
     os.utime(dumped, (time.time() + PATIENCE_S,) * 2)  # so that nothing is waited for
     places = {PIPE: str(tmp_path / "asked"), "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}
     names = {"RANK": "0", "WORLD_SIZE": "1"}
-    rank = Listed(os.getpid(), 1, os.getuid(), "python", "S", 0, (), names, places, frozenset())
+    rank = ListedProcess(os.getpid(), 1, os.getuid(), "python", "S", 0, (), names, places, frozenset())
     reader = os.open(tmp_path / "elsewhere", os.O_RDONLY | os.O_NONBLOCK)
     try:
         read_recordings([rank], dumps=True)

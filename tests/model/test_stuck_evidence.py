@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.model.stuck_evidence import Frame, Stack, python_frames
+from preflight.model.stuck_evidence import Frame, Stack
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from preflight.model.stuck_evidence import Frame, Stack, python_frames
 )
 def test_what_python_runs_is_a_frame_of_python(file: str) -> None:
     frame = Frame("step", file, 3)
-    assert python_frames(Stack(7, "MainThread", True, (frame,))) == (frame,)
+    assert Stack(7, "MainThread", True, (frame,)).python_frames == (frame,)
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ def test_what_python_runs_is_a_frame_of_python(file: str) -> None:
 )
 def test_what_native_adds_is_none(file: str) -> None:
     python = Frame("step", "train.py", 3)
-    assert python_frames(Stack(7, "MainThread", True, (Frame("poll", file, 0), python))) == (python,)
+    assert Stack(7, "MainThread", True, (Frame("poll", file, 0), python)).python_frames == (python,)

@@ -31,7 +31,7 @@ script = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_DFL)
 pids = []
 for rank in range(count):
     environ = {{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count),
-               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "MY_TOKEN": "{SECRET}"}}
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(os.getpid()), "MY_TOKEN": "{SECRET}"}}
     pids.append(os.posix_spawn("/bin/sleep", [{EVIL!r} + "sleep", "600"], environ))
 print("ready", flush=True)
 sys.stdin.read(1)

@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from preflight.errors import MalformedInput
 from preflight.model.stuck_evidence import RasRank
+from preflight.stuck.collect.jobs import ListedProcess, parse_stat, parse_uid
 from preflight.stuck.collect.open_files import (
     file_system_of,
     parse_fdinfo,
     parse_locks,
     parse_mountinfo,
     parse_tcp,
+    read_locks,
 )
-from preflight.stuck.collect.process_table import parse_stat, parse_uid, shown_command
-from preflight.stuck.collect.python_stacks import parse_dump, why_not
 from preflight.stuck.collect.ras import parse_ras
+from preflight.stuck.collect.stacks import parse_dump, why_not
+from preflight.system.machine import Replay
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:7148 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 6062875 1 0 100 0 0 10 0
@@ -74,7 +76,8 @@ def test_the_file_system_is_that_of_the_longest_mount_point() -> None:
 
 
 def test_who_waits_for_a_lock_is_told_with_its_holder() -> None:
-    (lock,) = parse_locks(LOCKS, [815, 99], {4711: "flock"})
+    machine = Replay({"text": {"proc/locks": {"value": LOCKS}, "proc/4711/comm": {"value": "flock"}}})
+    (lock,) = read_locks(machine, [815, 99])
     assert (lock.waiting_pid, lock.holding_pid, lock.holder) == (815, 4711, "flock")
 
 
@@ -139,7 +142,8 @@ def test_what_nccl_2_27_5_prints_is_read(printed: str, is_level: bool, missing: 
     ],
 )  # fmt: skip
 def test_values_that_look_like_secrets_are_hidden(arguments: list[str], shown: str) -> None:
-    assert shown_command(arguments) == shown
+    process = ListedProcess(1, 0, 0, "python", "S", 1, tuple(arguments), {}, {}, frozenset())
+    assert process.command == shown
 
 
 def test_a_stack_is_read_without_local_variables() -> None:
@@ -168,7 +172,7 @@ def test_why_there_is_no_stack_is_told_in_plain_words(stderr: str, words: str) -
 def test_any_text_is_read_or_refused(text: str) -> None:
     parse_tcp(text)
     parse_mountinfo(text)
-    parse_locks(text, [1], {})
+    parse_locks(text, [1])
     parse_ras(text, "x")
     why_not(text)
     for parse in (parse_stat, parse_uid, parse_fdinfo):

@@ -1,13 +1,15 @@
-"""What a process has open: files with their file systems and offsets, and the TCP connections behind its sockets."""
+"""What processes have open: files with their file systems and offsets, and the TCP connections behind their sockets."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from preflight.errors import UnreadableFact
+from preflight.model.gap import Gap, known_or
 from preflight.model.stuck_evidence import Connection, HeldLock, OpenFile
 from preflight.system.machine import Machine
 
@@ -26,35 +28,103 @@ class Mount:
     """Where a file system is mounted."""
 
     point: str
-    kind: str
-    device: str  # major:minor
+    kind: str  # the type of the file system
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A descriptor of a file at one moment."""
+class Descriptors:
+    """What a process has open at one moment."""
 
-    fd: int
-    path: str
-    offset: int
-    is_written: bool
+    files: dict[tuple[int, str], tuple[int, bool]]  # offset and whether it is written, by descriptor and path
+    sockets: frozenset[int]  # by inode
+
+    @classmethod
+    def read(cls, machine: Machine, pid: int) -> Descriptors:
+        """Return what a process has open; UnreadableFact where that is hidden."""
+        files, sockets = {}, set()
+        for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
+            try:
+                target = machine.link(f"proc/{pid}/fd/{name}")
+                if match := re.fullmatch(r"socket:\[(\d{1,18})\]", target):
+                    sockets.add(int(match[1]))
+                elif target.startswith("/") and not target.startswith(UNINTERESTING):
+                    offset, flags = parse_fdinfo(machine.text(f"proc/{pid}/fdinfo/{name}"))
+                    files[int(name), target] = (offset, bool(flags & WRITES))
+            except (UnreadableFact, ValueError):
+                continue  # closed meanwhile
+        return cls(files, frozenset(sockets))
 
 
-def list_opened(machine: Machine, pid: int) -> tuple[tuple[Opened, ...], frozenset[int]]:
-    """Return the files that a process has open, and the inodes of its sockets; UnreadableFact where that is hidden."""
-    files, sockets = [], set()
-    names = machine.names(f"proc/{pid}/fd")
-    for name in names[:MOST_FILES]:
+class FileWatch:
+    """The open files and connections of processes, looked at twice: what moved, and what stayed queued."""
+
+    def __init__(self, machine: Machine, pids: Iterable[int]) -> None:
+        self.machine = machine
+        self.first = {pid: self.descriptors(pid) for pid in pids}
+        self.first_connections = self.connections()
+        self.mounts: dict[str, tuple[Mount, ...]] = {}  # by mount namespace: each is read once
+
+    def descriptors(self, pid: int) -> Descriptors | Gap:
+        """Return what a process has open now."""
         try:
-            target = machine.link(f"proc/{pid}/fd/{name}")
-            if match := re.fullmatch(r"socket:\[(\d{1,18})\]", target):
-                sockets.add(int(match[1]))
-            elif target.startswith("/") and not target.startswith(UNINTERESTING):
-                offset, flags = parse_fdinfo(machine.text(f"proc/{pid}/fdinfo/{name}"))
-                files.append(Opened(int(name), target, offset, bool(flags & WRITES)))
-        except (UnreadableFact, ValueError):
-            continue  # closed meanwhile
-    return tuple(files), frozenset(sockets)
+            return Descriptors.read(self.machine, pid)
+        except UnreadableFact as error:
+            return Gap(str(error))
+
+    def files(self, pid: int) -> tuple[OpenFile, ...] | Gap:
+        """Return the files that a process has open now, with how far their offsets moved since the first look."""
+        first, last = self.first[pid], self.descriptors(pid)
+        if isinstance(first, Gap):
+            return first
+        if isinstance(last, Gap):
+            return last
+        mounts: tuple[Mount, ...] = ()
+        with contextlib.suppress(UnreadableFact):
+            namespace = self.machine.link(f"proc/{pid}/ns/mnt")
+            if namespace not in self.mounts:
+                self.mounts[namespace] = parse_mountinfo(self.machine.text(f"proc/{pid}/mountinfo"))
+            mounts = self.mounts[namespace]
+        return tuple(
+            OpenFile(fd, path, file_system_of(path, mounts), is_written, offset - first.files.get((fd, path), (0,))[0])
+            for (fd, path), (offset, is_written) in last.files.items()
+        )
+
+    def connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
+        """Return the connections by process; the kernel's table is read once for each network namespace."""
+        tables: dict[str, dict[int, Connection]] = {}
+        found: dict[int, tuple[Connection, ...] | Gap] = {}
+        for pid, own in self.first.items():
+            if isinstance(own, Gap):
+                found[pid] = own
+                continue
+            namespace = str(pid)
+            with contextlib.suppress(UnreadableFact):
+                namespace = self.machine.link(f"proc/{pid}/ns/net")
+            if namespace not in tables:
+                tables[namespace] = read_connections(self.machine, pid)
+            table = tables[namespace]
+            found[pid] = tuple(table[inode] for inode in sorted(own.sockets) if inode in table)
+        return found
+
+    def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
+        """Return the connections now, with the queues that were there at both looks: others are on their way."""
+        queued = {
+            (pid, each.local, each.remote): each.send_queue_bytes
+            for pid, connections in self.first_connections.items()
+            for each in known_or(connections, ())
+        }
+        found: dict[int, tuple[Connection, ...] | Gap] = {}
+        for pid, connections in self.connections().items():
+            found[pid] = connections
+            if not isinstance(connections, Gap):
+                found[pid] = tuple(
+                    replace(
+                        each,
+                        send_queue_bytes=min(each.send_queue_bytes, queued.get((pid, each.local, each.remote), 0)),
+                    )
+                    for each in connections
+                )
+        return found
 
 
 def parse_fdinfo(text: str) -> tuple[int, int]:
@@ -65,26 +135,6 @@ def parse_fdinfo(text: str) -> tuple[int, int]:
     return int(values["pos"]), int(values["flags"], 8)
 
 
-def moved(first: Iterable[Opened], last: Iterable[Opened], mounts: tuple[Mount, ...]) -> tuple[OpenFile, ...]:
-    """Return the files that are open at last, with how far their offsets moved."""
-    before = {(each.fd, each.path): each.offset for each in first}
-    return tuple(
-        OpenFile(e.fd, e.path, file_system_of(e.path, mounts), e.is_written, e.offset - before.get((e.fd, e.path), 0))
-        for e in last
-    )
-
-
-def read_mounts(machine: Machine, pid: int, known: dict[str, tuple[Mount, ...]]) -> tuple[Mount, ...]:
-    """Return the mounts of a process, none where they are hidden; those of a mount namespace are read once."""
-    try:
-        namespace = machine.link(f"proc/{pid}/ns/mnt")
-        if namespace not in known:
-            known[namespace] = parse_mountinfo(machine.text(f"proc/{pid}/mountinfo"))
-        return known[namespace]
-    except UnreadableFact:
-        return ()
-
-
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
     """Parse /proc/PID/mountinfo: optional fields stand before a dash, and the type behind it."""
     mounts = []
@@ -92,7 +142,7 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
         before, dash, after = line.partition(" - ")
         fields, behind = before.split(), after.split()
         if dash and len(fields) >= 5 and behind:
-            mounts.append(Mount(ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[4]), behind[0], fields[2]))
+            mounts.append(Mount(ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[4]), behind[0]))
     return tuple(mounts)
 
 
@@ -112,27 +162,20 @@ def parse_tcp(text: str) -> dict[int, Connection]:
     for line in text.splitlines()[1:]:
         fields = line.split()
         try:
+            ends = []
+            for host, port in (fields[1].split(":"), fields[2].split(":")):
+                words = bytes.fromhex(host)  # of 4 bytes each, in the byte order of the machine (little)
+                address = ipaddress.ip_address(b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4)))
+                shown = str(getattr(address, "ipv4_mapped", None) or address)
+                ends.append(f"[{shown}]:{int(port, 16)}" if ":" in shown else f"{shown}:{int(port, 16)}")
             sent, _, received = fields[4].partition(":")
+            state = TCP_STATES.get(int(fields[3], 16), "?")
             found[int(fields[9])] = Connection(
-                _address(fields[1]), _address(fields[2]), TCP_STATES.get(int(fields[3], 16), "?"),
-                int(sent, 16), int(received, 16), int(fields[6], 16),
-            )  # fmt: skip
+                ends[0], ends[1], state, int(sent, 16), int(received, 16), int(fields[6], 16)
+            )
         except (ValueError, IndexError):
             continue
     return found
-
-
-def _address(text: str) -> str:
-    """Return `10.0.0.1:29500` of the kernel's hexadecimal words, each in the byte order of the machine (little)."""
-    host, _, port = text.partition(":")
-    words = bytes.fromhex(host)
-    if len(words) not in (4, 16):
-        raise ValueError(f"no address: {text}")
-    packed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
-    address = ipaddress.ip_address(packed)
-    mapped = getattr(address, "ipv4_mapped", None)
-    shown = str(mapped or address)
-    return f"[{shown}]:{int(port, 16)}" if ":" in shown else f"{shown}:{int(port, 16)}"
 
 
 def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
@@ -146,20 +189,29 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
     return found
 
 
-def parse_locks(text: str, waiting: Iterable[int], commands: Mapping[int, str]) -> tuple[HeldLock, ...]:
-    """Parse /proc/locks: for which locks these processes wait, and who holds them; paths are not in it."""
+def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
+    """Return the file locks for which these processes wait, with the names of those that hold them."""
+    locks = []
+    with contextlib.suppress(UnreadableFact):
+        for each in parse_locks(machine.text("proc/locks"), pids):
+            holder = ""
+            with contextlib.suppress(UnreadableFact):  # the command line would take the process's memory lock
+                holder = machine.text(f"proc/{each.holding_pid}/comm")
+            locks.append(replace(each, holder=holder))
+    return tuple(locks)
+
+
+def parse_locks(text: str, waiting: Iterable[int]) -> tuple[HeldLock, ...]:
+    """Parse /proc/locks: for which locks these processes wait, and who holds them; names and paths are not in it."""
     wanted, found = set(waiting), []
     holders: dict[str, int] = {}
     for line in text.splitlines():
         fields = line.split()
         try:
-            if fields[1] == "->":
-                pid = int(fields[5])
-                if pid in wanted and fields[0] in holders:
-                    holder = holders[fields[0]]
-                    found.append(HeldLock(pid, holder, commands.get(holder, ""), ""))
-            else:
+            if fields[1] != "->":
                 holders[fields[0]] = int(fields[4])
+            elif int(fields[5]) in wanted and fields[0] in holders:
+                found.append(HeldLock(int(fields[5]), holders[fields[0]], "", ""))
         except (ValueError, IndexError):
             continue
     return tuple(found)

@@ -7,21 +7,19 @@ can crash the job: RAS is asked only if the release of NCCL that the ranks have 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import IO
 
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
 from preflight.model.nccl_ras import REVIEWS, RasReview, why_not_ask
 from preflight.model.stuck_evidence import Connection, RasAnswer, RasRank
-from preflight.stuck.collect.open_files import list_opened, read_connections
-from preflight.stuck.collect.process_table import Listed
+from preflight.stuck.collect.jobs import ListedProcess
+from preflight.stuck.collect.open_files import Descriptors, read_connections
 from preflight.system.machine import Machine
 
 DEFAULT_ADDRESS = "localhost:28028"
@@ -48,7 +46,7 @@ LAUNCHED = re.compile(
 )
 
 
-class Ras(Enum):
+class AskRas(Enum):
     """Whether NCCL's RAS is asked."""
 
     REVIEWED = "reviewed"  # where the release was reviewed and found safe
@@ -57,57 +55,59 @@ class Ras(Enum):
 
 
 def ask_ras(
-    machine: Machine, ranks: Sequence[Listed], how: Ras = Ras.REVIEWED, reviews: Sequence[RasReview] = REVIEWS
+    machine: Machine,
+    ranks: Sequence[ListedProcess],
+    how: AskRas = AskRas.REVIEWED,
+    reviews: Sequence[RasReview] = REVIEWS,
 ) -> RasAnswer | Gap:
-    """Return what RAS answers for this job; a Gap where nobody of it listens, others do too, or it is not asked."""
+    """Return what RAS answers for this job; a Gap where no rank of it listens, others do too, or it is not asked."""
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
     if not PORT.fullmatch(port):
         return Gap(f"NCCL_RAS_ADDR {address!r} is no address")
-    listening, own = _listeners(machine, ranks, f":{port}")
-    if not own:
-        return Gap(f"no rank of this job listens on RAS's port {port}: older than NCCL 2.24, off, or no NCCL")
-    if listening - own:
-        return Gap(f"another process listens on RAS's port {port} too, and may answer: give each job an NCCL_RAS_ADDR")
-    if reason := "" if how is Ras.INSIST else _why_not(machine, ranks, how, reviews):
-        return Gap(f"{NOT_ASKED}{reason}")
-    try:
-        text = _ask(host.strip("[]") or "localhost", int(port))
-    except OSError as error:
-        return Gap(f"RAS at {address} does not answer: {error}")
-    return parse_ras(text, address) if VERSION.search(text) else Gap(f"what listens at {address} is no RAS")
-
-
-def _listeners(machine: Machine, ranks: Sequence[Listed], port: str) -> tuple[set[int], set[int]]:
-    """Return the sockets that listen on a port, and the ranks' among them: NCCL shares it (SO_REUSEPORT)."""
+    # The sockets that listen on its port, and the ranks' among them: NCCL shares it (SO_REUSEPORT).
     table: dict[int, Connection] = {}
     own: set[int] = set()
     for each in ranks:
         with contextlib.suppress(UnreadableFact):
-            own |= list_opened(machine, each.pid)[1]
+            own |= Descriptors.read(machine, each.pid).sockets
             table = table or read_connections(machine, each.pid)
-    listening = {inode for inode, each in table.items() if each.state == "LISTEN" and each.local.endswith(port)}
-    return listening, listening & own
-
-
-def _why_not(machine: Machine, ranks: Sequence[Listed], how: Ras, reviews: Sequence[RasReview]) -> str:
-    if how is Ras.NEVER:
-        return "`preflight run` never asks it; `preflight stuck --ras` does"
-    versions = sorted({version for each in ranks for version in _mapped_versions(machine, each.pid)})
-    if not versions:
-        return f"the release of NCCL could not be read from the ranks' libraries{INSIST}"
-    reason = next(filter(None, (why_not_ask(version, reviews) for version in versions)), "")
-    return f"{reason}{INSIST}" if reason else ""
-
-
-def _mapped_versions(machine: Machine, pid: int) -> Iterator[str]:
-    """Yield the releases of NCCL in a process, "unknown" for a library that does not tell."""
+    listening = {inode for inode, each in table.items() if each.state == "LISTEN" and each.local.endswith(f":{port}")}
+    if not listening & own:
+        return Gap(f"no rank of this job listens on RAS's port {port}: older than NCCL 2.24, off, or no NCCL")
+    if listening - own:
+        return Gap(f"another process listens on RAS's port {port} too, and may answer: give each job an NCCL_RAS_ADDR")
+    if reason := _why_not_asked(machine, ranks, how, reviews):
+        return Gap(f"{NOT_ASKED}{reason}")
+    data = b""
     try:
-        paths = mapped_libraries(machine.text(f"proc/{pid}/maps"))
-    except UnreadableFact:
-        return
-    for path in paths:
-        yield read_nccl_version(f"/proc/{pid}/root{path}") or "unknown"
+        with socket.create_connection((host.strip("[]") or "localhost", int(port)), timeout=ANSWER_S) as connection:
+            connection.sendall(QUESTION.encode())
+            while len(data) < MOST_BYTES and (piece := connection.recv(1 << 16)):
+                data += piece
+    except OSError as error:
+        return Gap(f"RAS at {address} does not answer: {error}")
+    text = data.decode("utf-8", "backslashreplace")
+    return parse_ras(text, address) if VERSION.search(text) else Gap(f"what listens at {address} is no RAS")
+
+
+def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas, reviews: Sequence[RasReview]) -> str:
+    """Return why RAS is not asked, by the releases of NCCL that the ranks have mapped; "" where it may be."""
+    match how:
+        case AskRas.INSIST:
+            return ""
+        case AskRas.NEVER:
+            return "`preflight run` never asks it; `preflight stuck --ras` does"
+        case AskRas.REVIEWED:
+            versions = set()
+            for each in ranks:
+                with contextlib.suppress(UnreadableFact):
+                    for path in mapped_libraries(machine.text(f"proc/{each.pid}/maps")):
+                        versions.add(read_nccl_version(f"/proc/{each.pid}/root{path}") or "unknown")
+            if not versions:
+                return f"the release of NCCL could not be read from the ranks' libraries{INSIST}"
+            reason = next(filter(None, (why_not_ask(version, reviews) for version in sorted(versions))), "")
+            return f"{reason}{INSIST}" if reason else ""
 
 
 def mapped_libraries(maps: str) -> tuple[str, ...]:
@@ -121,34 +121,23 @@ def mapped_libraries(maps: str) -> tuple[str, ...]:
 
 
 def read_nccl_version(path: str) -> str:
-    """Return the release that a library says it was built as; "" where it says none or can't be read."""
-    with contextlib.suppress(OSError), _opened_if_regular(path) as file:
-        before = b""
-        while piece := file.read(PIECE_BYTES):
-            if found := BUILT_AS.search(before + piece):
-                return found[1].decode()
-            before = piece[-OVERLAP_BYTES:]
+    """Return the release that a library says it was built as; "" where it says none or can't be read.
+
+    Only a regular file is opened: another user may have put a device there.
+    """
+    with (
+        contextlib.suppress(OSError),
+        os.fdopen(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as place,
+    ):
+        if not stat.S_ISREG(os.fstat(place.fileno()).st_mode):
+            return ""
+        with open(f"/proc/self/fd/{place.fileno()}", "rb", buffering=0) as file:
+            before = b""
+            while piece := file.read(PIECE_BYTES):
+                if found := BUILT_AS.search(before + piece):
+                    return found[1].decode()
+                before = piece[-OVERLAP_BYTES:]
     return ""
-
-
-def _opened_if_regular(path: str) -> IO[bytes]:
-    """Open a regular file; OSError for anything else, which is not opened: another user may have put a device there."""
-    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(place).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        return open(f"/proc/self/fd/{place}", "rb", buffering=0)
-    finally:
-        os.close(place)
-
-
-def _ask(host: str, port: int) -> str:
-    data = b""
-    with socket.create_connection((host, port), timeout=ANSWER_S) as connection:
-        connection.sendall(QUESTION.encode())
-        while len(data) < MOST_BYTES and (piece := connection.recv(1 << 16)):
-            data += piece
-    return data.decode("utf-8", "backslashreplace")
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:
@@ -162,9 +151,10 @@ def parse_ras(text: str, address: str) -> RasAnswer:
         if head[1] == "INCOMPLETE":
             listed = [n for found in MISSING.findall(block) for n in found.replace(",", " ").split()]
             missing |= {int(n): RasRank(int(n), 0, "", GONE) for n in listed if len(n) < 10}
-            missing |= {int(found[1]): _rank(found, GONE) for found in RANK.finditer(block)}
+            ranks = [parse_rank(found, GONE) for found in RANK.finditer(block)]
+            missing |= {each.rank: each for each in ranks}
         elif head[1] == "MISMATCH":
-            behind |= {each.rank: each for each in _behind(block)}
+            behind |= {each.rank: each for each in parse_mismatch(block)}
     is_level = bool(version) and "OK" in text and not heads and not COMPLAINT.search(text)
     return RasAnswer(
         address, version[1] if version else "", text[:KEPT_CHARS], tuple(missing[n] for n in sorted(missing)),
@@ -172,11 +162,12 @@ def parse_ras(text: str, address: str) -> RasAnswer:
     )  # fmt: skip
 
 
-def _rank(found: re.Match[str], what: str) -> RasRank:
+def parse_rank(found: re.Match[str], what: str) -> RasRank:
+    """Return a rank as RAS prints it, with its process and node where they are there."""
     return RasRank(int(found[1]), int(found[2] or 0), found[3] or "", what)
 
 
-def _behind(block: str) -> list[RasRank]:
+def parse_mismatch(block: str) -> list[RasRank]:
     """Return the ranks with the lowest count that differs from the highest, where they are listed."""
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
@@ -190,4 +181,4 @@ def _behind(block: str) -> list[RasRank]:
         return []
     kind = COUNTED.search(block)
     what = f"has launched {min(counts)} {kind[1] if kind else 'collective'} operations, others {max(counts)}"
-    return [_rank(each, what) for each in counts[min(counts)]]
+    return [parse_rank(each, what) for each in counts[min(counts)]]

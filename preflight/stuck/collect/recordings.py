@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from preflight.errors import MalformedInput, UnreadableFact
 from preflight.explain.flight_recorder import Recording, find_clash, find_lag, read_recording
 from preflight.model.gap import Gap
 from preflight.model.input_limits import RECORDING
 from preflight.model.stuck_evidence import OutputTail, RecordedLag
-from preflight.stuck.collect.find_ranks import identity
-from preflight.stuck.collect.process_table import Listed
+from preflight.stuck.collect.jobs import ListedProcess
 from preflight.system.machine import Machine
 
 # Where torch writes them, by the names of 2.9 and of older ones; the rank's number follows.
@@ -29,15 +29,74 @@ TAIL_BYTES = 4096
 MOST_LINES, LINE_CHARS = 3, 300  # of a rank's output
 
 
-def read_recordings(ranks: Sequence[Listed], dumps: bool) -> RecordedLag | Gap:
-    """Return what the ranks' dumps say; a Gap where there are none, or they tell nothing."""
-    asked_at = time.time()
-    asked = [each for each in ranks if dumps and _ask_for_dump(each)]
-    if dumps and not asked:
-        return Gap(f"no rank listens for a request to dump: {PIPE} was not set when it started")
-    open_ = _wait_for(asked, asked_at)
-    silent = f"; asked for one, made none: rank {', '.join(open_)}" if open_ else ""
-    found = tuple(_recordings(ranks))
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Where a rank's flight recorder dumps, and how it is asked to."""
+
+    rank: str
+    uid: int
+    path: str
+    pipe: str  # "" where the rank listens to none
+
+    @classmethod
+    def of(cls, process: ListedProcess) -> Dump | None:
+        """Return the dump of a rank; None where its variables give it no number."""
+        if process.identity is None:
+            return None
+        rank, pipe = process.identity.number, process.places.get(PIPE)
+        start = next((process.places[name] for name in FILES if process.places.get(name)), DEFAULT_FILE)
+        return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
+
+    def request(self) -> bool:
+        """Ask the rank to dump; return whether it listens."""
+        try:
+            if not self.pipe or not stat.S_ISFIFO(os.stat(self.pipe).st_mode) or os.stat(self.pipe).st_uid != self.uid:
+                return False
+            fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                return os.write(fd, b"1") == 1
+            finally:
+                os.close(fd)
+        except OSError:
+            return False
+
+    def is_made_since(self, since: float) -> bool:
+        """Return whether it was written after a time of this host's clock."""
+        try:
+            return os.stat(self.path).st_mtime >= since - CLOCK_S
+        except OSError:
+            return False
+
+    def read(self) -> Recording | None:
+        """Return what it says; None where it is not there, old, another user's, or just being written."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        with open(fd, "rb") as file:
+            status = os.fstat(file.fileno())
+            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == self.uid
+            if not is_own or status.st_size > RECORDING.most_bytes or time.time() - status.st_mtime >= MOST_AGE_S:
+                return None
+            try:
+                return read_recording(f"nccl_trace_rank_{self.rank}", file.read(RECORDING.most_bytes))
+            except MalformedInput:
+                return None
+
+
+def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
+    """Return what the ranks' dumps say, which are asked for first on request; a Gap where they tell nothing."""
+    places = [place for place in map(Dump.of, ranks) if place is not None]
+    silent = ""
+    if dumps:
+        asked_at, end_at = time.time(), time.monotonic() + WAIT_S
+        asked = [place for place in places if place.request()]
+        if not asked:
+            return Gap(f"no rank listens for a request to dump: {PIPE} was not set when it started")
+        while (waiting := [p.rank for p in asked if not p.is_made_since(asked_at)]) and time.monotonic() < end_at:
+            time.sleep(POLL_S)
+        silent = f"; asked for one, made none: rank {', '.join(waiting)}" if waiting else ""
+    found = tuple(recording for place in places if (recording := place.read()) is not None)
     if not found:
         return Gap(f"there are no flight recorder dumps: {BUFFER} was not set, or nothing dumped{silent}")
     if lag := find_lag(found):
@@ -48,71 +107,6 @@ def read_recordings(ranks: Sequence[Listed], dumps: bool) -> RecordedLag | Gap:
     return Gap(f"{len(found)} flight recorder dumps show their ranks level{silent}")
 
 
-def _ask_for_dump(each: Listed) -> bool:
-    start, number = each.places.get(PIPE), _number(each)
-    if not start or not number:
-        return False
-    path = f"{start}{number}.pipe"
-    try:
-        if not stat.S_ISFIFO(os.stat(path).st_mode) or os.stat(path).st_uid != each.uid:
-            return False
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        return os.write(fd, b"1") == 1
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-
-
-def _wait_for(asked: Sequence[Listed], since: float) -> list[str]:
-    """Wait for the dumps that were asked for; return the numbers of the ranks that made none."""
-    end_at = time.monotonic() + WAIT_S
-    while (open_ := [_number(each) for each in asked if not _has_dumped(each, since)]) and time.monotonic() < end_at:
-        time.sleep(POLL_S)
-    return open_
-
-
-def _has_dumped(each: Listed, since: float) -> bool:
-    try:
-        return os.stat(_path(each)).st_mtime >= since - CLOCK_S
-    except OSError:
-        return False
-
-
-def _path(each: Listed) -> str:
-    return f"{next((each.places[name] for name in FILES if each.places.get(name)), DEFAULT_FILE)}{_number(each)}"
-
-
-def _number(each: Listed) -> str:
-    own = identity(each)
-    return own[1] if own else ""
-
-
-def _recordings(ranks: Iterable[Listed]) -> Iterable[Recording]:
-    for each in ranks:
-        number = _number(each)
-        data = _own_and_new(_path(each), each.uid) if number else None
-        if data is not None:
-            try:
-                yield read_recording(f"nccl_trace_rank_{number}", data)
-            except MalformedInput:
-                continue  # no dump, or one that is being written
-
-
-def _own_and_new(path: str, uid: int) -> bytes | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    with open(fd, "rb") as file:
-        status = os.fstat(file.fileno())
-        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == uid and status.st_size <= RECORDING.most_bytes
-        return file.read(RECORDING.most_bytes) if is_ours and time.time() - status.st_mtime < MOST_AGE_S else None
-
-
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
     """Return the end of the file to which a process writes; a Gap where it writes into a terminal or a pipe."""
     try:
@@ -121,17 +115,14 @@ def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
         return Gap(str(error))
     for path in targets:
         try:
-            if path.startswith("/") and not path.startswith("/dev/") and stat.S_ISREG(os.stat(path).st_mode):
-                return _tail(path)
+            if not path.startswith("/") or path.startswith("/dev/") or not stat.S_ISREG(os.stat(path).st_mode):
+                continue
+            with open(path, "rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(max(0, status.st_size - TAIL_BYTES))
+                lines = file.read(TAIL_BYTES).decode("utf-8", "backslashreplace").splitlines()
         except OSError as error:
             return Gap(f"{path}: {error.strerror}")
+        kept = tuple(line[:LINE_CHARS] for line in lines if line.strip())[-MOST_LINES:]
+        return OutputTail(path, kept, max(0.0, time.time() - status.st_mtime))
     return Gap("its output goes to no file")
-
-
-def _tail(path: str) -> OutputTail:
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        file.seek(max(0, status.st_size - TAIL_BYTES))
-        lines = file.read(TAIL_BYTES).decode("utf-8", "backslashreplace").splitlines()
-    kept = tuple(line[:LINE_CHARS] for line in lines if line.strip())[-MOST_LINES:]
-    return OutputTail(path, kept, max(0.0, time.time() - status.st_mtime))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from preflight.model.stuck import Activity, Culprit, RankPlace, Reason
-from preflight.stuck.judge.wording import duration
+from preflight.model.stuck import Activity, Reason
 
 ALONE = "Do on all ranks what contains collectives: an `if rank == 0:` around it leaves the others waiting."
+# By the reason, unless a rank is in something else than the others: then by what it is in.
 STEPS: dict[Reason, tuple[str, ...]] = {
     Reason.DEAD_RANK: (
         "End the job: a dead rank does not come back. Its own last lines and the kernel log say why it died.",
@@ -42,7 +42,6 @@ STEPS: dict[Reason, tuple[str, ...]] = {
         "    preflight check",
         "Next time NCCL's RAS (2.24 and newer) and the flight recorder say more: TORCH_NCCL_TRACE_BUFFER_SIZE=2000.",
     ),
-    Reason.ALL_WAIT: ("Each rank waits for something of its own; see the table.",),
 }  # fmt: skip
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
@@ -79,28 +78,8 @@ OTHERWISE = (
 )
 
 
-def steps_for(reason: Reason, activity: Activity, pids: tuple[int, ...]) -> tuple[str, ...]:
-    """Return what to do."""
-    steps = ELSEWHERE.get(activity, OTHERWISE) if reason is Reason.RANK_ELSEWHERE else STEPS[reason]
+def steps_for(reason: Reason, activity: Activity, pids: Sequence[int]) -> tuple[str, ...]:
+    """Return what to do about ranks in this activity; a command names the first of their pids."""
+    is_elsewhere = reason in (Reason.RANK_ELSEWHERE, Reason.ALL_WAIT)
+    steps = ELSEWHERE.get(activity, OTHERWISE) if is_elsewhere else STEPS[reason]
     return tuple(step.replace("PID", str(pids[0])) if pids and step.startswith("    ") else step for step in steps)
-
-
-def blame(reason: Reason, places: Sequence[RankPlace], what: str, evidence: Sequence[str], host: str) -> Culprit:
-    """Return the culprit that these ranks are."""
-    pids = tuple(p.pid for p in places if p.pid)
-    activity = places[0].activity if places else Activity.COLLECTIVE
-    return Culprit(reason, numbers_of(places), pids, host, what, tuple(evidence), steps_for(reason, activity, pids))
-
-
-def numbers_of(places: Iterable[RankPlace]) -> tuple[int, ...]:
-    """Return the numbers that are known, in order."""
-    return tuple(sorted(p.rank for p in places if isinstance(p.rank, int)))
-
-
-def how_it_rests(place: RankPlace) -> str:
-    """Say whether a rank sleeps or works."""
-    if place.spins:
-        return "runs without a pause, in one place"
-    if place.stands and isinstance(place.for_s, float):
-        return f"has slept for {duration(place.for_s)}"
-    return "did not run during the watch" if place.stands else "runs, or wakes now and then"

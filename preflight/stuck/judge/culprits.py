@@ -1,117 +1,217 @@
-"""Which ranks hold up the job: those that are dead, stopped or elsewhere, before those that wait alike."""
+"""Which ranks hold up the job: those that are dead, stopped or elsewhere, before those that all wait alike.
+
+Each function here yields the culprits of one kind. `find_culprits` has their order.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from preflight.model.gap import Gap
-from preflight.model.stuck import Activity, Culprit, RankPlace, Reason
-from preflight.model.stuck_evidence import NodeEvidence
-from preflight.stuck.judge.advice import blame, how_it_rests, numbers_of, steps_for
-from preflight.stuck.judge.witnesses import (
-    behind_by_ras,
-    broken_paths,
-    merged,
-    missing_by_ras,
-    other_collective,
-    recorded,
-    said_by_ras,
-    same,
-)
-from preflight.stuck.judge.wording import rank_names, whereabouts
+from preflight.model.gap import Gap, known_or
+from preflight.model.stuck import Activity, Culprit, RankPlace, Reason, rank_names, ranks_of
+from preflight.model.stuck_evidence import Connection, RankProcess, RasRank
+from preflight.stuck.judge.advice import steps_for
+from preflight.stuck.judge.rank_place import JobState
 
 LOST = ("GpuIsLost", "fallen off")
 
 
-def find_culprits(places: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> tuple[Culprit, ...]:
-    """Return who holds up the job; () where that can't be told."""
-    gone = [p for p in places if p.activity in (Activity.DEAD, Activity.MISSING)]
-    stopped = [p for p in places if p.activity is Activity.STOPPED]
-    busy = [p for p in places if not p.waits_for_others and p not in gone and p not in stopped]
-    waiting = [p for p in places if p.waits_for_others]
-    found = [*_lost_gpus(nodes), *_gone(gone, waiting, nodes), *_stopped(stopped), *_stopped_workers(busy, nodes)]
-    if found:
-        return tuple(found)
+def find_culprits(job: JobState) -> tuple[Culprit, ...]:
+    """Return what holds up the job; () where that can't be told."""
+    gone = [place for place in job.places if place.is_gone]
+    stopped = [place for place in job.alive if place.activity is Activity.STOPPED]
+    busy = [place for place in job.alive if place not in stopped and not place.waits_for_others]
+    if certain := (*lost_gpus(job), *gone_ranks(job, gone), *stopped_processes(job, stopped, busy)):
+        return certain
     if busy:
-        return tuple(_elsewhere(busy, bool(waiting)))
-    behind = merged([*other_collective(waiting), *recorded(nodes, places), *behind_by_ras(nodes, places)])
-    return behind[:2] or broken_paths(nodes) or missing_by_ras(nodes, places) or same(waiting, nodes)
+        return tuple(ranks_elsewhere(job, busy))
+    behind: dict[tuple[int, ...], Culprit] = {}  # what others say of the same ranks is evidence
+    by_ras = ranks_of_ras(job, [each for answer in job.ras_answers for each in answer.behind])
+    for each in (*other_collectives(job), *recorded_lags(job), *by_ras):
+        first = behind.get(each.ranks)
+        behind[each.ranks] = replace(first, evidence=(*first.evidence, each.what)) if first else each
+    if behind:
+        return tuple(behind.values())[:2]
+    missing = [each for answer in job.ras_answers for each in answer.missing]  # also on nodes that were not looked at
+    return tuple(broken_paths(job)) or tuple(ranks_of_ras(job, missing)) or tuple(nothing_moves(job))
 
 
-def missing_ranks(nodes: Sequence[NodeEvidence]) -> tuple[tuple[int, str], ...]:
-    """Return the ranks that should run on a node that was looked at, and its host."""
-    found = []
-    for node in nodes:
-        numbers = {each.rank for each in node.ranks if isinstance(each.rank, int)}
-        size = next((each.local_world_size for each in node.ranks if isinstance(each.local_world_size, int)), 0)
-        if numbers and 0 < size <= 4096:
-            first = min(numbers) // size * size
-            found += [(number, node.host) for number in range(first, first + size) if number not in numbers]
-    return tuple(found)
+def _culprit(
+    reason: Reason,
+    places: Sequence[RankPlace],
+    host: str,
+    what: str,
+    evidence: Iterable[str] = (),
+    pids: Sequence[int] | None = None,
+) -> Culprit:
+    """Return the culprit that these ranks are, with its steps; the pids are theirs unless others are given."""
+    pids = tuple(place.pid for place in places if place.pid) if pids is None else tuple(pids)
+    steps = steps_for(reason, places[0].activity if places else Activity.COLLECTIVE, pids)
+    return Culprit(reason, ranks_of(places), pids, host, what, tuple(evidence), steps)
 
 
-def _lost_gpus(nodes: Sequence[NodeEvidence]) -> Iterator[Culprit]:
-    for node in nodes:
-        for gpu in node.gpus if isinstance(node.gpus, tuple) else ():
+def lost_gpus(job: JobState) -> Iterator[Culprit]:
+    """Yield the GPUs that the driver has lost."""
+    for node in job.nodes:
+        for gpu in known_or(node.gpus, ()):
             if isinstance(gpu.uuid, Gap) and any(word in gpu.uuid.reason for word in LOST):
                 what = f"GPU {gpu.nvml_index} of {node.host} has fallen off the bus"
-                xids = node.xid_lines if isinstance(node.xid_lines, tuple) else ()
-                yield blame(Reason.GPU_LOST, (), what, (gpu.uuid.reason, *xids[-2:]), node.host)
+                yield _culprit(
+                    Reason.GPU_LOST, (), node.host, what, (gpu.uuid.reason, *known_or(node.xid_lines, ())[-2:])
+                )
 
 
-def _gone(gone: Sequence[RankPlace], waiting: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> Iterator[Culprit]:
-    starting = bool(waiting) and all(p.activity is Activity.STARTING for p in waiting)
-    for host in sorted({p.host for p in gone}):
-        here = [p for p in gone if p.host == host]
-        names = rank_names(here)
+def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
+    """Yield the ranks without a process, by node: they never came where all others are still starting."""
+    are_starting = bool(job.waiting) and all(place.activity is Activity.STARTING for place in job.waiting)
+    missed_by_ras = {each.rank: each for answer in job.ras_answers for each in answer.missing}
+    for host in sorted({place.host for place in gone}):
+        here = [place for place in gone if place.host == host]
+        names, ranks = rank_names(here), ranks_of(here)
         left = [
-            f"its process {o.process.pid} ({o.process.name}) is still there and keeps its connections open"
-            for node in nodes if node.host == host
-            for o in node.orphans if any(p.rank == o.rank for p in here)
+            f"its process {each.process.pid} ({each.process.name}) is still there and keeps its connections open"
+            for node in job.nodes if node.host == host for each in node.orphans if each.rank in ranks
         ]  # fmt: skip
-        if starting and not left:
+        if are_starting and not left:
             what = f"{names} on {host} never came: no process carries that number, and the others wait for it to start"
-            yield blame(Reason.NEVER_CAME, here, what, (), host)
+            yield _culprit(Reason.NEVER_CAME, here, host, what)
         else:
-            is_are = "are" if len(here) > 1 else "is"
-            what = f"{names} on {host} {is_are} dead" + (f"; {left[0]}" if left else "")
-            yield blame(Reason.DEAD_RANK, here, what, (*left, *said_by_ras(nodes, here)), host)
+            what = f"{names} on {host} {'are' if len(here) > 1 else 'is'} dead" + (f"; {left[0]}" if left else "")
+            said = (f"NCCL's RAS: {missed_by_ras[rank]}" for rank in ranks if rank in missed_by_ras)
+            yield _culprit(Reason.DEAD_RANK, here, host, what, (*left, *said))
 
 
-def _stopped(stopped: Sequence[RankPlace]) -> Iterator[Culprit]:
+def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequence[RankPlace]) -> Iterator[Culprit]:
+    """Yield the ranks that a signal has stopped, and those whose data worker is stopped."""
     for place in stopped:
         at = f" at {place.at}" if place.at else ""
         what = f"{rank_names([place])} on {place.host} (pid {place.pid}) is stopped by a signal{at}"
-        yield blame(Reason.STOPPED_PROCESS, [place], what, ("the kernel gives its state as T",), place.host)
-
-
-def _stopped_workers(busy: Sequence[RankPlace], nodes: Sequence[NodeEvidence]) -> Iterator[Culprit]:
-    for node in nodes:
+        yield _culprit(Reason.STOPPED_PROCESS, [place], place.host, what, ["the kernel gives its state as T"])
+    loading = {(place.host, place.pid): place for place in busy if place.activity is Activity.DATA_LOADING}
+    for node in job.nodes:
         for rank in node.ranks:
-            place = next((p for p in busy if p.pid == rank.process.pid and p.host == node.host), None)
-            pids = tuple(each.pid for each in rank.helpers if each.state == "T")
-            if place is not None and pids and place.activity is Activity.DATA_LOADING:
-                what = f"{rank_names([place])} on {node.host} waits for its data worker {pids[0]}, which is stopped"
-                evidence = (f"the kernel gives the state of {pids[0]} as T",)
-                steps = steps_for(Reason.STOPPED_PROCESS, place.activity, pids)
-                yield Culprit(
-                    Reason.STOPPED_PROCESS, numbers_of([place]), pids, node.host, what, evidence, steps
-                )  # fmt: skip
+            pids = [each.pid for each in rank.helpers if each.state == "T"]
+            if pids and (waits := loading.get((node.host, rank.process.pid))):
+                what = f"{rank_names([waits])} on {node.host} waits for its data worker {pids[0]}, which is stopped"
+                evidence = [f"the kernel gives the state of {pids[0]} as T"]
+                yield _culprit(Reason.STOPPED_PROCESS, [waits], node.host, what, evidence, pids)
 
 
-def _elsewhere(busy: Sequence[RankPlace], others_wait: bool) -> Iterator[Culprit]:
+def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culprit]:
+    """Yield the ranks that do not wait for others, those together that are in the same line."""
     alike: dict[tuple[str, Activity, str, str], list[RankPlace]] = defaultdict(list)
     for place in busy:
         alike[place.host, place.activity, place.at, place.doing].append(place)
-    for (host, activity, _, _), members in alike.items():
+    for (host, *_), members in alike.items():
         first = members[0]
-        reason = Reason.RANK_ELSEWHERE if others_wait else Reason.ALL_WAIT
+        reason = Reason.RANK_ELSEWHERE if job.waiting else Reason.ALL_WAIT
         if first.stands and "a file system" in first.detail:
             reason = Reason.STORAGE
-        verb = "are" if len(members) > 1 else "is"
-        what = f"{rank_names(members)} on {host} {verb} {whereabouts(first)}"
-        evidence = tuple(f"pid {p.pid}: {how_it_rests(p)}" for p in members[:3])
-        pids = tuple(p.pid for p in members)
-        steps = steps_for(Reason.RANK_ELSEWHERE if reason is Reason.ALL_WAIT else reason, activity, pids)
-        yield Culprit(reason, numbers_of(members), pids, host, what, evidence, steps)
+        what = f"{rank_names(members)} on {host} {'are' if len(members) > 1 else 'is'} {first.whereabouts}"
+        yield _culprit(reason, members, host, what, (place.rest for place in members[:3]))
+
+
+def other_collectives(job: JobState) -> Iterator[Culprit]:
+    """Yield the ranks in the rarer call: another collective, or the same one called from another line.
+
+    Ranks that wait for their GPUs may do so in different lines and yet for the same collective.
+    """
+    calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
+    for place in job.waiting:
+        if place.activity is not Activity.UNSEEN:
+            calls[place.doing, place.at].append(place)
+    if len(calls) < 2 or all(place.activity is Activity.GPU_WORK for place in job.waiting):
+        return
+    usual = max(calls.values(), key=len)
+    others = f"{len(usual)} other{'s' if len(usual) > 1 else ''} {usual[0].wait} ({usual[0].at})"
+    for members in sorted(calls.values(), key=len):
+        if members is not usual:
+            first = members[0]
+            verb = "wait" if len(members) > 1 else "waits"
+            where = f"{first.wait} ({first.at}{first.surroundings})"
+            what = f"{rank_names(members)} on {first.host} {verb} {where}, {others}"
+            yield _culprit(Reason.OTHER_COLLECTIVE, members, first.host, what, (each.rest for each in members[:3]))
+
+
+def recorded_lags(job: JobState) -> Iterator[Culprit]:
+    """Yield the ranks that flight recorder dumps show behind, or in another collective."""
+    for node in job.nodes:
+        if not isinstance(node.recorded, Gap):
+            numbers = {int(rank) for rank in node.recorded.ranks if rank.isdecimal()}
+            members = [place for place in job.places if place.rank in numbers]
+            what = f"by the flight recorder {rank_names(members)} {node.recorded.what}"
+            yield _culprit(Reason.OTHER_COLLECTIVE, members, node.host, what, ["flight recorder dumps"])
+
+
+def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
+    """Yield the ranks that NCCL's RAS names as behind or missing, unless it names all of them."""
+    by_rank = {each.rank: each for each in sorted(named, key=lambda each: each.rank)}
+    if by_rank and len(by_rank) < max(len(job.places), job.world_size):
+        members = [place for place in job.places if place.rank in by_rank]
+        what = f"by NCCL's RAS {'; '.join(map(str, list(by_rank.values())[:4]))}"
+        found = _culprit(Reason.OTHER_COLLECTIVE, members, members[0].host if members else "", what)
+        yield replace(found, ranks=tuple(by_rank))
+
+
+def broken_paths(job: JobState) -> Iterator[Culprit]:
+    """Yield the pairs of addresses between which what was sent is not acknowledged, with the ranks at both ends."""
+    owners: dict[tuple[str, str], RankProcess] = {}
+    queued: dict[tuple[str, ...], list[tuple[str, RankProcess, Connection]]] = defaultdict(list)
+    for node in job.nodes:
+        for rank in node.ranks:
+            for each in known_or(rank.process.connections, ()):
+                owners[each.local, each.remote] = rank
+                if each.state == "ESTABLISHED" and each.send_queue_bytes > 0:  # and no rank has run for seconds
+                    queued[tuple(sorted((each.local_host, each.remote_host)))].append((node.host, rank, each))
+    for _, connections in sorted(queued.items()):
+        sizes: dict[tuple[str, str, str], int] = defaultdict(int)
+        ends: dict[str, set[int]] = defaultdict(set)  # ranks by address
+        for host, rank, each in connections:
+            sizes[host, each.local_host, each.remote_host] += each.send_queue_bytes
+            other = owners.get((each.remote, each.local))
+            for address, owner in ((each.local_host, rank), (each.remote_host, other)):
+                if owner is not None and isinstance(owner.rank, int):
+                    ends[address].add(owner.rank)
+        named = {
+            address: f"{address}, {'ranks' if len(ranks) > 1 else 'rank'} {', '.join(map(str, sorted(ranks)[:8]))}"
+            for address, ranks in ends.items()
+        }
+        ways = [
+            f"from {named.get(local, local)} ({host}) at {named.get(remote, remote)}: {size_bytes} bytes"
+            for (host, local, remote), size_bytes in sorted(sizes.items())
+        ]
+        evidence = [
+            f"pid {rank.process.pid}: {each.retransmits} retransmissions, {each.send_queue_bytes} bytes queued to "
+            f"{each.remote}"
+            for _, rank, each in connections[:3]
+        ]
+        what = f"nothing arrives {', nor '.join(ways)} are not acknowledged"
+        pids = tuple(dict.fromkeys(rank.process.pid for _, rank, _ in connections))
+        found = _culprit(Reason.PATH_BROKEN, (), connections[0][0], what, evidence, pids)
+        yield replace(found, ranks=tuple(sorted(set().union(*ends.values()))))
+
+
+def nothing_moves(job: JobState) -> Iterator[Culprit]:
+    """Yield that all ranks wait alike and nothing tells which path is at fault; nothing where a rank was not seen."""
+    seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
+    if not seen or len(seen) < max(len(job.waiting), job.world_size):
+        return
+    evidence = [
+        f"NCCL's RAS hears of all ranks, and all have launched the same ({node.host})"
+        for node in job.nodes
+        if not isinstance(node.ras, Gap) and node.ras.is_level
+    ]
+    if any(place.activity is Activity.GPU_WORK for place in seen):
+        gpus = [(node.host, each) for node in job.nodes for each in known_or(node.gpus, ()) if each.works is not None]
+        if not gpus or any(each.works for _, each in gpus) or not all(place.stands for place in seen):
+            return  # a long step on the GPU looks the same
+        power = (
+            f"GPU {gpu.nvml_index} of {host} {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W" for host, gpu in gpus[:4]
+        )
+        evidence.append(f"no GPU computes: {', '.join(power)}")
+    lines = len({place.at for place in seen})
+    at = seen[0].at + (f" and {lines - 1} other line{'s' if lines > 2 else ''}" if lines > 1 else "")
+    what = f"all {len(seen)} ranks that were seen wait {seen[0].wait} ({at}), and nothing moves"
+    yield _culprit(Reason.NOTHING_MOVES, (), "", what, evidence)

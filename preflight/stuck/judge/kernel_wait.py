@@ -1,11 +1,11 @@
-"""What the kernel says of a thread that sleeps: in which of its functions, which tells what it waits for."""
+"""What the kernel says of a thread that sleeps: the kernel function tells what it waits for."""
 
 from __future__ import annotations
 
 import re
 from enum import Enum
 
-from preflight.model.stuck_evidence import Process, ThreadState
+from preflight.model.stuck_evidence import ThreadState
 
 
 class KernelWait(str, Enum):
@@ -26,6 +26,22 @@ class KernelWait(str, Enum):
     OTHER = "the kernel"
     HIDDEN = "what the kernel hides"
 
+    @classmethod
+    def of(cls, thread: ThreadState) -> KernelWait:
+        """Return what a thread waits for."""
+        found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
+        match thread.state:
+            case "T" | "t":
+                return cls.STOPPED
+            case "Z" | "X":
+                return cls.GONE
+            case "R":
+                return cls.RUNS
+            case "D":
+                return cls.FILE_LOCK if found is cls.FILE_LOCK else cls.STORAGE
+            case _:
+                return found or (cls.OTHER if thread.wait_channel else cls.HIDDEN)
+
 
 # Names of kernel functions, 3.10 to 6.18; some changed their name on the way.
 CHANNELS = (
@@ -41,32 +57,3 @@ CHANNELS = (
     (KernelWait.POLL, re.compile(r"poll|select|eventfd")),
     (KernelWait.CHILD, re.compile(r"^(?:do_wait|kernel_wait4|kernel_waitid|wait_consider|do_wait4|__do_sys_wait)")),
 )  # fmt: skip
-
-
-def kernel_wait(thread: ThreadState) -> KernelWait:
-    """Return what a thread waits for."""
-    if thread.state in "Tt":
-        return KernelWait.STOPPED
-    if thread.state in "ZX":
-        return KernelWait.GONE
-    if thread.state == "R":
-        return KernelWait.RUNS
-    found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
-    if thread.state == "D":
-        return found if found is KernelWait.FILE_LOCK else KernelWait.STORAGE
-    if found is not None:
-        return found
-    return KernelWait.OTHER if thread.wait_channel else KernelWait.HIDDEN
-
-
-def main_thread(process: Process) -> ThreadState | None:
-    """Return the first thread, None where the process has ended."""
-    return next((thread for thread in process.threads if thread.tid == process.pid), None)
-
-
-def moved_bytes_path(process: Process) -> tuple[str, str, int] | None:
-    """Return path, file system and bytes of the file that the process writes fastest; None where it writes none."""
-    files = process.files if isinstance(process.files, tuple) else ()
-    moving = [each for each in files if each.is_written and each.moved_bytes > 0]
-    best = max(moving, key=lambda each: each.moved_bytes, default=None)
-    return (best.path, best.file_system, best.moved_bytes) if best else None

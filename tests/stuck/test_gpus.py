@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from preflight.model.gap import Gap
-from preflight.stuck.collect.gpu_states import read_gpus
+from preflight.stuck.collect.gpus import read_gpus
 from tests.nvmlsim.machines import L20X10
 from tests.nvmlsim.simulate import simulate
 from tests.sysroot import answering

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from preflight.model.gap import Gap
 from preflight.model.nccl_ras import REVIEWS, RasReview, parse_nccl_version, why_not_ask
-from preflight.stuck.collect.process_table import Listed
-from preflight.stuck.collect.ras import Ras, ask_ras, mapped_libraries, read_nccl_version
+from preflight.stuck.collect.jobs import ListedProcess
+from preflight.stuck.collect.ras import AskRas, ask_ras, mapped_libraries, read_nccl_version
 from preflight.system.kernel_queries import live_machine
 from tests.stuck.hanging_jobs import PROJECT, free_port
 
@@ -50,9 +50,9 @@ class StandIn:
         except subprocess.TimeoutExpired:
             return False
 
-    def ask(self, how: Ras) -> str:
+    def ask(self, how: AskRas) -> str:
         """Return why nothing came back, with one made-up release that is safe."""
-        listed = Listed(
+        listed = ListedProcess(
             self.process.pid, 1, os.getuid(), "python", "S", 1, (), {}, {"NCCL_RAS_ADDR": self.address}, frozenset()
         )
         answer = ask_ras(live_machine(), [listed], how, (*REVIEWS, *SAFE))
@@ -92,15 +92,15 @@ def test_stuck_asks_a_release_that_may_crash_only_if_the_user_insists(more: tupl
 @pytest.mark.parametrize(
     ("version", "how", "is_asked"),
     [
-        ("2.90.1", Ras.REVIEWED, True),
-        ("2.90.1", Ras.NEVER, False),
-        ("2.91.0", Ras.REVIEWED, False),
-        ("2.29.7", Ras.REVIEWED, False),
-        ("2.29.7", Ras.INSIST, True),
+        ("2.90.1", AskRas.REVIEWED, True),
+        ("2.90.1", AskRas.NEVER, False),
+        ("2.91.0", AskRas.REVIEWED, False),
+        ("2.29.7", AskRas.REVIEWED, False),
+        ("2.29.7", AskRas.INSIST, True),
     ],
 )
 def test_the_mapped_library_decides_whether_ras_is_asked(
-    version: str, how: Ras, is_asked: bool, tmp_path: Path
+    version: str, how: AskRas, is_asked: bool, tmp_path: Path
 ) -> None:
     with stand_in(tmp_path, version) as rank:
         reason = rank.ask(how)
@@ -110,7 +110,7 @@ def test_the_mapped_library_decides_whether_ras_is_asked(
 
 def test_a_library_that_does_not_tell_its_release_is_not_asked(tmp_path: Path) -> None:
     with stand_in(tmp_path, "of nobody's") as rank:
-        assert "no report about RAS in NCCL unknown was reviewed" in rank.ask(Ras.REVIEWED)
+        assert "no report about RAS in NCCL unknown was reviewed" in rank.ask(AskRas.REVIEWED)
         assert not rank.was_asked()
 
 

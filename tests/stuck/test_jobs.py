@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.stuck.collect.find_ranks import find_jobs, without_own
-from preflight.stuck.collect.process_table import Listed
+from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
 from tests.command import Command
 
 LAUNCHER = 10
 
 
-def listed(pid: int, rank: int | None, *arguments: str, parent: int = LAUNCHER, group: bool = False) -> Listed:
+def listed(pid: int, rank: int | None, *arguments: str, parent: int = LAUNCHER, group: bool = False) -> ListedProcess:
     """Return a process with a rank's variables, as exec and fork leave them in all that it starts."""
     variables = {} if rank is None else {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n0",
@@ -19,16 +18,16 @@ def listed(pid: int, rank: int | None, *arguments: str, parent: int = LAUNCHER, 
     }  # fmt: skip
     threads = frozenset({"python", *(["pt_nccl_watchdg"] if group else [])})
     name = arguments[0].rpartition("/")[2]
-    return Listed(pid, parent, 1000, name, "S", pid, arguments, variables, {}, threads)
+    return ListedProcess(pid, parent, 1000, name, "S", pid, arguments, variables, {}, threads)
 
 
 TORCHRUN = listed(LAUNCHER, None, "torchrun", "train.py", parent=5)
 RANK_1 = listed(30, 1, "python", "train.py", group=True)
 
 
-def found(*processes: Listed) -> dict[object, int]:
+def found(*processes: ListedProcess) -> dict[object, int]:
     """Return the ranks' processes by number."""
-    return {each.rank: each.process.pid for job in find_jobs((TORCHRUN, *processes)) for each in job.ranks}
+    return {each.rank: each.process.pid for job in ProcessTable((TORCHRUN, *processes)).jobs() for each in job.ranks}
 
 
 def test_what_a_rank_starts_is_its_helper() -> None:
@@ -50,7 +49,7 @@ def test_the_program_of_a_script_is_the_rank_and_not_what_the_script_started_bef
 def test_what_a_dead_rank_left_behind_is_not_taken_for_it() -> None:
     left = listed(21, 0, "tensorboard", parent=1)
     assert found(left, RANK_1) == {1: 30}
-    (job,) = find_jobs((TORCHRUN, left, RANK_1))
+    (job,) = ProcessTable((TORCHRUN, left, RANK_1)).jobs()
     assert [(number, each.pid) for number, each in job.orphans] == [(0, 21)]
 
 
@@ -65,22 +64,39 @@ def test_a_number_that_int_refuses_is_no_rank() -> None:
     assert [number for number in found(strange, RANK_1) if isinstance(number, int)] == [1]
 
 
+def test_a_job_shows_itself_as_the_option_that_names_it() -> None:
+    rank = listed(20, 0, "python", "train.py", group=True)
+    assert [str(job) for job in ProcessTable((TORCHRUN, rank, RANK_1)).jobs()] == [
+        "--pid 20 (2 ranks, MASTER_ADDR n0:1)"
+    ]
+
+
+def test_a_process_leads_to_its_job_as_launcher_rank_or_helper_and_others_to_none() -> None:
+    rank, shell = listed(20, 0, "python", "train.py", group=True), listed(23, 0, "bash", parent=20)
+    table = ProcessTable((TORCHRUN, rank, shell, RANK_1))
+    assert [len(table.jobs(pid)) for pid in (LAUNCHER, 20, 23, 30, 99)] == [1, 1, 1, 1, 0]
+
+
 def test_ranks_whose_launcher_is_gone_are_ranks_all_the_same() -> None:
     ranks = [listed(20 + i, i, "python", "train.py", parent=1) for i in range(2)]
-    assert {each.rank for job in find_jobs(ranks) for each in job.ranks} == {0, 1}
+    assert {each.rank for job in ProcessTable(ranks).jobs() for each in job.ranks} == {0, 1}
 
 
 def test_a_shell_in_an_allocation_is_no_job() -> None:
-    shell = Listed(7, 1, 0, "bash", "S", 7, ("bash",), {"SLURM_PROCID": "0", "SLURM_JOB_ID": "5"}, {}, frozenset())
-    assert find_jobs((shell,)) == ()
+    shell = ListedProcess(
+        7, 1, 0, "bash", "S", 7, ("bash",), {"SLURM_PROCID": "0", "SLURM_JOB_ID": "5"}, {}, frozenset()
+    )
+    assert ProcessTable((shell,)).jobs() == ()
 
 
 def test_what_preflight_itself_runs_under_is_no_rank() -> None:
     step = {"SLURM_PROCID": "0", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "3"}
-    wrapper = Listed(50, 1, 0, "python", "S", 50, ("python", "-m", "wrap"), step, {}, frozenset())
-    own = Listed(51, 50, 0, "preflight", "S", 51, ("preflight", "stuck"), step, {}, frozenset())
-    rank = Listed(40, 1, 0, "python", "S", 40, ("python", "t.py"), step | {"SLURM_STEP_ID": "0"}, {}, frozenset())
-    (job,) = find_jobs(without_own((rank, wrapper, own), 51))
+    wrapper = ListedProcess(50, 1, 0, "python", "S", 50, ("python", "-m", "wrap"), step, {}, frozenset())
+    own = ListedProcess(51, 50, 0, "preflight", "S", 51, ("preflight", "stuck"), step, {}, frozenset())
+    rank = ListedProcess(
+        40, 1, 0, "python", "S", 40, ("python", "t.py"), step | {"SLURM_STEP_ID": "0"}, {}, frozenset()
+    )
+    (job,) = ProcessTable((rank, wrapper, own)).without(51).jobs()
     assert [each.process.pid for each in job.ranks] == [40]
 
 

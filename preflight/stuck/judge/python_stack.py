@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,10 @@ class Rule:
     file: re.Pattern[str]
     function: re.Pattern[str]
     call: str = ""
+
+    def fits(self, frame: Frame) -> bool:
+        """Return whether a frame is such a call."""
+        return bool(self.file.search(frame.file) and self.function.search(frame.short_name))
 
 
 def _rule(activity: Activity, file: str, function: str = ".", call: str = "") -> Rule:
@@ -94,62 +97,32 @@ IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
 
 
 @dataclass(frozen=True, slots=True)
-class PythonPlace:
+class StackPlace:
     """Where a stack stands."""
 
     activity: Activity
-    doing: str
-    at: str
-    within: Activity | None
+    doing: str  # the call
+    at: str = ""  # the job's own line: `train.py:212, train_step`
+    within: Activity | None = None
 
-
-def place_of(frames: Sequence[Frame]) -> PythonPlace:
-    """Return where a stack stands; PYTHON in the job's own line where no library call tells more."""
-    own = next((frame for frame in frames if not LIBRARY.search(frame.file)), None)
-    at = f"{posixpath.basename(own.file)}:{own.line}, {short_name(own)}" if own else _bottom(frames)
-    if loop := _idle_loop(frames):
-        return PythonPlace(Activity.IDLE, IDLE_CALL, _bottom(loop), None)
-    within = next((rule.activity for frame in frames for rule in SURROUNDINGS if _fits(rule, frame)), None)
-    for frame in frames:
-        if frame is own and not _only_imports_above(frames, own):
-            break
-        for rule in RULES:
-            if LIBRARY.search(frame.file) and _fits(rule, frame):
+    @classmethod
+    def of(cls, frames: Sequence[Frame]) -> StackPlace:
+        """Return where a stack stands; PYTHON in the job's own line where no library call tells more."""
+        for called, caller in pairwise(frames):
+            if any(loop.fits(caller) and call.fits(called) for loop, call in IDLE_LOOPS):
+                return cls(Activity.IDLE, IDLE_CALL, str(caller))
+        own = next((frame for frame in frames if not LIBRARY.search(frame.file)), None)
+        first = own or next(iter(frames), None)
+        at, name = (str(first), first.short_name) if first else ("", "")
+        within = next((rule.activity for frame in frames for rule in SURROUNDINGS if rule.fits(frame)), None)
+        for depth, frame in enumerate(frames):
+            if frame is own:  # unless it is the body of a module that is being imported: then the import decides
+                is_imported = any(IMPORT_FILES.search(each.file) for each in frames[depth + 1 :])
+                if own.function != "<module>" or not is_imported:
+                    break
+            if LIBRARY.search(frame.file) and (rule := next((each for each in RULES if each.fits(frame)), None)):
                 activity = within if within and rule.activity in MEANS else rule.activity
-                return PythonPlace(activity, rule.call or short_name(frame).lstrip("_"), at, within)
-    if within in (Activity.SAVE, Activity.EVALUATION, Activity.DATA_LOADING) and frames:
-        return PythonPlace(within, short_name(own or frames[0]), at, None)
-    return PythonPlace(Activity.PYTHON, short_name(own or frames[0]) if frames else "", at, None)
-
-
-def _idle_loop(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """Return the frame in which a serving engine's loop waits for a request, () elsewhere: also within a step."""
-    return [
-        caller
-        for called, caller in pairwise(frames)
-        for loop, call in IDLE_LOOPS
-        if _fits(loop, caller) and _fits(call, called)
-    ]
-
-
-def _only_imports_above(frames: Sequence[Frame], own: Frame) -> bool:
-    """Tell whether the job's line is the body of a module that is being imported: then the import decides."""
-    place = frames.index(own)
-    return own.function == "<module>" and any(IMPORT_FILES.search(frame.file) for frame in frames[place + 1 :])
-
-
-def _fits(rule: Rule, frame: Frame) -> bool:
-    return bool(rule.file.search(frame.file) and rule.function.search(short_name(frame)))
-
-
-def short_name(frame: Frame) -> str:
-    """Return a function's own name, without the classes and functions around it."""
-    return frame.function.rpartition(">.")[2].rpartition(".")[2] or frame.function
-
-
-def _bottom(frames: Sequence[Frame]) -> str:
-    """Return the outermost place of a stack without any line of the job's own."""
-    if not frames:
-        return ""
-    frame = frames[0]
-    return f"{posixpath.basename(frame.file)}:{frame.line}, {short_name(frame)}"
+                return cls(activity, rule.call or frame.short_name.lstrip("_"), at, within)
+        if within in (Activity.SAVE, Activity.EVALUATION, Activity.DATA_LOADING):
+            return cls(within, name, at)
+        return cls(Activity.PYTHON, name, at)

@@ -1,0 +1,383 @@
+"""The jobs of this machine: its processes, and which of them are ranks by their variables, launchers and threads.
+
+A helper (a data worker, a compiler) inherits the variables of its rank; a launcher may carry Slurm's of its own.
+
+Reading an environment or a command line takes the process's memory lock, which a process that the kernel holds may
+keep for ever: each of these reads is one that may hang. Only the variables that are named here leave this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os.path
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from preflight.errors import UnreadableFact
+from preflight.model.gap import Gap
+from preflight.system.isolate import Asker, isolate_calls
+from preflight.system.machine import Json, Machine
+
+# Rank, size, local rank, local size; the first row whose rank is there counts.
+RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMIX_RANK", "PMI_SIZE", "", ""),
+    ("PMI_RANK", "PMI_SIZE", "", ""),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+)
+JOB_VARIABLES = (
+    ("MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",),
+)  # fmt: skip
+KEPT_VARIABLES = frozenset(name for row in (*RANK_VARIABLES, *JOB_VARIABLES) for name in row if name)
+# Where the job says that its evidence lies; used, and never written anywhere.
+PLACES = frozenset((
+    "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+))  # fmt: skip
+GROUP_THREADS = frozenset(("gloo_tcp_loop", "pt_gloo_runloop", "pt_nccl_watchdg", "pt_nccl_heartbt"))  # torch's names
+DATA_WORKER = "pt_data_worker"
+WRAPPERS = frozenset((
+    "bash", "sh", "dash", "zsh", "srun", "mpirun", "mpiexec", "env", "numactl", "taskset", "timeout", "nice", "time",
+    "setpriv", "sudo", "su", "strace", "tini", "dumb-init", "apptainer", "singularity", "enroot", "slurmstepd",
+))  # fmt: skip
+# What a rank's script starts beside the program.
+COMPANIONS = frozenset((
+    "tail", "tee", "cat", "sleep", "tensorboard", "nvidia-smi", "dcgmi", "top", "htop", "watch", "ssh", "rsync",
+    "wandb-core", "wandb-service", "py-spy",
+))  # fmt: skip
+INIT = 1
+SECRET = re.compile(r"(?i)(token|secret|passw|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|bearer|sas)")
+URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
+LONG_RANDOM = re.compile(r"(?=[^\s/]*\d)(?=[^\s/]*[A-Za-z])[A-Za-z0-9+_=-]{32,}")  # no path, no word
+HIDDEN = "[hidden]"
+COMMAND_CHARS = 400
+MOST_THREAD_NAMES, MOST_ARGUMENTS, VALUE_CHARS = 512, 64, 256
+FIND_S = 4.0
+FAILURES = (UnreadableFact, ValueError, IndexError, OSError)
+
+
+class Identity(NamedTuple):
+    """What tells a rank from others; all that a rank starts inherits it."""
+
+    variable: str  # RANK, SLURM_PROCID, ...
+    number: str
+    job: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProcess:
+    """A process of this machine, as far as ranks are to be found."""
+
+    pid: int
+    parent_pid: int
+    uid: int
+    name: str
+    state: str
+    started_ticks: int
+    arguments: tuple[str, ...]
+    variables: dict[str, str]
+    places: dict[str, str]
+    thread_names: frozenset[str]
+    hidden: str = ""  # why its environment could not be read
+
+    @property
+    def identity(self) -> Identity | None:
+        """Its identity; None where the process carries no rank's variables."""
+        for variable, *_ in RANK_VARIABLES:
+            number = self.variables.get(variable, "")
+            if number.isdecimal() and len(number) < 10:
+                job = tuple(self.variables.get(name, "") for row in JOB_VARIABLES for name in row)
+                return Identity(variable, number, job)
+        return None
+
+    @property
+    def job_name(self) -> str:
+        """The first name of its job that its variables give, as `SLURM_JOB_ID 17:0`; "" where they give none."""
+        for row in JOB_VARIABLES:
+            values = [self.variables.get(name, "") for name in row]
+            if values[0]:
+                return f"{row[0]} {':'.join(filter(None, values))}"
+        return ""
+
+    @property
+    def has_group_threads(self) -> bool:
+        """Whether it has threads of a process group of torch's."""
+        return bool(self.thread_names & GROUP_THREADS)
+
+    @property
+    def is_data_worker(self) -> bool:
+        """Whether torch has named it a DataLoader's worker (2.6 and newer)."""
+        return self.name.startswith(DATA_WORKER)
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether it is a shell or another program that only runs a program."""
+        program = os.path.basename(self.arguments[0]) if self.arguments else self.name
+        return program in WRAPPERS or self.name in WRAPPERS
+
+    @property
+    def command(self) -> str:
+        """Its command line for people, without values that look like secrets."""
+        shown, hide_next = [], False
+        for argument in self.arguments:
+            name, equals, _ = argument.partition("=")
+            if hide_next and not argument.startswith("-"):
+                shown.append(HIDDEN)
+            elif equals and SECRET.search(name):
+                shown.append(f"{name}={HIDDEN}")
+            else:
+                shown.append(LONG_RANDOM.sub(HIDDEN, URL_PASSWORD.sub(HIDDEN, argument)))
+            hide_next = argument.startswith("-") and not equals and bool(SECRET.search(name))
+        return " ".join(shown)[:COMMAND_CHARS]
+
+    def number(self, variable: str) -> int | Gap:
+        """Return the number that a variable holds."""
+        text = self.variables.get(variable, "")
+        is_number = text.isdecimal() and len(text) < 10
+        return int(text) if is_number else Gap(f"{variable or 'no variable'} does not say it")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRank:
+    """A rank, and the processes below it."""
+
+    process: ListedProcess
+    rank: int | Gap
+    source: str
+    world_size: int | Gap
+    local_world_size: int | Gap
+    helpers: tuple[ListedProcess, ...]
+
+    @property
+    def job_name(self) -> str:
+        """The name of its job; by its parent where its variables give none."""
+        return self.process.job_name or f"launcher {self.process.parent_pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """The ranks of one job on this node; `orphans` are what ranks left behind, with their number."""
+
+    name: str
+    ranks: tuple[FoundRank, ...]
+    orphans: tuple[tuple[int, ListedProcess], ...] = ()
+
+    def __str__(self) -> str:
+        """Return `--pid 4711 (4 ranks, SLURM_JOB_ID 17:0)`."""
+        return f"--pid {self.ranks[0].process.pid} ({len(self.ranks)} ranks, {self.name})"
+
+
+class ProcessTable:
+    """Processes by their parents; `note` says what could not be seen ("" = nothing)."""
+
+    def __init__(self, processes: Iterable[ListedProcess], note: str = "") -> None:
+        self.note = note
+        self.by_pid = {each.pid: each for each in processes}
+        self.children: Mapping[int, list[ListedProcess]] = defaultdict(list)
+        for each in self.by_pid.values():
+            self.children[each.parent_pid].append(each)
+
+    @classmethod
+    def read(cls, machine: Machine, wanted: Callable[[int], bool]) -> ProcessTable:
+        """Return the processes whose owner is wanted.
+
+        To be called from a process with a single thread, since it forks.
+        """
+
+        def program(asker: Asker) -> Json:
+            listing = asker.ask("list", lambda: _list_own(machine, wanted))
+            if isinstance(listing, dict) and "unreadable" in listing:
+                return {"own": [], "note": f"/proc could not be listed: {listing['unreadable']}"}
+            own = []
+            for each in listing["own"]:
+                pid, memory = each["pid"], {}
+                if each["state"] != "Z":
+                    memory = asker.ask(f"memory/{pid}", lambda: _read_memory(machine, pid))  # noqa: B023  called at once
+                own.append(each | ({"hidden": memory["unreadable"]} if "unreadable" in memory else memory))
+            return {"own": own, "note": listing["note"]}
+
+        answer = isolate_calls(program, FAILURES, lambda error: {"unreadable": str(error)}, FIND_S)
+        processes = []
+        for each in answer["own"]:
+            environ = each.get("environ", {})
+            variables = {name: value for name, value in environ.items() if name in KEPT_VARIABLES}
+            places = {name: value for name, value in environ.items() if name in PLACES}
+            processes.append(
+                ListedProcess(
+                    each["pid"], each["parent"], each["uid"], each["name"], each["state"], each["started"],
+                    tuple(each.get("arguments", ())), variables, places, frozenset(each["threads"]),
+                    each.get("hidden", ""),
+                )
+            )  # fmt: skip
+        return cls(processes, answer["note"])
+
+    def without(self, own_pid: int) -> ProcessTable:
+        """Return the others than this process; what it runs under, as a step of Slurm's, is no rank of the job."""
+        others = dict(self.by_pid)
+        own = others.pop(own_pid, None)
+        while own is not None and (own := others.get(own.parent_pid)) is not None:
+            others[own.pid] = replace(own, variables={})
+            if own.parent_pid == own.pid:
+                break
+        return ProcessTable(others.values(), self.note)
+
+    def below(self, pid: int) -> Iterator[ListedProcess]:
+        """Yield all that a process has started, the nearest first."""
+        visited, waiting = {pid}, list(self.children.get(pid, ()))
+        while waiting:
+            each = waiting.pop(0)
+            if each.pid not in visited:
+                visited.add(each.pid)
+                yield each
+                waiting += self.children.get(each.pid, ())
+
+    def jobs(self, pid: int | None = None) -> tuple[FoundJob, ...]:
+        """Return the jobs that run here, or those to which a process belongs: as a rank, a helper or a launcher."""
+        named = list(self.ranks_by_variables())
+        known = {each.pid for rank in named for each in (rank.process, *rank.helpers)}
+        ranks = [*named, *self.ranks_by_threads(known)]
+        orphans = list(self.orphans_of(ranks))
+        members: dict[str, list[FoundRank]] = defaultdict(list)
+        for each in ranks:
+            members[each.job_name].append(each)
+        jobs = tuple(
+            FoundJob(
+                name,
+                tuple(sorted(own, key=lambda r: (r.rank if isinstance(r.rank, int) else 1 << 30, r.process.pid))),
+                tuple((number, process) for job, number, process in orphans if job == name),
+            )
+            for name, own in sorted(members.items())
+            if not all(each.process.is_wrapper for each in own)  # somebody's shell in an allocation
+        )
+        if pid is None:
+            return jobs
+        below = {pid, *(each.pid for each in self.below(pid))}
+        return tuple(
+            job
+            for job in jobs
+            if any(r.process.pid in below or pid in {h.pid for h in r.helpers} for r in job.ranks)
+        )  # fmt: skip
+
+    def ranks_by_variables(self) -> Iterator[FoundRank]:
+        """Yield the ranks that carry a rank's variables: the topmost process that does, or the program it wraps."""
+        tops: dict[Identity, ListedProcess] = {}
+        for each in sorted(self.by_pid.values(), key=lambda p: (p.started_ticks, p.pid)):
+            own, parent = each.identity, self.by_pid.get(each.parent_pid)
+            if own is None or each.is_data_worker or each.state == "Z":
+                continue
+            if parent is not None and parent.identity == own and not self.is_launcher(parent):
+                continue
+            if not self.is_launcher(each):
+                tops.setdefault(own, each)
+        with_launcher = {top.job_name for top in tops.values() if top.parent_pid != INIT}
+        for own, top in tops.items():
+            # What a rank that is gone has left behind: init adopted it, and not the other ranks. One with threads of a
+            # process group is a rank: the shell that started it has ended (nohup, setsid, ssh).
+            if top.parent_pid == INIT and top.job_name in with_launcher and not top.has_group_threads:
+                continue
+            programs = [p for p in (top, *self.below(top.pid)) if p.identity == own and not p.is_wrapper]
+            in_group = [p for p in programs if p.has_group_threads and not p.is_data_worker]
+            no_companions = [p for p in programs if p.name not in COMPANIONS]
+            process = next(iter(in_group or no_companions or programs), top)
+            _, size, _, local_size = next(row for row in RANK_VARIABLES if row[0] == own.variable)
+            yield FoundRank(
+                process, int(own.number), own.variable, process.number(size), process.number(local_size),
+                tuple(self.below(process.pid)),
+            )  # fmt: skip
+
+    def is_launcher(self, each: ListedProcess) -> bool:
+        """Return whether several other ranks are below it, or one that torchrun started; a rank of torchrun is none."""
+        own = each.identity
+        if own is not None and own.variable == "RANK" and "LOCAL_RANK" in each.variables:
+            return False
+        others = [(p, p.identity) for p in self.below(each.pid) if p.identity not in (None, own)]
+        numbers = {identity.number for _, identity in others if identity}
+        is_torchrun = any("TORCHELASTIC_RUN_ID" in other.variables for other, _ in others)
+        return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
+
+    def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
+        """Yield other processes with a process group: forked, or started by Ray; numbered by the order of their start.
+
+        Their variables were set after their start, when /proc no longer shows it.
+        """
+        found: dict[int, list[ListedProcess]] = defaultdict(list)
+        for each in self.by_pid.values():
+            if each.pid not in known and not each.is_data_worker and each.has_group_threads:
+                found[each.parent_pid].append(each)
+        unknown = Gap("its variables were set after its start")
+        for siblings in found.values():
+            for number, each in enumerate(sorted(siblings, key=lambda p: (p.started_ticks, p.pid))):
+                is_only = len(siblings) == 1
+                rank, source = (unknown, "") if is_only else (number, "presumed from the order of start")
+                yield FoundRank(each, rank, source, unknown, unknown, tuple(self.below(each.pid)))
+
+    def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
+        """Yield what ranks that are gone have left behind, by job: data workers, and what init adopted."""
+        known = {each.pid for rank in ranks for each in (rank.process, *rank.helpers)}
+        numbers: dict[str, set[int | Gap]] = defaultdict(set)
+        for rank in ranks:
+            numbers[rank.job_name].add(rank.rank)
+        for each in self.by_pid.values():
+            own = each.identity
+            if own is None or each.pid in known or not (each.is_data_worker or each.parent_pid == INIT):
+                continue
+            if each.job_name in numbers and int(own.number) not in numbers[each.job_name]:
+                yield each.job_name, int(own.number), each
+
+
+def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
+    """Return what can be read of the wanted processes without their memory lock."""
+    own = []
+    pids = [name for name in machine.names("proc") if name.isdecimal()]
+    for pid in pids:
+        try:
+            state = parse_stat(machine.text(f"proc/{pid}/stat"))
+            uid = parse_uid(machine.text(f"proc/{pid}/status"))
+            if wanted(uid):
+                threads = set()
+                for tid in machine.names(f"proc/{pid}/task")[:MOST_THREAD_NAMES]:
+                    with contextlib.suppress(*FAILURES):
+                        threads.add(machine.text(f"proc/{pid}/task/{tid}/comm"))
+                own.append({"pid": int(pid), "uid": uid, "threads": sorted(threads), **state})
+        except FAILURES:
+            continue  # it has ended meanwhile, or its owner hides it
+    return {"own": own, "note": "" if pids else "/proc shows no process"}
+
+
+def _read_memory(machine: Machine, pid: int) -> Json:
+    """Return the arguments of a process, and the variables that are used; `hidden` says why there are none."""
+    command, environ, hidden = machine.data(f"proc/{pid}/cmdline"), b"", ""
+    try:
+        environ = machine.data(f"proc/{pid}/environ")
+    except FAILURES as error:
+        hidden = str(error)
+    arguments, pairs = (
+        [part.decode("utf-8", "backslashreplace") for part in data.split(b"\0") if part] for data in (command, environ)
+    )
+    variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    kept = {name: value[:VALUE_CHARS] for name, value in variables.items() if name in KEPT_VARIABLES | PLACES}
+    return {"arguments": arguments[:MOST_ARGUMENTS], "environ": kept, "hidden": hidden}
+
+
+def parse_stat(text: str) -> Json:
+    """Parse /proc/PID/stat: name, state, parent and start in clock ticks since boot; the name may hold anything."""
+    head, _, rest = text.rpartition(")")
+    fields = rest.split()
+    return {
+        "name": head.partition("(")[2],
+        "state": fields[0],
+        "parent": int(fields[1]),
+        "started": int(fields[19]),
+    }
+
+
+def parse_uid(status: str) -> int:
+    """Parse the effective owner out of /proc/PID/status; ValueError where it is not there."""
+    for line in status.splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[2])
+    raise ValueError("no Uid line")

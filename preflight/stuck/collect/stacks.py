@@ -1,0 +1,143 @@
+"""Python stacks by py-spy, a child for each process: it reads memory and, unless asked for C's frames, stops nothing.
+
+Local variables are never asked for: they hold what is nobody's business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sysconfig
+import time
+from collections.abc import Mapping, Sequence
+
+from preflight.errors import MalformedInput
+from preflight.model.gap import Gap, known_or
+from preflight.model.stuck_evidence import NO_PTRACE, Frame, Stack, ThreadState
+from preflight.system.processes import may_read_memory
+from preflight.system.side_by_side import run_side_by_side
+
+Stacks = tuple[Stack, ...] | Gap  # of a process, or why there are none
+
+PY_SPY = "py-spy"
+STACKS_S, AGAIN_S = 6.0, 3.0  # for all processes, at the beginning and at the end of the watch
+EACH_S = 4.0
+MOST_AT_ONCE = 4
+MOST_FRAMES, NAME_CHARS, PATH_CHARS, THREAD_CHARS = 200, 200, 300, 80
+TRIES = 4
+FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
+NOT_PYTHON = re.compile(r"(?i)failed to find python version|not a python|python interpreter")
+GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
+
+
+def find_py_spy() -> str | None:
+    """Return where py-spy is: beside this Python, else on the path; None where it is not installed."""
+    beside = os.path.join(sysconfig.get_path("scripts"), PY_SPY)
+    return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY)
+
+
+def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float) -> dict[int, Stacks]:
+    """Return the stacks of processes, or why there are none; all of it takes at most `limit_s`.
+
+    That of a process that runs may change while it is read, and come out empty: then it is read again.
+    """
+    program = find_py_spy()
+    if program is None:
+        return {pid: Gap("py-spy is not installed: pip install py-spy") for pid in pids}
+    # --native has to stop the process: the frames of C can't be walked while they change.
+    how = ["--native"] if is_native else ["--nonblocking"]
+    environ = {"PATH": os.defpath, "LC_ALL": "C"}
+    end_at = time.monotonic() + limit_s
+    found: dict[int, Stacks] = {}
+    for pid in pids:
+        if not may_read_memory(pid):
+            found[pid] = Gap(f"{NO_PTRACE} for this user")
+    for _ in range(TRIES):
+        missing = [pid for pid in pids if not isinstance(found.get(pid), Gap) and not has_frames(found.get(pid))]
+        left_s = end_at - time.monotonic()
+        if not missing or left_s <= 0:
+            break
+        commands = {pid: [program, "dump", "--json", *how, "--pid", str(pid)] for pid in missing}
+        ended = run_side_by_side(commands, environ, EACH_S, left_s, MOST_AT_ONCE)
+        for pid in missing:
+            each = ended.get(pid)
+            if each is None:
+                found[pid] = Gap("py-spy was not started: the time for it was up")
+            elif each.code is None:
+                found[pid] = Gap(f"py-spy gave no answer within {EACH_S:.0f} s")
+            elif each.code != 0:
+                found[pid] = Gap(why_not(each.stderr))
+            else:
+                try:
+                    found[pid] = parse_dump(each.stdout)
+                except MalformedInput as error:
+                    found[pid] = Gap(str(error))
+    return found
+
+
+def reread_stacks(
+    earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool
+) -> dict[int, Stacks]:
+    """Return the stacks at the end of the watch: read again of those that did not sleep through it.
+
+    The earlier ones stay if the second look saw nothing, or the same without the frames of C: `--native` stops a
+    process once, and not twice.
+    """
+    moving = [
+        pid
+        for pid, stacks in earlier.items()
+        if not isinstance(stacks, Gap) and (own := threads.get(pid)) and own[0].may_have_run
+    ]
+    last = dict(earlier)
+    for pid, stacks in read_stacks(moving, False, AGAIN_S).items():
+        first = earlier[pid]
+        if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
+            continue
+        is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
+        if not (was_native and is_same):
+            last[pid] = stacks
+    return last
+
+
+def has_frames(stacks: Stacks | None) -> bool:
+    """Return whether a stack was caught."""
+    return stacks is not None and any(stack.frames for stack in known_or(stacks, ()))
+
+
+def why_not(stderr: str) -> str:
+    """Return in plain words why py-spy failed, from what it says."""
+    if FORBIDDEN.search(stderr):
+        return f"{NO_PTRACE} for this user: {' '.join(stderr.split())[:80]}"
+    if NOT_PYTHON.search(stderr):
+        return "no Python that py-spy knows runs in it"
+    if GONE.search(stderr):
+        return "the process had ended"
+    return f"py-spy failed: {' '.join(stderr.split())[:120] or 'it said nothing'}"
+
+
+def parse_dump(text: str) -> tuple[Stack, ...]:
+    """Parse what `py-spy dump --json` prints; MalformedInput where it is something else."""
+    try:
+        threads = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedInput(f"py-spy's answer is no JSON: {str(error)[:80]}") from None
+    if not isinstance(threads, list):
+        raise MalformedInput("py-spy's answer is no list of threads")
+    stacks = []
+    try:
+        for each in threads:
+            frames = tuple(
+                Frame(
+                    str(item["name"])[:NAME_CHARS],
+                    str(item.get("filename") or "")[-PATH_CHARS:],
+                    item["line"] if isinstance(item.get("line"), int) else 0,
+                )
+                for item in each["frames"][:MOST_FRAMES]
+            )
+            name = str(each.get("thread_name") or "")[:THREAD_CHARS]
+            stacks.append(Stack(int(each.get("os_thread_id") or 0), name, each.get("owns_gil") is True, frames))
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise MalformedInput(f"py-spy's answer has an unknown form: {error!r}"[:160]) from None
+    return tuple(stacks)

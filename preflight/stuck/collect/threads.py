@@ -1,0 +1,122 @@
+"""Threads as the kernel sees them, looked at several times: what they wait in, and whether they ran in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from preflight.errors import UnreadableFact
+from preflight.model.codec import encode_value
+from preflight.model.gap import Gap
+from preflight.model.stuck_evidence import ThreadState
+from preflight.system.machine import Json, Machine
+
+LEAST_WATCH_S = 2.0
+MOST_THREADS = 128  # of a process; a rank has dozens, of which the first is its main thread
+FEW_PROCESSES = 64  # of which a look is cheap
+EXEC_START = re.compile(r"^se\.exec_start\s*:\s*(\d{1,18}\.\d{1,9})", re.MULTILINE)
+SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d{1,18})", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSample:
+    """A thread at one moment; times in seconds."""
+
+    name: str
+    state: str
+    wait_channel: str
+    cpu_s: float
+    switches: int | None
+    last_ran_s: float | None  # on the scheduler's clock
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """The threads of a process at one moment, by number; the time is that of the scheduler's clock."""
+
+    threads: dict[int, ThreadSample]
+    now_s: float | None
+
+    @classmethod
+    def read(cls, machine: Machine, pid: int) -> ProcessSample:
+        """Return the threads of a process; none where it has ended."""
+        threads = {}
+        for tid in sorted(machine.names(f"proc/{pid}/task"), key=int)[:MOST_THREADS]:
+            path = f"proc/{pid}/task/{tid}"
+            with contextlib.suppress(UnreadableFact, ValueError, IndexError, OSError):
+                head, _, rest = machine.text(f"{path}/stat").rpartition(")")
+                fields, name, channel = rest.split(), head.partition("(")[2], _text(machine, f"{path}/wchan")
+                cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                switches = SWITCHES.search(_text(machine, f"{path}/status"))
+                ran = EXEC_START.search(_text(machine, f"{path}/sched"))
+                threads[int(tid)] = ThreadSample(
+                    name, fields[0], "" if channel == "0" else channel, cpu_s, int(switches[1]) if switches else None,
+                    float(ran[1]) / 1000 if ran else None,
+                )  # fmt: skip
+        began = EXEC_START.search(_text(machine, "proc/self/sched"))  # when this very thread last began to run
+        return cls(threads, float(began[1]) / 1000 if began else None)
+
+    def since(self, first: ProcessSample | None) -> tuple[ThreadState, ...]:
+        """Return the threads with what they did since the first sample; without one that is not known."""
+        states = []
+        for tid, last in self.threads.items():
+            before = first.threads.get(tid, last) if first else replace(last, switches=None)
+            wakes: int | Gap = Gap("the kernel does not count this thread's switches")
+            if last.switches is not None and before.switches is not None:
+                wakes = last.switches - before.switches
+            asleep_s: float | Gap = Gap("the kernel does not tell when the thread last ran")
+            if last.last_ran_s is not None and self.now_s is not None:
+                asleep_s = max(0.0, self.now_s - last.last_ran_s) if last.state != "R" else 0.0
+            cpu_s = round(max(0.0, last.cpu_s - before.cpu_s), 2)
+            states.append(ThreadState(tid, last.name, last.state, last.wait_channel, cpu_s, wakes, asleep_s))
+        return tuple(states)
+
+
+def _text(machine: Machine, path: str) -> str:
+    """Return the text of a file, "" where it is not there or hidden."""
+    try:
+        return machine.text(path)
+    except UnreadableFact:
+        return ""
+
+
+def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
+    """Return what one look tells, in the form of `watch_threads`: where the watch was stopped or failed."""
+    threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
+    return {"watched_s": 0.0, "threads": threads}
+
+
+def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
+    """Look at processes until those that sleep have slept for `rest_s`, for at most `most_s`.
+
+    One that fell asleep near the end is given `rest_s` more; a job that only goes slowly is seen to move. The answer
+    holds, as JSON, the threads by pid and how long it took.
+    """
+    start = time.monotonic()
+    first = {pid: ProcessSample.read(machine, pid) for pid in pids}
+    while True:
+        time.sleep(0.25 if len(pids) < FEW_PROCESSES else 1.0)
+        watched_s = time.monotonic() - start
+        if watched_s < min(LEAST_WATCH_S, most_s):
+            continue
+        states = {pid: ProcessSample.read(machine, pid).since(first[pid]) for pid in pids}
+        mains = [threads[0] for threads in states.values() if threads]
+        waiting = [main for main in mains if not _is_settled(main, watched_s, rest_s)]
+        # It sleeps for longer than one that goes on.
+        is_falling_asleep = any(isinstance(main.asleep_s, float) and main.asleep_s > rest_s / 3 for main in waiting)
+        if not waiting or watched_s >= (most_s + rest_s if is_falling_asleep else most_s):
+            return {"watched_s": watched_s, "threads": {pid: encode_value(each) for pid, each in states.items()}}
+
+
+def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
+    """Return whether more watching would not change what a main thread is taken for: it rests for long, or runs."""
+    if main.state in "TtZX":
+        return True
+    if main.state == "R":
+        return main.wakes != 0  # one that never slept may wait busily, as for a GPU
+    rested_s = main.asleep_s if isinstance(main.asleep_s, float) else watched_s if main.wakes == 0 else 0.0
+    return rested_s >= rest_s
