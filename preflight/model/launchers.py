@@ -6,10 +6,10 @@ A new one is a row here. What it has no words for stays empty, and is then not a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class RankVariables:
+class RankVariables(NamedTuple):
     """The variables in which a rank finds its number, and how many ranks there are; "" where nothing says it."""
 
     rank: str
@@ -47,7 +47,8 @@ class Launcher:
 
     name: str
     log_words: str = ""  # a pattern by which its logs are known
-    programs: tuple[str, ...] = ()  # that start ranks
+    wrappers: tuple[str, ...] = ()  # programs that stand before a rank's own and wait for it
+    programs: tuple[str, ...] = ()  # that start ranks, and say with `gpus` on which GPUs
     modules: tuple[str, ...] = ()  # the same after `python -m`
     gpus: GpuOptions | None = None
     ranks: tuple[RankVariables, ...] = ()
@@ -87,7 +88,7 @@ LAUNCHERS = (
     Launcher(
         "slurm",
         log_words=r"\bsrun: |slurmstepd: |\bsbatch\b|SLURM_JOB_ID",
-        programs=("srun", "slurmstepd"),
+        wrappers=("srun", "slurmstepd"),
         ranks=(RankVariables("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),),
         job_variables=(("SLURM_JOB_ID", "SLURM_STEP_ID"),),
         node_counts=("SLURM_NNODES",),
@@ -100,7 +101,7 @@ LAUNCHERS = (
     Launcher(
         "mpirun",
         log_words=r"\bmpirun\b|\[1,\d{1,6}\]<std|prterun|mpiexec",
-        programs=("mpirun", "mpiexec"),
+        wrappers=("mpirun", "mpiexec"),
         ranks=(
             RankVariables(
                 "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",

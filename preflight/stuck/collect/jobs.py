@@ -18,20 +18,13 @@ from typing import NamedTuple
 
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
+from preflight.model.launchers import LAUNCHERS
 from preflight.system.isolate import Asker, isolate_calls
 from preflight.system.machine import Json, Machine
 
-# Rank, size, local rank, local size; the first row whose rank is there counts.
-RANK_VARIABLES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMIX_RANK", "PMI_SIZE", "", ""),
-    ("PMI_RANK", "PMI_SIZE", "", ""),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
-)
-JOB_VARIABLES = (
-    ("MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("TORCHELASTIC_RUN_ID",),
-)  # fmt: skip
+# The innermost launcher first: the first row whose rank is there counts.
+RANK_VARIABLES = tuple(row for launcher in reversed(LAUNCHERS) for row in launcher.ranks)
+JOB_VARIABLES = tuple(row for launcher in reversed(LAUNCHERS) for row in launcher.job_variables)
 KEPT_VARIABLES = frozenset(name for row in (*RANK_VARIABLES, *JOB_VARIABLES) for name in row if name)
 # Where the job says that its evidence lies; used, and never written anywhere.
 PLACES = frozenset((
@@ -41,8 +34,9 @@ PLACES = frozenset((
 GROUP_THREADS = frozenset(("gloo_tcp_loop", "pt_gloo_runloop", "pt_nccl_watchdg", "pt_nccl_heartbt"))  # torch's names
 DATA_WORKER = "pt_data_worker"
 WRAPPERS = frozenset((
-    "bash", "sh", "dash", "zsh", "srun", "mpirun", "mpiexec", "env", "numactl", "taskset", "timeout", "nice", "time",
-    "setpriv", "sudo", "su", "strace", "tini", "dumb-init", "apptainer", "singularity", "enroot", "slurmstepd",
+    "bash", "sh", "dash", "zsh", "env", "numactl", "taskset", "timeout", "nice", "time", "setpriv", "sudo", "su",
+    "strace", "tini", "dumb-init", "apptainer", "singularity", "enroot",
+    *(program for launcher in LAUNCHERS for program in launcher.wrappers),
 ))  # fmt: skip
 # What a rank's script starts beside the program.
 COMPANIONS = frozenset((
@@ -283,7 +277,7 @@ class ProcessTable:
             in_group = [p for p in programs if p.has_group_threads and not p.is_data_worker]
             no_companions = [p for p in programs if p.name not in COMPANIONS]
             process = next(iter(in_group or no_companions or programs), top)
-            _, size, _, local_size = next(row for row in RANK_VARIABLES if row[0] == own.variable)
+            _, size, _, local_size = next(row for row in RANK_VARIABLES if row.rank == own.variable)
             yield FoundRank(
                 process, int(own.number), own.variable, process.number(size), process.number(local_size),
                 tuple(self.below(process.pid)),

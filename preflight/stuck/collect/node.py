@@ -89,7 +89,8 @@ def collect_node(
         "xids": lambda: encode_value(probe_xid_lines(machine)),
         "recorded": lambda: encode_value(read_recordings(rank_processes, options.dumps)),
     }
-    limits_s = dict.fromkeys(functions, SPARE_S) | {"watch": most_s + rest_s + SPARE_S} | SLOW_S
+    limits_s = dict.fromkeys(functions, SPARE_S) | SLOW_S
+    limits_s |= {"watch": most_s + rest_s + SPARE_S, "stacks": STACKS_S + SPARE_S}
     answers = run_isolated(functions, limits_s, when_stopped=stopped.append)
 
     def answered(kind: Any, name: str, pid: int | None = None) -> Any:
