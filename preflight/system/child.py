@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from preflight.system.processes import die_with_parent
@@ -112,14 +113,18 @@ class ChildProcess:
         self.signal(signal.SIGKILL)
         return self.reap(time.monotonic() + within_s)
 
+    def has_ended(self) -> bool:
+        """Tell whether the child has gone, without reaping it: as a zombie it keeps its number, and its group's."""
+        if not self.is_reaped:
+            try:
+                return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            except ChildProcessError:  # somebody else reaped it
+                self.is_reaped = True
+        return True
+
     def _is_ours(self) -> bool:
         """Tell whether the child is still there, if only as a zombie: then nobody else has its number."""
-        if self.is_reaped:
-            return False
-        try:
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            self.is_reaped = True
+        self.has_ended()
         return not self.is_reaped
 
 
@@ -175,15 +180,42 @@ def fork_child(
     return ChildProcess(pid, reader, questions_writer)
 
 
-def start_program(command: Sequence[str], environ: Mapping[str, str], own_session: bool = False) -> ChildProcess:
-    """Start a program that answers on its standard output what it is asked on its standard input."""
-    with _pipes(True, True) as (reader, writer, questions_reader, questions_writer):
+def start_program(command: Sequence[str], environ: Mapping[str, str], log: int | None = None) -> ChildProcess:
+    """Start a program in a session of its own, which dies with this process; OSError where it can't be started.
+
+    It answers on its standard output what it is asked on its standard input; with a log (a descriptor) it is asked
+    nothing, and what it writes goes there. To be called from a process with a single thread.
+    """
+    parent_pid, is_asked = os.getpid(), log is None
+
+    def prepare() -> None:
+        die_with_parent(parent_pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held back at most until the child is noted
+
+    with _pipes(is_asked, is_asked) as (reader, writer, questions_reader, questions_writer):
         process = subprocess.Popen(
-            command, env=environ, stdin=questions_reader, stdout=writer, stderr=subprocess.DEVNULL,
-            start_new_session=own_session,
+            command, env=environ, stdin=questions_reader if is_asked else subprocess.DEVNULL,
+            stdout=writer if is_asked else log, stderr=subprocess.DEVNULL if is_asked else log,
+            start_new_session=True, preexec_fn=prepare,  # noqa: PLW1509  there is one thread
         )  # fmt: skip
     _close((writer, questions_reader))
     return ChildProcess(pid_of(process), reader, questions_writer)
+
+
+def run_program(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a program, which dies with this process; return exit code (minus a signal), standard output and error.
+
+    OSError where it can't be started. To be called from a process with a single thread.
+    """
+    with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
+        code = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        ).returncode  # fmt: skip
+        for file in (out, err):
+            file.seek(0)
+        stdout, stderr = (file.read().decode("utf-8", "backslashreplace") for file in (out, err))
+    return code, stdout, stderr
 
 
 def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:

@@ -45,7 +45,7 @@ class ProbeProcesses:
         """Start a child before it is asked anything, so that it has imported what it needs by then."""
         if module not in self._running:
             command = [sys.executable, "-m", module, str(os.getpid())]
-            child = start_program(command, dict(self.environ) | {"PYTHONSAFEPATH": "1"}, own_session=True)
+            child = start_program(command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
             os.set_blocking(child.fd, False)
             self._running[module] = ProbeProcess(child)
         return self._running[module]
