@@ -21,7 +21,6 @@ from typing import Any
 
 from preflight.system.processes import die_with_parent
 from preflight.system.signals import STOPPING
-from preflight.system.wakeups import wait_for
 
 REAP_S = 0.2
 REAP_POLL_S = 0.001
@@ -64,14 +63,6 @@ class ChildProcess:
         *lines, rest = bytes(self.unread).split(b"\n")
         self.unread = bytearray(rest)
         return [json.loads(line) for line in lines]
-
-    def receive_within(self, limit_s: float) -> list[Json]:
-        """Return the next messages; none where none comes in time, or ever."""
-        until = time.monotonic() + limit_s
-        while self.fd >= 0 and wait_for([self.fd], (), max(0.0, until - time.monotonic())):
-            if messages := self.receive():
-                return messages
-        return []
 
     def close(self) -> None:
         """Close both pipes, which tells a child that reads questions to go."""

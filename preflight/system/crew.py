@@ -79,11 +79,6 @@ class Crew(Generic[K]):
         self._own_time.look()
         return self._own_time.now()
 
-    @property
-    def fds(self) -> list[int]:
-        """The descriptors to wait for, for a loop that waits for others too and then listens for 0 s."""
-        return [child.fd for child in self.children.values()]
-
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
         """Return what is said next: key, message and None, or key, None and why that child is in the crew no more.
 
@@ -100,7 +95,7 @@ class Crew(Generic[K]):
     def _look(self, until: float) -> list[tuple[K, Json, Lost | None]]:
         have_ended = {key for key, child in self.children.items() if child.has_ended()}
         left_s = 0.0 if have_ended else min(until, *self._answer_by.values()) - self.now()
-        readable = wait_for(self.fds, (), max(0.0, min(left_s, LOOK_S)))
+        readable = wait_for([child.fd for child in self.children.values()], (), max(0.0, min(left_s, LOOK_S)))
         now = self.now()
         heard: list[tuple[K, Json, Lost | None]] = []
         lost: dict[K, Lost] = {}
