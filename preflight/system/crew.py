@@ -79,6 +79,11 @@ class Crew(Generic[K]):
         self._own_time.look()
         return self._own_time.now()
 
+    @property
+    def paused_s(self) -> float:
+        """For how many seconds this process has stood still, in all: a time that was measured meanwhile is too long."""
+        return self._own_time.lost_s
+
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
         """Return what is said next: key, message and None, or key, None and why that child is in the crew no more.
 
