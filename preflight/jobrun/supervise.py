@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -47,10 +48,13 @@ MORE = "`preflight explain -v {}` shows more than this page:"
 SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
-def main(order_descriptor: int) -> NoReturn:
-    """Carry the order out and exit as the job did, or with the code for why it did not start."""
+def main() -> NoReturn:
+    """Carry the order out and exit as the job did, or with the code for why it did not start.
+
+    The order's descriptor is the first argument.
+    """
     name_process("preflight-run")
-    order = read_order(order_descriptor)
+    order = read_order(int(sys.argv[1]))
     children = Children()
     try:
         environ = _environment(order) if _check(order, children) else inherited_environ()
