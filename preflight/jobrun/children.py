@@ -16,6 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 from preflight.system.processes import die_with_parent, name_process
@@ -71,6 +72,15 @@ class Children:
         if is_main:
             self._main = child
         return child
+
+    def output_of(
+        self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
+    ) -> subprocess.CompletedProcess[bytes]:  # fmt: skip
+        """Run a short program of our own, which inherits a descriptor, to its end; signals wait until then."""
+        return subprocess.run(
+            argv, env=env, pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )  # fmt: skip
 
     def wait(self, child: subprocess.Popen[bytes], until: float = float("inf")) -> int | None:
         """Return how a child ended, minus a signal; None where it still runs at a monotonic time."""

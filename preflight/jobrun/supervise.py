@@ -57,7 +57,7 @@ def main() -> NoReturn:
     order = read_order(int(sys.argv[1]))
     children = Children()
     try:
-        environ = _environment(order) if _check(order, children) else inherited_environ()
+        environ = _environment(order, children) if _check(order, children) else inherited_environ()
         folder = order.keep_dir or _private_folder()
         prefix = f"{os.uname().nodename}." if order.keep_dir else ""
         if order.splits_ranks and folder:
@@ -148,7 +148,7 @@ def _check(order: Order, children: Children) -> bool:
     return code == 0
 
 
-def _environment(order: Order) -> dict[str, str]:
+def _environment(order: Order, children: Children) -> dict[str, str]:
     """Return our environment with what the `.env` makes of it; without one, as it is."""
     environ = inherited_environ()
     try:
@@ -158,10 +158,7 @@ def _environment(order: Order) -> dict[str, str]:
     except OSError as error:
         say(f"{order.env_path}: {error.strerror}; the job starts without it")
         return environ
-    ran = subprocess.run(
-        ["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], env=environ, pass_fds=[settings],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
+    ran = children.output_of(["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], environ, settings)
     os.close(settings)
     parts = ran.stdout.split(b"\0\0\0")
     if ran.returncode != 0 or len(parts) != 2:

@@ -15,6 +15,7 @@ import pytest
 from preflight.system import processes
 from preflight.system.child import Parent
 from preflight.system.crew import Crew, Lost
+from preflight.system.wakeups import wait_for
 
 LIMIT_S = 20.0  # for what is to come at once, on a busy machine
 SHORT_S = 0.3
@@ -97,6 +98,11 @@ def heard_to_the_end(crew: Crew[str]) -> list[tuple[str, Any, Lost | None]]:
     return heard
 
 
+def own_children() -> str:
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return file.read()
+
+
 def assert_gone(leader: int) -> None:
     """Fail where a process of the group lives; whom init has to reap is dead all the same."""
     until = time.monotonic() + LIMIT_S
@@ -122,6 +128,7 @@ def members(leader: int) -> list[int]:
 @pytest.mark.parametrize("misdeed", MISDEEDS, ids=lambda each: each.__name__)
 def test_whatever_a_child_does_it_is_named_once_and_nothing_is_left(misdeed: Callable[[Parent], None]) -> None:
     limit_s, word = MISDEEDS[misdeed]
+    before = own_children()
     descriptors = len(os.listdir("/proc/self/fd"))
     with Crew[str]() as crew:
         crew.fork("bad", misdeed, limit_s)
@@ -136,6 +143,7 @@ def test_whatever_a_child_does_it_is_named_once_and_nothing_is_left(misdeed: Cal
         assert crew.listen(0.0) == []
         other = crew.children["good"].pid
     assert_gone(other)
+    assert own_children() == before, "none is left to be reaped"
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
@@ -152,13 +160,14 @@ def test_leaving_the_block_leaves_nothing(misdeed: Callable[[Parent], None]) -> 
 
 
 def test_questions_are_answered_and_a_child_that_is_asked_no_more_goes_by_itself() -> None:
+    reader, writer = os.pipe()
+
     def double(parent: Parent) -> None:
         for question in parent.questions():
             parent.send(2 * question)
-        open(f"/dev/fd/{said}", "w").write("left")  # noqa: SIM115  the process ends
+        os.write(writer, b"left")
 
-    reader, said = os.pipe()
-    with Crew[int](leave_s=LIMIT_S, reap_s=LIMIT_S) as crew:
+    with Crew[int](leave_s=5.0) as crew:
         for key in (1, 2):
             crew.fork(key, double, is_asked=True)
         crew.ask(1, 21, LIMIT_S)
@@ -166,10 +175,14 @@ def test_questions_are_answered_and_a_child_that_is_asked_no_more_goes_by_itself
         heard = crew.listen()
         while len(heard) < 2:
             heard += crew.listen()
-    assert sorted(heard) == [(1, 42, None), (2, "x" * (2 << 20), None)]
-    assert os.read(reader, 100) in (b"left", b"leftleft")
+        assert sorted(heard) == [(1, 42, None), (2, "x" * (2 << 20), None)]
+        crew.end(1)
+        assert wait_for([reader], (), 0.0), "the other has the end of its questions open"
+        assert os.read(reader, 100) == b"left"
+        assert list(crew.children) == [2]
+    assert os.read(reader, 100) == b"left"
     os.close(reader)
-    os.close(said)
+    os.close(writer)
 
 
 def test_an_answer_that_waited_for_us_beyond_its_limit_is_taken() -> None:
