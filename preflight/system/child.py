@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -37,12 +37,21 @@ class ChildProcess:
     fd: int = -1  # what it writes; -1 once that is closed
     questions_fd: int = -1
     unread: bytearray = field(default_factory=bytearray)
+    unsent: bytearray = field(default_factory=bytearray)  # of questions; only where their pipe was made not to block
     is_reaped: bool = False
     exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
 
-    def send(self, message: Json) -> None:
-        """Write a message to the child; OSError where it reads no more."""
-        write_lines(self.questions_fd, message)
+    def send(self, *messages: Json) -> None:
+        """Write messages to the child, and what is unsent, as far as it takes them; OSError where it reads no more."""
+        self.unsent += _lines(messages)
+        try:
+            while self.unsent:
+                del self.unsent[: os.write(self.questions_fd, self.unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.unsent.clear()
+            raise
 
     def receive(self) -> list[Json]:
         """Return the messages that are there, without waiting; at the end `fd` is -1. ValueError where one is no JSON.
@@ -128,19 +137,14 @@ class Parent:
 
     def send(self, *messages: Json) -> None:
         """Write messages to the parent, all at once."""
-        write_lines(self.fd, *messages)
+        view = memoryview(_lines(messages))
+        while view:
+            view = view[os.write(self.fd, view) :]
 
     def questions(self) -> Iterator[Json]:
         """Yield what the parent asks until it asks no more."""
         with open(self.questions_fd, "rb") as file:
             yield from map(json.loads, file)
-
-
-def write_lines(fd: int, *messages: Json) -> None:
-    """Write messages, one a line, whatever a pipe takes at once."""
-    view = memoryview("".join(f"{json.dumps(message)}\n" for message in messages).encode())
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def fork_child(
@@ -225,6 +229,10 @@ def pid_of(process: subprocess.Popen[bytes]) -> int:
     """Return the number of a child that is reaped here: Popen's own clean-up must not take its exit status first."""
     process.returncode = 0
     return process.pid
+
+
+def _lines(messages: Iterable[Json]) -> bytes:
+    return "".join(f"{json.dumps(message)}\n" for message in messages).encode()
 
 
 @contextlib.contextmanager

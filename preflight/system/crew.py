@@ -10,6 +10,7 @@ could not be heard is not late.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -55,17 +56,24 @@ class Crew(Generic[K]):
             main(parent)
 
         with held_back():  # a Ctrl-C between the fork and the crew would leave a child behind
-            self.children[key] = fork_child(lead, is_asked=is_asked)
-            self.expect(key, limit_s)
+            self._take_on(key, fork_child(lead, is_asked=is_asked), limit_s)
 
     def start(self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf) -> None:
         """Start a program that answers on stdout what it is asked on stdin; OSError where it can't be started."""
         with held_back():
-            self.children[key] = start_program(command, environ)
-            self.expect(key, limit_s)
+            self._take_on(key, start_program(command, environ), limit_s)
+
+    def _take_on(self, key: K, child: ChildProcess, limit_s: float) -> None:
+        self.children[key] = child
+        self.expect(key, limit_s)
+        if child.questions_fd >= 0:
+            os.set_blocking(child.questions_fd, False)
 
     def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
-        """Put a question that is to be answered within the limit; OSError where the child reads no more."""
+        """Put a question that is to be answered within the limit; OSError where the child has closed its end.
+
+        This does not wait for a child that does not read: the rest of a long question goes out while it is listened to.
+        """
         self.expect(key, limit_s)
         self.children[key].send(question)
 
@@ -100,12 +108,16 @@ class Crew(Generic[K]):
     def _look(self, until: float) -> list[tuple[K, Json, Lost | None]]:
         have_ended = {key for key, child in self.children.items() if child.has_ended()}
         left_s = 0.0 if have_ended else min(until, *self._answer_by.values()) - self.now()
-        readable = wait_for([child.fd for child in self.children.values()], (), max(0.0, min(left_s, LOOK_S)))
+        unsent = {child.questions_fd: child for child in self.children.values() if child.unsent}
+        ready = wait_for([child.fd for child in self.children.values()], unsent, max(0.0, min(left_s, LOOK_S)))
+        for fd in unsent.keys() & ready:
+            with contextlib.suppress(OSError):  # it has closed its end: what else it does is heard
+                unsent[fd].send()
         now = self.now()
         heard: list[tuple[K, Json, Lost | None]] = []
         lost: dict[K, Lost] = {}
         for key, child in self.children.items():
-            is_readable = child.fd in readable
+            is_readable = child.fd in ready
             try:
                 messages = child.receive() if is_readable else []
             except ValueError:

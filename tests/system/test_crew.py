@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -104,11 +105,13 @@ def own_children() -> str:
 
 
 def assert_gone(leader: int) -> None:
-    """Fail where a process of the group lives; whom init has to reap is dead all the same."""
+    """Fail where a process of the group lives, and end it; whom init has to reap is dead all the same."""
     until = time.monotonic() + LIMIT_S
-    while left := members(leader):
-        assert time.monotonic() < until, left
+    while (left := members(leader)) and time.monotonic() < until:
         time.sleep(0.01)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
 
 
 def members(leader: int) -> list[int]:
@@ -180,6 +183,7 @@ def test_questions_are_answered_and_a_child_that_is_asked_no_more_goes_by_itself
         assert wait_for([reader], (), 0.0), "the other has the end of its questions open"
         assert os.read(reader, 100) == b"left"
         assert list(crew.children) == [2]
+    assert wait_for([reader], (), 0.0)
     assert os.read(reader, 100) == b"left"
     os.close(reader)
     os.close(writer)
@@ -195,6 +199,13 @@ def test_an_answer_that_waited_for_us_beyond_its_limit_is_taken() -> None:
         time.sleep(2 * SHORT_S)
         assert crew.listen() == [("quick", "here", None)]
         assert crew.listen() == [("quick", None, Lost.LATE)]
+
+
+def test_a_question_that_a_child_does_not_read_makes_nobody_wait() -> None:
+    with Crew[str]() as crew:
+        crew.fork("deaf", stop, is_asked=True)
+        crew.ask("deaf", "x" * (1 << 20), SHORT_S)
+        assert crew.listen() == [("deaf", None, Lost.LATE)]
 
 
 def test_another_limit_forgives_and_what_a_child_says_changes_none() -> None:
@@ -279,42 +290,42 @@ with Crew[str]() as crew:
 """
 
 
-def crew_of_three(needs_s: float, limit_s: float) -> tuple[subprocess.Popen[str], list[int]]:
-    """Start a process with a crew; return it and the leaders of all process groups below it."""
+@contextlib.contextmanager
+def crew_of_three(needs_s: float, limit_s: float) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Start a process with a crew; give it and the leaders of the process groups below it. None of them may be left."""
     code = CREW_OF_THREE.format(needs_s=needs_s, limit_s=limit_s)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    leaders = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(leaders) == 3
-    name, inner = process.stdout.readline().split()
-    assert name == "holds"
-    return process, [*leaders, int(inner)]
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        leaders = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(leaders) == 3
+        name, inner = process.stdout.readline().split()
+        assert name == "holds"
+        leaders.append(int(inner))
+        try:
+            yield process, leaders
+        finally:
+            process.kill()
+    for leader in leaders:
+        assert_gone(leader)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_parent_that_is_killed_takes_its_crew_along_and_the_programs_of_a_crew_within(number: signal.Signals) -> None:
-    process, leaders = crew_of_three(needs_s=600, limit_s=600)
-    with process:
+    with crew_of_three(needs_s=600, limit_s=600) as (process, leaders):
         assert all(map(members, leaders))
         process.send_signal(number)
         assert process.wait(LIMIT_S) == -number
-    for leader in leaders:
-        assert_gone(leader)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("all_stop", "needs_s"), [(False, 11.5), (True, 1.5)])
 def test_a_parent_that_stood_still_for_ten_seconds_calls_no_child_late(all_stop: bool, needs_s: float) -> None:
-    process, leaders = crew_of_three(needs_s, limit_s=4.0)
-    stopped = [process.pid, *leaders] if all_stop else [process.pid]
-    with process:
-        assert process.stdout is not None
+    with crew_of_three(needs_s, limit_s=4.0) as (process, leaders):
+        stopped = [process.pid, *leaders] if all_stop else [process.pid]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(10)
         for pid in reversed(stopped):
             os.kill(pid, signal.SIGCONT)
+        assert process.stdout is not None
         assert process.stdout.readline() == "slow answer\n"
-        process.kill()
-    for leader in leaders:
-        assert_gone(leader)
