@@ -75,7 +75,7 @@ class Children:
 
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
-    ) -> subprocess.CompletedProcess[bytes]:  # fmt: skip
+    ) -> subprocess.CompletedProcess[bytes]:
         """Run a short program of our own, which inherits a descriptor, to its end; signals wait until then."""
         return subprocess.run(
             argv, env=env, pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,

@@ -107,11 +107,12 @@ class ChildProcess:
                 time.sleep(REAP_POLL_S)
         return True
 
-    def kill(self, within_s: float = REAP_S) -> bool:
-        """Close, SIGKILL and reap; False where it is left to the kernel, in an uninterruptible sleep."""
-        self.close()
-        self.signal(signal.SIGKILL)
-        return self.reap(time.monotonic() + within_s)
+    def reap_group(self, until: float) -> None:
+        """Reap the child, and where this process adopts orphans what is left of its process group, by then."""
+        self.reap(until)
+        with contextlib.suppress(ChildProcessError):  # there is nobody left
+            while os.waitpid(-self.pid, os.WNOHANG) != (0, 0) or time.monotonic() < until:
+                time.sleep(REAP_POLL_S)
 
     def has_ended(self) -> bool:
         """Tell whether the child has gone, without reaping it: as a zombie it keeps its number, and its group's."""

@@ -149,7 +149,7 @@ class Crew(Generic[K]):
                 child.kill_group()  # before it is reaped: its number is the group's
             reap_by = time.monotonic() + self.reap_s
             for child in ending:
-                child.reap(reap_by)
+                child.reap_group(reap_by)
 
     def __enter__(self) -> Crew[K]:
         return self

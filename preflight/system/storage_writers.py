@@ -73,7 +73,7 @@ class Writers:
         outcomes = [self._asked(number, task) for number in range(count)]
         while not all(outcome.is_over for outcome in outcomes):
             for number, answer, lost in self.crew.listen(POLL_S):
-                if number >= count:  # one that is not asked has died
+                if number >= count or outcomes[number].is_over:  # one that is at no task has died
                     continue
                 outcomes[number].take(answer, lost, task)
                 if outcomes[number].is_over and not lost:
