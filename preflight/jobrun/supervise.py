@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from preflight import pg_timeout
 from preflight.errors import UsageError
-from preflight.jobrun.children import Children
+from preflight.jobrun.children import Children, Process
 from preflight.jobrun.movement import Movement
 from preflight.jobrun.order import VISIBLE, Order, inherited_environ, read_order
 from preflight.jobrun.output import Streams
@@ -79,7 +79,7 @@ def _private_folder() -> str:
         return ""
 
 
-def _start(order: Order, children: Children, environ: Mapping[str, str], streams: Streams) -> subprocess.Popen[bytes]:
+def _start(order: Order, children: Children, environ: Mapping[str, str], streams: Streams) -> Process:
     try:
         job = children.start(order.command, environ, None, streams.stdout, streams.stderr, is_main=True, is_job=True)
     except OSError as error:
@@ -90,7 +90,7 @@ def _start(order: Order, children: Children, environ: Mapping[str, str], streams
 
 
 def _accompany(
-    order: Order, children: Children, job: subprocess.Popen[bytes], environ: Mapping[str, str], streams: Streams,
+    order: Order, children: Children, job: Process, environ: Mapping[str, str], streams: Streams,
     folder: str, prefix: str,
 ) -> int:  # fmt: skip
     """Return how the job ended. From its start on only its end is ours; all that is done besides may fail."""
@@ -178,7 +178,7 @@ def _half_timeout_s(environ: Mapping[str, str]) -> float:
     return (said.total_seconds() if said else DEFAULT_TIMEOUT_S) / 2
 
 
-def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movement: Movement) -> int | None:
+def _watch(order: Order, children: Children, job: Process, movement: Movement) -> int | None:
     """Wait for the job; where nothing moves, have `stuck` look, and print its page once: that of a job that hangs."""
     is_said = False
     while (code := children.wait(job, time.monotonic() + movement.look_s)) is None:
@@ -205,7 +205,7 @@ def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movem
     return code
 
 
-def _look(order: Order, children: Children, job: subprocess.Popen[bytes]) -> tuple[int | None, bytes]:
+def _look(order: Order, children: Children, job: Process) -> tuple[int | None, bytes]:
     """Return what `stuck` found, None where it took too long, and its page."""
     page = os.memfd_create("preflight-stuck")
     try:
@@ -217,7 +217,7 @@ def _look(order: Order, children: Children, job: subprocess.Popen[bytes]) -> tup
         os.close(page)
 
 
-def _wait_for_own(children: Children, own: subprocess.Popen[bytes]) -> int | None:
+def _wait_for_own(children: Children, own: Process) -> int | None:
     found = children.wait(own, time.monotonic() + OWN_S)
     if found is None:
         own.kill()
