@@ -16,10 +16,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 from preflight.system.processes import die_with_parent, name_process
 
+Process = subprocess.Popen[bytes]
 # What can't be caught, what says that this very process is broken or must not use the terminal, and what is our own.
 NOT_PASSED_ON = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL,
@@ -43,7 +45,7 @@ class Children:
         signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
         self._witness, self._answers = _start_witness()
         self._witnessed = bytearray()
-        self._main: subprocess.Popen[bytes] | None = None
+        self._main: Process | None = None
         self._may_stop = False
         self.last_signal = 0  # the last that was sent to us, or to all, and that ends who does not handle it
         self.on_resize: Callable[[], None] = lambda: None
@@ -51,7 +53,7 @@ class Children:
     def start(
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int, stderr: int,
         *, is_main: bool = False, is_job: bool = False,
-    ) -> subprocess.Popen[bytes]:  # fmt: skip
+    ) -> Process:  # fmt: skip
         """Start a child with the signals and descriptors that we were started with; OSError where it can't start.
 
         That SIGCHLD is ignored, only the job inherits: our own programs want to know how their children end.
@@ -72,7 +74,16 @@ class Children:
             self._main = child
         return child
 
-    def wait(self, child: subprocess.Popen[bytes], until: float = float("inf")) -> int | None:
+    def output_of(
+        self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a short program of our own, which inherits a descriptor, to its end; signals wait until then."""
+        return subprocess.run(
+            argv, env=env, pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )  # fmt: skip
+
+    def wait(self, child: Process, until: float = float("inf")) -> int | None:
         """Return how a child ended, minus a signal; None where it still runs at a monotonic time."""
         while child.poll() is None:
             left_s = until - time.monotonic()

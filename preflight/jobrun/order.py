@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, NoReturn
 
+from preflight.system.own_command import own_argv
+
 # Without site and the user's paths: it starts at once, stays small, and the job's environment is left alone.
-START = (
-    "import sys; root = sys.argv.pop(1); sys.path.append(root); "
-    "from preflight.jobrun.supervise import main; main(int(sys.argv[1]))"
-)
+SMALL = ("-I", "-S")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -37,11 +35,10 @@ def supervisor_argv(order: Order) -> list[str]:
 
     The order lies in memory: an argument holds 128 KiB at most, and `pkill -f train.py` means the job alone.
     """
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
     with open(descriptor, "w", encoding="ascii", closefd=False) as file:
         json.dump(order._asdict(), file)
-    return [sys.executable, "-I", "-S", "-c", START, root, str(descriptor)]
+    return own_argv(str(descriptor), module="preflight.jobrun.supervise", options=SMALL)
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:

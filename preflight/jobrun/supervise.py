@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import NoReturn
 
 from preflight import pg_timeout
 from preflight.errors import UsageError
-from preflight.jobrun.children import Children
+from preflight.jobrun.children import Children, Process
 from preflight.jobrun.movement import Movement
 from preflight.jobrun.order import VISIBLE, Order, inherited_environ, read_order
 from preflight.jobrun.output import Streams
@@ -47,13 +48,16 @@ MORE = "`preflight explain -v {}` shows more than this page:"
 SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
-def main(order_descriptor: int) -> NoReturn:
-    """Carry the order out and exit as the job did, or with the code for why it did not start."""
+def main() -> NoReturn:
+    """Carry the order out and exit as the job did, or with the code for why it did not start.
+
+    The order's descriptor is the first argument.
+    """
     name_process("preflight-run")
-    order = read_order(order_descriptor)
+    order = read_order(int(sys.argv[1]))
     children = Children()
     try:
-        environ = _environment(order) if _check(order, children) else inherited_environ()
+        environ = _environment(order, children) if _check(order, children) else inherited_environ()
         folder = order.keep_dir or _private_folder()
         prefix = f"{os.uname().nodename}." if order.keep_dir else ""
         if order.splits_ranks and folder:
@@ -75,7 +79,7 @@ def _private_folder() -> str:
         return ""
 
 
-def _start(order: Order, children: Children, environ: Mapping[str, str], streams: Streams) -> subprocess.Popen[bytes]:
+def _start(order: Order, children: Children, environ: Mapping[str, str], streams: Streams) -> Process:
     try:
         job = children.start(order.command, environ, None, streams.stdout, streams.stderr, is_main=True, is_job=True)
     except OSError as error:
@@ -86,7 +90,7 @@ def _start(order: Order, children: Children, environ: Mapping[str, str], streams
 
 
 def _accompany(
-    order: Order, children: Children, job: subprocess.Popen[bytes], environ: Mapping[str, str], streams: Streams,
+    order: Order, children: Children, job: Process, environ: Mapping[str, str], streams: Streams,
     folder: str, prefix: str,
 ) -> int:  # fmt: skip
     """Return how the job ended. From its start on only its end is ours; all that is done besides may fail."""
@@ -144,7 +148,7 @@ def _check(order: Order, children: Children) -> bool:
     return code == 0
 
 
-def _environment(order: Order) -> dict[str, str]:
+def _environment(order: Order, children: Children) -> dict[str, str]:
     """Return our environment with what the `.env` makes of it; without one, as it is."""
     environ = inherited_environ()
     try:
@@ -154,10 +158,7 @@ def _environment(order: Order) -> dict[str, str]:
     except OSError as error:
         say(f"{order.env_path}: {error.strerror}; the job starts without it")
         return environ
-    ran = subprocess.run(
-        ["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], env=environ, pass_fds=[settings],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
+    ran = children.output_of(["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], environ, settings)
     os.close(settings)
     parts = ran.stdout.split(b"\0\0\0")
     if ran.returncode != 0 or len(parts) != 2:
@@ -177,7 +178,7 @@ def _half_timeout_s(environ: Mapping[str, str]) -> float:
     return (said.total_seconds() if said else DEFAULT_TIMEOUT_S) / 2
 
 
-def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movement: Movement) -> int | None:
+def _watch(order: Order, children: Children, job: Process, movement: Movement) -> int | None:
     """Wait for the job; where nothing moves, have `stuck` look, and print its page once: that of a job that hangs."""
     is_said = False
     while (code := children.wait(job, time.monotonic() + movement.look_s)) is None:
@@ -204,7 +205,7 @@ def _watch(order: Order, children: Children, job: subprocess.Popen[bytes], movem
     return code
 
 
-def _look(order: Order, children: Children, job: subprocess.Popen[bytes]) -> tuple[int | None, bytes]:
+def _look(order: Order, children: Children, job: Process) -> tuple[int | None, bytes]:
     """Return what `stuck` found, None where it took too long, and its page."""
     page = os.memfd_create("preflight-stuck")
     try:
@@ -216,7 +217,7 @@ def _look(order: Order, children: Children, job: subprocess.Popen[bytes]) -> tup
         os.close(page)
 
 
-def _wait_for_own(children: Children, own: subprocess.Popen[bytes]) -> int | None:
+def _wait_for_own(children: Children, own: Process) -> int | None:
     found = children.wait(own, time.monotonic() + OWN_S)
     if found is None:
         own.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from preflight.launch.nodes.leader import Leader
 from preflight.launch.run_dir import events_path, last_words, lifeline_path, spec_path, write_spec
 from preflight.model.run_spec import RunSpec, joint_dir
 from preflight.system import processes
-from preflight.system.child import pid_of
+from preflight.system.child import ChildProcess, start_program
 from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
 from preflight.system.signals import held_back
 from preflight.system.wakeups import OwnTime, wait_for
@@ -58,10 +58,8 @@ def launch(
             processes.stop_descendants(foreign)  # nobody makes another file behind the look
             mapped = segments_of_all(processes.descendants_of(os.getpid()) - foreign)
             if agent is not None:
-                agent.kill()  # its death ends the others even where /proc does not show them
+                agent.signal(signal.SIGKILL)  # its death ends the others even where /proc does not show them
             survivors = processes.kill_descendants(foreign, KILL_WAIT_S)
-            if agent is not None:
-                pid_of(agent)  # reaped there: Popen need not warn that it still runs
             noted = (noted_segments(os.path.join(phase, "logs")) for phase in (spec.run_dir, joint_dir(spec.run_dir)))
             remove_segments(mapped.union(*noted))  # proven ours: another run's may look as forsaken
             os.close(fifo)
@@ -70,16 +68,11 @@ def launch(
         launched.fail(f"processes {survivors} survived SIGKILL (uninterruptible in the kernel)")
 
 
-def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    launcher = os.getpid()
+def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> ChildProcess:
     argv = [sys.executable, "-m", "preflight.worker", spec_path(spec.run_dir)]
-    env = dict(environ) | agent_environment(spec, launcher)
     with open(os.path.join(spec.run_dir, "torchrun", "agent.log"), "ab") as log:
         try:
-            return subprocess.Popen(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                preexec_fn=lambda: processes.die_with_parent(launcher),  # noqa: PLW1509  this process has one thread
-            )  # fmt: skip
+            return start_program(argv, dict(environ) | agent_environment(spec, os.getpid()), log.fileno())
         except OSError as error:
             raise LaunchError(f"{sys.executable} could not be started: {error.strerror}") from error
 
@@ -115,7 +108,7 @@ def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: 
 
 
 def _take_in(
-    agent: subprocess.Popen[bytes],
+    agent: ChildProcess,
     fifo: int,
     spec: RunSpec,
     launched: Launch,
@@ -127,7 +120,7 @@ def _take_in(
     own_time = OwnTime()
     while not launched.is_over:
         launched.stood_still(own_time.look(POLL_S))
-        ended = agent.poll() is not None  # before reading, so that its last words are read
+        ended = agent.reap()  # before reading, so that its last words are read
         reading, writing = peers.files() if peers else ([], [])
         gone = ended and not _may_be_gone(agent, launched, peers)
         wait_for([fifo, *reading], writing, 0 if gone else POLL_S)
@@ -136,7 +129,7 @@ def _take_in(
             launched.take(parse_event(line))
         if ended and not (launched.is_over or _may_be_gone(agent, launched, peers)):
             words = last_words(spec.run_dir)
-            launched.fail(f"torchrun {how_ended(agent.returncode)}{words and f': {words}'}")
+            launched.fail(f"torchrun {how_ended(agent.exitcode or 0)}{words and f': {words}'}")
         if peers:
             if launched.result.problem and launched.result.solo is None:
                 launched.end_solo(launched.result.problem)
@@ -147,11 +140,11 @@ def _take_in(
             launched.fail(f"the deadline came before the run was through, at {at}")
 
 
-def _may_be_gone(agent: subprocess.Popen[bytes], launched: Launch, peers: Peers | None) -> bool:
+def _may_be_gone(agent: ChildProcess, launched: Launch, peers: Peers | None) -> bool:
     """Tell whether the run goes on without this node's ranks: they never worked, or node 0 has had them stop."""
     if peers is None:
         return False
-    return bool(launched.result.solo_problem) or (peers.needs_no_ranks and agent.returncode == 0)
+    return bool(launched.result.solo_problem) or (peers.needs_no_ranks and not agent.exitcode)
 
 
 def _read_all(fifo: int) -> bytes:

@@ -14,7 +14,7 @@ from preflight.model.units import size_text
 from preflight.probe.reading import gap_or
 from preflight.system.kernel_queries import live_machine
 from preflight.system.storage_file import BLOCK_BYTES
-from preflight.system.storage_writers import LOOK, READ, WRITE, Task, Writer, WriterOutcome, carry_out, start_writers
+from preflight.system.storage_writers import LOOK, READ, WRITE, Task, WriterOutcome, Writers, start_writers
 
 MOST_FILE_BYTES = 1 << 30
 SHARE_OF_FREE = 10  # at most a tenth of the free space, all files together
@@ -42,8 +42,8 @@ class _Run:
     is_direct: bool | Gap = NOTHING
     least_bytes: list[int] = field(default_factory=list)
 
-    def do(self, what: str, crew: Sequence[Writer], after: float | Gap = 0.0) -> float | Gap:
-        """Have the crew do one step; return its bytes per second, summed over the crew. Not after one that failed."""
+    def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
+        """Have so many writers do one step; return their bytes per second, summed. Not after one that failed."""
         if isinstance(after, Gap):
             return self.skip(after)
         now = time.monotonic()
@@ -52,16 +52,20 @@ class _Run:
         step_s = max(LEAST_STEP_S, self.work_until - now) / (self.steps - self.done_steps)
         # What flushes for long takes from the steps after it; only what takes all the time that is left has stalled.
         task = Task(what, now + WORK_SHARE * step_s, self.end_at, self.file_bytes)
-        whole = self.file_bytes * len(crew)
+        whole = self.file_bytes * count
 
         def watch(done_bytes: int) -> None:
             share = max(done_bytes / whole, (time.monotonic() - now) / step_s)
             self.watch((self.done_steps + min(1.0, share)) / self.steps)
 
-        outcomes = carry_out(crew, task, watch)
+        paused_s = writers.crew.paused_s
+        outcomes = writers.carry_out(task, count, watch)
+        paused_s = writers.crew.paused_s - paused_s
         self.done_steps += 1
         self.watch(self.done_steps / self.steps)
-        return self._speed(outcomes)
+        return (
+            Gap(f"preflight itself stood still for {paused_s:.0f} s meanwhile") if paused_s else self._speed(outcomes)
+        )
 
     def skip(self, speed: Gap) -> Gap:
         """Leave out a step that another's failure, or the clock, makes pointless."""
@@ -98,37 +102,37 @@ def measure_storage(
     budget_s = max(LEAST_BUDGET_S, budget_s)
     run = _Run(start + budget_s, start + UNTIL_SHARE * budget_s, 4 if writers > 1 else 2, watch, most_bytes)
     try:
-        with start_writers(directory, writers) as crew:
-            return _measure(directory, crew, run, start)
+        with start_writers(directory, writers) as started:
+            return _measure(started, writers, run, start)
     except UnreadableFact as error:
         return _speeds(directory, writers, run, start, *[Gap(str(error))] * 4)
 
 
-def _measure(directory: str, crew: list[Writer], run: _Run, start: float) -> StorageSpeed:
+def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSpeed:
     run.watch(0.0)
-    path, room_bytes = _room(directory, crew, run)
+    path, room_bytes = _room(writers, count, run)
     run.file_bytes = min(run.file_bytes, room_bytes)
-    write_one = write_all = run.do(WRITE, crew[:1])
-    read_one = read_all = run.do(READ, crew[:1], write_one)
+    write_one = write_all = run.do(WRITE, writers, 1)
+    read_one = read_all = run.do(READ, writers, 1, write_one)
     failed = next((speed for speed in (write_one, read_one) if isinstance(speed, Gap)), None)
-    if len(crew) > 1 and failed:
+    if count > 1 and failed:
         write_all = read_all = run.skip(failed)
-    elif len(crew) > 1:
-        write_all = run.do(WRITE, crew)
-        read_all = run.do(READ, crew, write_all)
-    return _speeds(path, len(crew), run, start, write_one, write_all, read_one, read_all)
+    elif count > 1:
+        write_all = run.do(WRITE, writers, count)
+        read_all = run.do(READ, writers, count, write_all)
+    return _speeds(path, count, run, start, write_one, write_all, read_one, read_all)
 
 
-def _room(directory: str, crew: list[Writer], run: _Run) -> tuple[str, int]:
+def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
     """Return the real path and how much each writer may write."""
     now = time.monotonic()
     by = now + (run.end_at - now) / (run.steps + 1)
-    (look,) = carry_out(crew[:1], Task(LOOK, by, by), lambda _: None)
+    (look,) = writers.carry_out(Task(LOOK, by, by), 1, lambda _: None)
     if look.failure:
         raise (UsageError if look.is_usage else UnreadableFact)(look.failure)
-    file_bytes = file_size_bytes(look.value["free_bytes"], len(crew))
+    file_bytes = file_size_bytes(look.value["free_bytes"], count)
     if not file_bytes:
-        need = size_text(SHARE_OF_FREE * BLOCK_BYTES * len(crew))
+        need = size_text(SHARE_OF_FREE * BLOCK_BYTES * count)
         free = size_text(look.value["free_bytes"])
         raise UnreadableFact(f"{free} free; at most a tenth is used, so that measuring needs {need}")
     return look.value["path"], file_bytes

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from preflight.system.child import start_program
-from preflight.system.nvml_keeper import PARENT
+from preflight.system.crew import Crew
 
 START_S, ANSWER_S = 5.0, 2.0  # the first answer may wait for the driver to load
 RELEASE_S = 10.0
 POLL_S = 0.1
+KEEPER = "keeper"
 SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's own books move
 
 
@@ -22,8 +23,9 @@ class GpuKeeper:
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
         self._uuids = tuple(uuids)
         keeper = command or [sys.executable, "-m", "preflight.system.nvml_keeper"]
-        self._child = start_program(keeper, os.environ | {PARENT: str(os.getpid())})
         self._silent = False
+        self._crew = Crew[str]()
+        self._crew.start(KEEPER, keeper, os.environ)
         self._before = self._used(START_S)
 
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
@@ -39,18 +41,17 @@ class GpuKeeper:
 
     def close(self) -> None:
         """End the process."""
-        self._child.kill()
+        self._crew.end(KEEPER)
 
     def _used(self, within_s: float) -> dict[str, int]:
         """Return the bytes in use by UUID; none, and no more questions, where no answer comes in time."""
         if self._silent:
             return {}
-        try:
-            self._child.send({})
-            for used in self._child.receive_within(within_s):
-                return {uuid: used[uuid] for uuid in self._uuids if uuid in used}
-        except (OSError, ValueError, TypeError):
-            pass
+        with contextlib.suppress(OSError, TypeError):
+            self._crew.ask(KEEPER, {})  # without a limit: one that is late still keeps the driver loaded
+            for _, used, lost in self._crew.listen(within_s):
+                if not lost:
+                    return {uuid: used[uuid] for uuid in self._uuids if uuid in used}
         self._silent = True
         return {}
 

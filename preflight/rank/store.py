@@ -10,7 +10,8 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from preflight.errors import HarnessError
 from preflight.model.run_spec import Assignment
-from preflight.system.child import Parent, fork_child
+from preflight.system.child import Parent
+from preflight.system.crew import Crew, Lost
 
 START_S = 10.0
 BACKLOG = 4096
@@ -37,15 +38,13 @@ def serve_store(host: str) -> int:
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])
-    child = fork_child(lambda parent: _serve(host, port, listener.detach(), parent))
+    crew = Crew[str]()  # which nobody ends: it dies with this process
+    crew.fork("store", lambda parent: _serve(host, port, listener.detach(), parent), START_S)
     listener.close()
-    answers = child.receive_within(START_S)
-    is_silent = not answers and child.fd >= 0
-    child.close()
-    if is_silent:
+    ((_, answer, lost),) = crew.listen()
+    if lost is Lost.LATE:
         raise HarnessError(f"the store's server on {host} port {port} did not start within {START_S:.0f} s")
-    problem = answers[0]["problem"] if answers else "it died"
-    if problem:
+    if problem := "it died" if lost else answer["problem"]:
         raise HarnessError(f"the store's server on {host} port {port} could not start: {problem}")
     return port
 

@@ -14,13 +14,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from preflight.system.processes import die_with_parent
 from preflight.system.signals import STOPPING
-from preflight.system.wakeups import wait_for
 
 REAP_S = 0.2
 REAP_POLL_S = 0.001
@@ -37,12 +37,21 @@ class ChildProcess:
     fd: int = -1  # what it writes; -1 once that is closed
     questions_fd: int = -1
     unread: bytearray = field(default_factory=bytearray)
+    unsent: bytearray = field(default_factory=bytearray)  # of questions; only where their pipe was made not to block
     is_reaped: bool = False
     exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
 
-    def send(self, message: Json) -> None:
-        """Write a message to the child; OSError where it reads no more."""
-        write_lines(self.questions_fd, message)
+    def send(self, *messages: Json) -> None:
+        """Write messages to the child, and what is unsent, as far as it takes them; OSError where it reads no more."""
+        self.unsent += _lines(messages)
+        try:
+            while self.unsent:
+                del self.unsent[: os.write(self.questions_fd, self.unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.unsent.clear()
+            raise
 
     def receive(self) -> list[Json]:
         """Return the messages that are there, without waiting; at the end `fd` is -1. ValueError where one is no JSON.
@@ -63,14 +72,6 @@ class ChildProcess:
         *lines, rest = bytes(self.unread).split(b"\n")
         self.unread = bytearray(rest)
         return [json.loads(line) for line in lines]
-
-    def receive_within(self, limit_s: float) -> list[Json]:
-        """Return the next messages; none where none comes in time, or ever."""
-        until = time.monotonic() + limit_s
-        while self.fd >= 0 and wait_for([self.fd], (), max(0.0, until - time.monotonic())):
-            if messages := self.receive():
-                return messages
-        return []
 
     def close(self) -> None:
         """Close both pipes, which tells a child that reads questions to go."""
@@ -106,20 +107,25 @@ class ChildProcess:
                 time.sleep(REAP_POLL_S)
         return True
 
-    def kill(self, within_s: float = REAP_S) -> bool:
-        """Close, SIGKILL and reap; False where it is left to the kernel, in an uninterruptible sleep."""
-        self.close()
-        self.signal(signal.SIGKILL)
-        return self.reap(time.monotonic() + within_s)
+    def reap_group(self, until: float) -> None:
+        """Reap the child, and where this process adopts orphans what is left of its process group, by then."""
+        self.reap(until)
+        with contextlib.suppress(ChildProcessError):  # there is nobody left
+            while os.waitpid(-self.pid, os.WNOHANG) != (0, 0) or time.monotonic() < until:
+                time.sleep(REAP_POLL_S)
+
+    def has_ended(self) -> bool:
+        """Tell whether the child has gone, without reaping it: as a zombie it keeps its number, and its group's."""
+        if not self.is_reaped:
+            try:
+                return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            except ChildProcessError:  # somebody else reaped it
+                self.is_reaped = True
+        return True
 
     def _is_ours(self) -> bool:
         """Tell whether the child is still there, if only as a zombie: then nobody else has its number."""
-        if self.is_reaped:
-            return False
-        try:
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            self.is_reaped = True
+        self.has_ended()
         return not self.is_reaped
 
 
@@ -132,19 +138,14 @@ class Parent:
 
     def send(self, *messages: Json) -> None:
         """Write messages to the parent, all at once."""
-        write_lines(self.fd, *messages)
+        view = memoryview(_lines(messages))
+        while view:
+            view = view[os.write(self.fd, view) :]
 
     def questions(self) -> Iterator[Json]:
         """Yield what the parent asks until it asks no more."""
         with open(self.questions_fd, "rb") as file:
             yield from map(json.loads, file)
-
-
-def write_lines(fd: int, *messages: Json) -> None:
-    """Write messages, one a line, whatever a pipe takes at once."""
-    view = memoryview("".join(f"{json.dumps(message)}\n" for message in messages).encode())
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def fork_child(
@@ -175,15 +176,42 @@ def fork_child(
     return ChildProcess(pid, reader, questions_writer)
 
 
-def start_program(command: Sequence[str], environ: Mapping[str, str], own_session: bool = False) -> ChildProcess:
-    """Start a program that answers on its standard output what it is asked on its standard input."""
-    with _pipes(True, True) as (reader, writer, questions_reader, questions_writer):
+def start_program(command: Sequence[str], environ: Mapping[str, str], log: int | None = None) -> ChildProcess:
+    """Start a program in a session of its own, which dies with this process; OSError where it can't be started.
+
+    It answers on its standard output what it is asked on its standard input; with a log (a descriptor) it is asked
+    nothing, and what it writes goes there. To be called from a process with a single thread.
+    """
+    parent_pid, is_asked = os.getpid(), log is None
+
+    def prepare() -> None:
+        die_with_parent(parent_pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held back at most until the child is noted
+
+    with _pipes(is_asked, is_asked) as (reader, writer, questions_reader, questions_writer):
         process = subprocess.Popen(
-            command, env=environ, stdin=questions_reader, stdout=writer, stderr=subprocess.DEVNULL,
-            start_new_session=own_session,
+            command, env=environ, stdin=questions_reader if is_asked else subprocess.DEVNULL,
+            stdout=writer if is_asked else log, stderr=subprocess.DEVNULL if is_asked else log,
+            start_new_session=True, preexec_fn=prepare,  # noqa: PLW1509  there is one thread
         )  # fmt: skip
     _close((writer, questions_reader))
     return ChildProcess(pid_of(process), reader, questions_writer)
+
+
+def run_program(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a program, which dies with this process; return exit code (minus a signal), standard output and error.
+
+    OSError where it can't be started. To be called from a process with a single thread.
+    """
+    with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
+        code = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        ).returncode  # fmt: skip
+        for file in (out, err):
+            file.seek(0)
+        stdout, stderr = (file.read().decode("utf-8", "backslashreplace") for file in (out, err))
+    return code, stdout, stderr
 
 
 def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
@@ -202,6 +230,10 @@ def pid_of(process: subprocess.Popen[bytes]) -> int:
     """Return the number of a child that is reaped here: Popen's own clean-up must not take its exit status first."""
     process.returncode = 0
     return process.pid
+
+
+def _lines(messages: Iterable[Json]) -> bytes:
+    return "".join(f"{json.dumps(message)}\n" for message in messages).encode()
 
 
 @contextlib.contextmanager

@@ -6,20 +6,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from preflight.errors import Interrupted
 from preflight.model.gap import NO_ANSWER
-from preflight.system.child import ChildProcess, Parent, fork_child
+from preflight.system.child import Parent
+from preflight.system.crew import Crew, Lost
 from preflight.system.machine import Json
-from preflight.system.wakeups import OwnTime, wait_for
 
 CALLS_S = 4.3  # leaves the probe's process time to answer within its own 5 s
 FIRST_STALL_S = 2.0
-LOOK_S = 0.25  # how often it is looked whether this process itself stood still
 LATER_STALL_S = 0.5  # a library that hung once gets less patience
 HUNG_CALLS_PER_NAME = 2  # then neither that function nor that device is asked again
 NEVER = "not asked: the time for it was up"
+CALLER = "caller"  # the one child of a crew that makes calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,6 @@ class Answer:
     is_late: bool = False  # its limit came first
 
 
-@dataclass(slots=True)
-class _Isolated:
-    child: ChildProcess
-    deadline_s: float
-    answer: Answer | None = None
-
-
 def run_isolated(
     functions: Mapping[str, Callable[[], Json]], limits_s: Mapping[str, float],
     meanwhile: Callable[[], object] = tuple, when_stopped: Callable[[Interrupted], object] | None = None,
@@ -49,53 +43,38 @@ def run_isolated(
     Must be called from a process with a single thread, since it forks.
     """
     start = time.monotonic()
-    running: dict[str, _Isolated] = {}
-    try:
-        for name, function in functions.items():
-            child = fork_child(lambda parent: parent.send(_outcome(function)))  # noqa: B023  called in the child
-            running[name] = _Isolated(child, time.monotonic() + limits_s[name])
-        meanwhile()
-        own_time = OwnTime()
-        while waiting := [each for each in running.values() if each.answer is None]:
-            _collect(waiting, start, own_time)
-    except Interrupted as error:
-        if when_stopped is None:
-            raise
-        when_stopped(error)
-        for each in running.values():
-            each.answer = each.answer or Answer(None, str(error), time.monotonic() - start)
-            each.child.kill()
-    finally:
-        for each in running.values():
-            if each.answer is None:
-                each.child.kill()
-    return {name: each.answer for name, each in running.items() if each.answer}
+    answers: dict[str, Answer] = {}
+    with Crew[str]() as crew:
+        try:
+            for name, function in functions.items():
+                crew.fork(name, partial(_tell_outcome, function), limits_s[name])
+            meanwhile()
+            while crew.children:
+                for name, outcome, lost in crew.listen():
+                    answers[name] = _answer(outcome, lost, time.monotonic() - start)
+                    crew.end(name)
+        except Interrupted as error:
+            if when_stopped is None:
+                raise
+            when_stopped(error)
+            answers = dict.fromkeys(functions, Answer(None, str(error), time.monotonic() - start)) | answers
+    return {name: answers[name] for name in functions}
 
 
-def _outcome(function: Callable[[], Json]) -> dict[str, Json]:
+def _tell_outcome(function: Callable[[], Json], parent: Parent) -> None:
     try:
-        return {"value": function()}
+        outcome = {"value": function()}
     except Exception as error:  # noqa: BLE001  a probe's defect becomes that fact's gap, never the end of the run
-        return {"failure": f"{type(error).__name__}: {error}"}
+        outcome = {"failure": f"{type(error).__name__}: {error}"}
+    parent.send(outcome)
 
 
-def _collect(waiting: list[_Isolated], start: float, own_time: OwnTime) -> None:
-    left_s = min(each.deadline_s for each in waiting) - time.monotonic()
-    readable = wait_for([each.child.fd for each in waiting], (), max(0.0, min(left_s, LOOK_S)))
-    gap_s = own_time.look(LOOK_S)  # neither we nor the children ran
-    for each in waiting:
-        each.deadline_s += gap_s
-    for each in waiting:
-        elapsed_s = time.monotonic() - start
-        outcomes = each.child.receive() if each.child.fd in readable else []
-        if outcomes:
-            each.answer = Answer(outcomes[0].get("value"), outcomes[0].get("failure", ""), elapsed_s)
-        elif each.child.fd < 0:
-            each.answer = Answer(None, "the process that read it died", elapsed_s)
-        elif time.monotonic() >= each.deadline_s:
-            each.answer = Answer(None, f"{NO_ANSWER} {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
-        if each.answer is not None:
-            each.child.kill()
+def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
+    if lost is Lost.LATE:
+        return Answer(None, f"{NO_ANSWER} {elapsed_s:.1f} s; the call is stuck", elapsed_s, True)
+    if lost:
+        return Answer(None, "the process that read it died", elapsed_s)
+    return Answer(outcome.get("value"), outcome.get("failure", ""), elapsed_s)
 
 
 @dataclass(slots=True)
@@ -170,8 +149,9 @@ class Slow:
 
 @dataclass(slots=True)
 class _Clock:
-    """When the time for all calls is up; that of slow ones is their own."""
+    """When the time for all calls is up, on the crew's clock; that of slow ones is their own."""
 
+    now: Callable[[], float]
     end_at: float
     slow: Slow
     slow_s: float = 0.0
@@ -182,7 +162,7 @@ class _Clock:
 
     def left_s(self, asking: str) -> float:
         """Return how long the call that is asked now may take at most."""
-        left_s = self.end_at - time.monotonic()
+        left_s = self.end_at - self.now()
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
@@ -190,10 +170,10 @@ class _Clock:
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
-        self.asked_at = time.monotonic()
+        self.asked_at = self.now()
 
     def _in_call_s(self) -> float:
-        return time.monotonic() - self.asked_at
+        return self.now() - self.asked_at
 
 
 def isolate_calls(
@@ -211,47 +191,43 @@ def isolate_calls(
     it forks.
     """
     asker = Asker(reason, failures)
-    clock = _Clock(time.monotonic() + total_s, slow or Slow("", 0.0, 0.0))
-    while time.monotonic() < clock.end_at and not _one_child(program, asker, clock):
-        continue
+    with Crew[str]() as crew:
+        clock = _Clock(crew.now, crew.now() + total_s, slow or Slow("", 0.0, 0.0))
+        while crew.now() < clock.end_at and not _one_child(crew, program, asker, clock):
+            continue
     return program(asker)
 
 
-def _one_child(program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
-    """Run one child and take in what it answers; tell whether nothing is left to ask."""
+def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
+    """Run one child and take in what it answers, until it has finished, is stuck in a call, died in one, or time is up.
+
+    Tell whether nothing is left to ask.
+    """
 
     def answer(parent: Parent) -> None:
         asker.parent = parent
         program(asker)
         parent.send(*asker.unsent, {"finished": True})
 
-    child = fork_child(answer)
-    try:
-        return _listen(child, asker, clock)
-    finally:
-        child.kill()
-
-
-def _listen(child: ChildProcess, asker: Asker, clock: _Clock) -> bool:
-    """Take in answers until the child has finished, is stuck in a call, died in one, or time is up."""
+    crew.fork(CALLER, answer)
     asking, has_answered = "", False
     while True:
         left_s = clock.left_s(asking)
         # The driver may load in its first call, which takes seconds.
         patience_s = (LATER_STALL_S if asker.lost else FIRST_STALL_S) if has_answered else left_s
         patience_s = clock.slow.call_s if clock.is_slow(asking) else patience_s
-        readable = wait_for([child.fd], (), max(0.0, min(patience_s, left_s)))
-        messages = child.receive() if readable else []
-        if not readable or child.fd < 0:
-            if not asking:
-                return bool(readable)  # an end without a call is a defect of the program: asking again would not help
-            is_stuck = patience_s < left_s or not has_answered
-            stuck = f"{NO_ANSWER} {patience_s:.1f} s: the call hangs" if is_stuck else NEVER
-            asker.lost[asking] = "the process died in this call" if readable else stuck
-            clock.switch(asking, "")
-            return False
-        for message in messages:
+        crew.expect(CALLER, min(patience_s, left_s))
+        for _, message, lost in crew.listen():
+            if lost:
+                if not asking:  # an end without a call is a defect of the program: asking again would not help
+                    return lost is not Lost.LATE
+                is_stuck = patience_s < left_s or not has_answered
+                stuck = f"{NO_ANSWER} {patience_s:.1f} s: the call hangs" if is_stuck else NEVER
+                asker.lost[asking] = stuck if lost is Lost.LATE else "the process died in this call"
+                clock.switch(asking, "")
+                return False
             if "finished" in message:
+                crew.end(CALLER)
                 return True
             clock.switch(asking, message.get("asking", ""))
             asking = message.get("asking", "")

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from preflight.errors import UnreadableFact
-from preflight.system.child import ChildProcess, Parent, fork_child
+from preflight.system.child import Parent
+from preflight.system.crew import Crew
 from preflight.system.machine import Json
 from preflight.system.nvml import WAKING, failures_of, open_nvml, unreadable
 from preflight.system.nvml_values import as_text
-from preflight.system.processes import die_with_parent
 
-PARENT = "PREFLIGHT_SUPERVISOR_PID"
+KEEPER = "keeper"
 XID_CRITICAL = 0x8
 WAIT_MS = 200
 READY_S = WAKING.call_s  # for each GPU that the driver has to wake
@@ -39,14 +39,20 @@ HUNG = "NVML did not take the request for events in time: the driver hangs"
 class XidWatch:
     """A keeper that listens; `stop` ends it and gives what it heard."""
 
-    child: ChildProcess
+    crew: Crew[str]
     messages: list[Json] = field(default_factory=list)
+
+    def hear(self, timeout_s: float) -> bool:
+        """Take in what the keeper says next; tell whether it has said anything in time."""
+        said = [message for _, message, lost in self.crew.listen(timeout_s) if not lost]
+        self.messages += said
+        return bool(said)
 
     def stop(self) -> Mapping[tuple[int, int], int]:
         """Return how often each GPU (nvml_index) had each Xid; UnreadableFact where nobody could listen."""
-        while messages := self.child.receive_within(0.0):
-            self.messages += messages
-        self.child.kill(END_S)
+        while self.hear(0.0):
+            continue
+        self.crew.end(KEEPER)
         problem = next((message["unreadable"] for message in self.messages if "unreadable" in message), "")
         if problem or not any("listening" in message for message in self.messages):
             raise UnreadableFact(problem or HUNG)
@@ -55,14 +61,14 @@ class XidWatch:
 
 def watch_xids(library_path: str | None = None) -> XidWatch:
     """Start listening, and return once NVML has agreed or failed. To be called from a process with a single thread."""
-    watch = XidWatch(fork_child(lambda parent: _tell_xids(parent, library_path)))
-    while (messages := watch.child.receive_within(READY_S)) and all("awake" in each for each in messages):
-        watch.messages += messages
-    watch.messages += messages
+    watch = XidWatch(Crew(reap_s=END_S))
+    watch.crew.fork(KEEPER, partial(_tell_xids, library_path))
+    while watch.hear(READY_S) and "awake" in watch.messages[-1]:
+        continue
     return watch
 
 
-def _tell_xids(parent: Parent, library_path: str | None) -> None:
+def _tell_xids(library_path: str | None, parent: Parent) -> None:
     try:
         nvml = open_nvml(library_path)
         try:
@@ -98,8 +104,7 @@ def _address(handle: Any) -> int | None:
 
 
 def main() -> None:
-    """Answer how much memory is in use until stdin ends or the parent dies."""
-    die_with_parent(int(os.environ[PARENT]))
+    """Answer how much memory is in use until stdin ends."""
     nvml = open_nvml(sys.argv[1] if len(sys.argv) > 1 else None)
     failures = failures_of(nvml)
     handles = {}

@@ -12,15 +12,18 @@ from preflight.errors import LaunchError, UsageError
 FIRST_SIGNAL_CODE = 128
 # This very preflight, wherever the user stands: a folder `preflight` in the working directory must not be imported.
 START = (
-    "import sys; del sys.path[0]; root = sys.argv.pop(1); root in sys.path or sys.path.append(root); "
-    "from preflight.__main__ import main; main()"
+    "import sys; '' in sys.path and sys.path.remove(''); root, module = sys.argv.pop(1), sys.argv.pop(1); "
+    "root in sys.path or sys.path.append(root); __import__(module, fromlist=['main']).main()"
 )
 
 
-def own_argv(*arguments: str) -> list[str]:
-    """Return the command line of another `preflight` of this installation, with this Python."""
+def own_argv(*arguments: str, module: str = "preflight.__main__", options: Sequence[str] = ()) -> list[str]:
+    """Return the command line of another process of this installation, with this Python: a module's `main`.
+
+    `options` are the interpreter's.
+    """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [sys.executable, "-c", START, root, *arguments]
+    return [sys.executable, *options, "-c", START, root, module, *arguments]
 
 
 def run_own(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from preflight.errors import UnreadableFact, UsageError
 from preflight.model.units import size_text
-from preflight.system.child import ChildProcess, Parent, fork_child
+from preflight.system.child import Parent
+from preflight.system.crew import Crew, Lost
 from preflight.system.isolate import run_isolated
 from preflight.system.machine import Json
-from preflight.system.signals import held_back
 from preflight.system.storage_file import StorageFile, look_at, reason
-from preflight.system.wakeups import wait_for
 
 POLL_S = 0.1
 SWEEP_S = 0.3
@@ -45,50 +44,80 @@ class WriterOutcome:
     done_bytes: int = 0  # so far
     is_over: bool = False
 
+    def take(self, answer: Json, lost: Lost | None, task: Task) -> None:
+        """Take in what a writer says of its task, or that it was lost in it."""
+        if lost is Lost.LATE:
+            done = f" after at least {size_text(self.done_bytes)}" if self.done_bytes else ""
+            self.failure = f"{DOING[task.what]} stood still{done} and was given up at its deadline"
+        elif lost:
+            self.failure = f"the process died while {DOING[task.what]}"
+        elif "done_bytes" in answer:
+            self.done_bytes = answer["done_bytes"]
+            return
+        else:
+            self.value, self.failure = answer.get("value"), answer.get("failure", "")
+            self.is_usage = answer.get("is_usage", False)
+        self.is_over = True
+
 
 @dataclass(slots=True)
-class Writer:
-    """One process with one file."""
+class Writers:
+    """Processes by number, with one file each."""
 
-    child: ChildProcess
-    path: str
-    outcome: WriterOutcome = field(default_factory=WriterOutcome)
+    crew: Crew[int]
+    paths: tuple[str, ...]
+    cut_short: set[int] = field(default_factory=set)  # who is at a task, or was ended in one: its file may have a name
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether its process was ended."""
-        return self.child.questions_fd < 0
+    def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
+        """Have the first so many do a task side by side; return their outcomes. `watch` has the bytes done so far."""
+        outcomes = [self._asked(number, task) for number in range(count)]
+        while not all(outcome.is_over for outcome in outcomes):
+            for number, answer, lost in self.crew.listen(POLL_S):
+                if number >= count or outcomes[number].is_over:  # one that is at no task has died
+                    continue
+                outcomes[number].take(answer, lost, task)
+                if outcomes[number].is_over and not lost:
+                    self.crew.expect(number)
+                    self.cut_short.discard(number)
+            watch(sum(outcome.done_bytes for outcome in outcomes))
+        return outcomes
+
+    def _asked(self, number: int, task: Task) -> WriterOutcome:
+        if number in self.cut_short:
+            return WriterOutcome(failure="not tried: its process was ended before", is_over=True)
+        self.cut_short.add(number)
+        asked = {"what": task.what, "stop_at": task.stop_at, "size_bytes": task.size_bytes}
+        try:
+            self.crew.ask(number, asked, task.kill_at - time.monotonic())
+        except (OSError, KeyError):
+            self.crew.end(number)
+            return WriterOutcome(failure="its process died", is_over=True)
+        return WriterOutcome()
 
 
 @contextmanager
-def start_writers(directory: str, count: int) -> Iterator[list[Writer]]:
+def start_writers(directory: str, count: int) -> Iterator[Writers]:
     """Start writers, which live until the block is left in whatever way; their files go with them.
 
     Must be called from a process with a single thread, since it forks.
     """
-    crew: list[Writer] = []
     token = os.urandom(6).hex()
-    try:
-        for number in range(count):
-            _start(crew, StorageFile(directory, f".preflight-{token}-{number}"))
-        yield crew
-    finally:
-        cut_short = [writer.path for writer in crew if writer.is_gone or not writer.outcome.is_over]
-        for writer in crew:
-            writer.child.close()
-            writer.child.signal(signal.SIGKILL)
-        until = time.monotonic() + REAP_S
-        for writer in crew:
-            writer.child.reap(until)
-        if cut_short:
-            run_isolated({"sweep": lambda: _sweep(cut_short)}, {"sweep": SWEEP_S})  # isolated: it may stall
+    files = [StorageFile(directory, f".preflight-{token}-{number}") for number in range(count)]
+    with Crew[int](reap_s=REAP_S) as crew:
+        writers = Writers(crew, tuple(os.path.join(directory, file.name) for file in files))
+        try:
+            for number, file in enumerate(files):
+                _start(crew, number, file)
+            yield writers
+        finally:
+            crew.end(*crew.children)
+            if paths := [writers.paths[number] for number in writers.cut_short]:
+                run_isolated({"sweep": lambda: _sweep(paths)}, {"sweep": SWEEP_S})  # isolated: it may stall
 
 
-def _start(crew: list[Writer], file: StorageFile) -> None:
+def _start(crew: Crew[int], number: int, file: StorageFile) -> None:
     try:
-        with held_back():  # a Ctrl-C between the fork and the crew would leave a writer behind
-            child = fork_child(lambda parent: _serve(parent, file), is_asked=True)
-            crew.append(Writer(child, os.path.join(file.directory, file.name)))
+        crew.fork(number, partial(_serve, file), is_asked=True)
     except OSError as error:
         raise UnreadableFact(f"the processes that write could not be started: {reason(error)}") from None
 
@@ -101,44 +130,7 @@ def _sweep(paths: Sequence[str]) -> Json:
     return None
 
 
-def carry_out(crew: Sequence[Writer], task: Task, watch: Callable[[int], None]) -> list[WriterOutcome]:
-    """Have these writers do a task side by side and return their outcomes; `watch` is given the bytes done so far."""
-    for writer in crew:
-        writer.outcome = WriterOutcome()
-        try:
-            writer.child.send({"what": task.what, "stop_at": task.stop_at, "size_bytes": task.size_bytes})
-        except OSError:
-            _give_up(writer, "not tried: its process was ended before" if writer.is_gone else "its process died")
-    while waiting := [writer for writer in crew if not writer.outcome.is_over]:
-        _listen(waiting, task)
-        watch(sum(writer.outcome.done_bytes for writer in crew))
-    return [writer.outcome for writer in crew]
-
-
-def _listen(waiting: Sequence[Writer], task: Task) -> None:
-    left_s = max(0.0, task.kill_at - time.monotonic())
-    readable = wait_for([writer.child.fd for writer in waiting], (), min(POLL_S, left_s))
-    for writer in waiting:
-        outcome = writer.outcome
-        if writer.child.fd in readable:
-            for answer in writer.child.receive():
-                outcome.done_bytes = answer.get("done_bytes", outcome.done_bytes)
-                if "done_bytes" not in answer:
-                    outcome.value, outcome.failure = answer.get("value"), answer.get("failure", "")
-                    outcome.is_usage, outcome.is_over = answer.get("is_usage", False), True
-            if writer.child.fd < 0:
-                _give_up(writer, f"the process died while {DOING[task.what]}")
-        elif time.monotonic() >= task.kill_at:
-            done = f" after at least {size_text(outcome.done_bytes)}" if outcome.done_bytes else ""
-            _give_up(writer, f"{DOING[task.what]} stood still{done} and was given up at its deadline")
-
-
-def _give_up(writer: Writer, failure: str) -> None:
-    writer.outcome.failure, writer.outcome.is_over = failure, True
-    writer.child.kill(REAP_S)
-
-
-def _serve(parent: Parent, file: StorageFile) -> None:
+def _serve(file: StorageFile, parent: Parent) -> None:
     for task in parent.questions():
         parent.send(_done(file, task, lambda done_bytes: parent.send({"done_bytes": done_bytes})))
 

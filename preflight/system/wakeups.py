@@ -95,3 +95,7 @@ class OwnTime:
             return 0.0
         self.lost_s += gap_s
         return gap_s
+
+    def now(self) -> float:
+        """Return the time of a clock that stood still whenever this process did, as of the last look."""
+        return self._clock() - self.lost_s

@@ -19,7 +19,7 @@ from preflight.plan.backend_choice import BackendChoice
 from preflight.probe.counters import probe_counters
 from preflight.system import processes
 from preflight.system.machine import Tree
-from preflight.system.nvml_keeper import watch_xids
+from preflight.system.nvml_keeper import KEEPER, watch_xids
 from tests.accept.machines import EVENTS
 from tests.facts import gpu_node, node
 from tests.hardware import gpu_test, pair
@@ -114,9 +114,9 @@ def test_who_listens_wakes_every_gpu_and_keeps_them_open_to_the_end(tmp_path: Pa
     try:
         assert time.monotonic() - start > 8 * 0.2
         assert [each["awake"] for each in watch.messages if "awake" in each] == list(range(8))
-        assert processes.state(watch.child.pid) in ("S", "R"), "it holds NVML open"
+        assert processes.state(watch.crew.children[KEEPER].pid) in ("S", "R"), "it holds NVML open"
     finally:
-        watch.child.kill()
+        watch.crew.end(KEEPER)
 
 
 def test_a_listener_that_gave_up_and_was_reaped_by_the_launcher_is_no_defect(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_a_directory_that_is_removed_in_the_middle_costs_what_came_after(place: 
     assert isinstance(speed.write_one_bytes_per_s, float)
     assert str(speed.write_all_bytes_per_s).count("no such file or directory") == 1
     assert "not tried" in str(speed.read_all_bytes_per_s)
+
+
+def test_a_speed_that_was_measured_while_preflight_itself_stood_still_is_none(place: Path) -> None:
+    paused: list[float] = []
+
+    def watch(share: float) -> None:
+        if 0 < share < 0.5 and not paused:
+            paused.append(share)
+            time.sleep(2 * QUICK_S)  # as where a VM is moved, beyond the limit of all steps
+
+    speed = measure_storage(str(place), 1, QUICK_S, watch)
+    assert isinstance(speed.write_one_bytes_per_s, Gap)
+    assert re.match(r"preflight itself stood still for \d s meanwhile", speed.write_one_bytes_per_s.reason)
+    assert isinstance(speed.read_one_bytes_per_s, Gap)
+    assert is_empty(place)
 
 
 def test_a_writer_that_is_killed_is_named_and_its_file_goes_with_it(place: Path) -> None:

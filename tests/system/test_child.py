@@ -29,6 +29,13 @@ def messages_of(child: ChildProcess) -> list[object]:
     return found
 
 
+def ended(child: ChildProcess) -> bool:
+    """End a child, and tell whether it has gone."""
+    child.close()
+    child.kill_group()
+    return child.reap(time.monotonic() + LIMIT_S)
+
+
 def test_a_child_answers_what_it_is_asked_and_ends_with_its_questions() -> None:
     def double(parent: Parent) -> None:
         for question in parent.questions():
@@ -63,7 +70,7 @@ def test_half_a_line_of_a_child_that_died_is_no_message() -> None:
 
 def test_a_child_that_never_ends_is_killed_and_reaped() -> None:
     child = fork_child(sleep_forever)
-    assert child.kill(LIMIT_S)
+    assert ended(child)
     assert child.exitcode == -signal.SIGKILL
     assert (child.fd, child.questions_fd) == (-1, -1)
 
@@ -75,13 +82,13 @@ def test_ctrl_c_ends_no_child() -> None:
 
     child = fork_child(outlive)
     assert messages_of(child) == ["alive"]
-    child.kill()
+    ended(child)
 
 
 def test_a_child_that_somebody_else_reaped_is_no_error() -> None:
     child = fork_child(lambda _: None)
     os.waitpid(child.pid, 0)
-    assert child.kill(LIMIT_S)
+    assert ended(child)
     assert child.exitcode is None
     child.kill_group()
 
@@ -94,14 +101,14 @@ def test_a_number_that_was_given_to_another_process_is_never_signalled(monkeypat
     monkeypatch.setattr(os, "killpg", lambda pid, _: signalled.append(pid))
     child.signal(signal.SIGTERM)
     child.kill_group()
-    child.kill()
+    ended(child)
     assert signalled == []
 
 
 def test_killing_twice_is_no_error() -> None:
     child = fork_child(sleep_forever)
-    assert child.kill(LIMIT_S)
-    assert child.kill(LIMIT_S)
+    assert ended(child)
+    assert ended(child)
 
 
 def test_a_child_that_raises_ends_with_1_and_runs_nothing_of_its_parent() -> None:
@@ -120,7 +127,7 @@ def test_a_program_is_asked_and_answers_in_lines() -> None:
     child.send({"n": [1, None]})
     assert wait_for([child.fd], (), LIMIT_S)
     assert child.receive() == [{"n": [1, None]}]
-    child.kill(LIMIT_S)
+    ended(child)
 
 
 def test_a_program_that_is_not_there_leaves_no_descriptor() -> None:
@@ -132,5 +139,5 @@ def test_a_program_that_is_not_there_leaves_no_descriptor() -> None:
 
 def test_children_leave_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    fork_child(sleep_forever, is_asked=True).kill(LIMIT_S)
+    ended(fork_child(sleep_forever, is_asked=True))
     assert len(os.listdir("/proc/self/fd")) == before

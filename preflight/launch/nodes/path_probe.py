@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ from preflight.launch.nodes.path_protocol import Met, carry_large, meet, rate_by
 from preflight.model.network_survey import PathEnd
 from preflight.system.child import answer_questions
 from preflight.system.interfaces import prefix_bits
-from preflight.system.processes import die_with_parent
 
 MOST_CALLERS = 1024  # served at the same time; beyond, callers wait their turn and cost themselves their deadline
 AT_ONCE = 256
@@ -103,7 +101,6 @@ def _measured(met: Met, slow_bytes_s: float, until: float) -> dict[str, Json]:
 
 def main() -> None:
     """Answer the launcher's questions until it closes its end."""
-    die_with_parent(int(sys.argv[1]))
     probe = PathProbe()
     answer_questions({"listen": probe.listen, "reach": probe.reach})
     os._exit(0)

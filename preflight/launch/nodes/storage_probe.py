@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from preflight.system.child import answer_questions
+from preflight.system.processes import outlive_parent
 from preflight.system.storage_file import reason
 
 BLOCK_BYTES = 4 << 20
@@ -107,6 +108,7 @@ def sweep(_: Json, written: set[str]) -> Json:
 
 def main() -> None:
     """Answer the launcher's questions until it closes its end, and leave nothing behind."""
+    outlive_parent()
     written: set[str] = set()
     answer_questions(
         {

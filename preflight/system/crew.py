@@ -1,0 +1,158 @@
+"""A crew: children that may stall, any number at once. The one place that waits for them, limits them and ends them.
+
+A child is a forked function or a program. It speaks in lines of JSON, and each time it is to speak it may have a limit.
+One that dies, is late or talks nonsense is ended with its process group and named once. Leaving the crew's block ends
+all that are left. Where this process is killed, the kernel ends them (PR_SET_PDEATHSIG).
+
+The limits run on a clock that stands still while this process does (SIGSTOP, a freezer, a VM that is moved): what
+could not be heard is not late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, TypeVar
+
+from preflight.system.child import REAP_POLL_S, REAP_S, ChildProcess, Json, Parent, fork_child, start_program
+from preflight.system.signals import held_back
+from preflight.system.wakeups import OwnTime, wait_for
+
+K = TypeVar("K", bound=Hashable)
+LOOK_S = 0.25  # how often it is looked whether this process itself stood still; less than wakeups.GAP_S
+MOST_LINE_BYTES = 64 << 20
+
+
+class Lost(Enum):
+    """Why no more is heard of a child."""
+
+    DIED = "died"
+    LATE = "late"
+    GARBLED = "garbled"
+
+
+@dataclass(slots=True)
+class Crew(Generic[K]):
+    """Children by a key of the caller's. A context manager; it forks, so that its process must have one thread only."""
+
+    leave_s: float = 0.0  # for a child whose questions are over, to go by itself
+    reap_s: float = REAP_S  # for all that are killed together, to be gone
+    children: dict[K, ChildProcess] = field(default_factory=dict)  # to be read only
+    _answer_by: dict[K, float] = field(default_factory=dict)  # on the clock of now()
+    _own_time: OwnTime = field(default_factory=OwnTime)
+
+    def fork(self, key: K, main: Callable[[Parent], object], limit_s: float = math.inf, is_asked: bool = False) -> None:
+        """Fork a child that runs `main` and is to speak within the limit; `is_asked`: it reads questions, too."""
+
+        def lead(parent: Parent) -> None:
+            os.setpgid(0, 0)
+            for other in self.children.values():  # whose questions end where this process closes them
+                other.close()
+            main(parent)
+
+        with held_back():  # a Ctrl-C between the fork and the crew would leave a child behind
+            self._take_on(key, fork_child(lead, is_asked=is_asked), limit_s)
+
+    def start(self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf) -> None:
+        """Start a program that answers on stdout what it is asked on stdin; OSError where it can't be started."""
+        with held_back():
+            self._take_on(key, start_program(command, environ), limit_s)
+
+    def _take_on(self, key: K, child: ChildProcess, limit_s: float) -> None:
+        self.children[key] = child
+        self.expect(key, limit_s)
+        if child.questions_fd >= 0:
+            os.set_blocking(child.questions_fd, False)
+
+    def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
+        """Put a question that is to be answered within the limit; OSError where the child has closed its end.
+
+        This does not wait for a child that does not read: the rest of a long question goes out while it is listened to.
+        """
+        self.expect(key, limit_s)
+        self.children[key].send(question)
+
+    def expect(self, key: K, limit_s: float = math.inf) -> None:
+        """Have a child speak within the limit from now on; what it says does not change the limit."""
+        if key in self.children:
+            self._answer_by[key] = self.now() + limit_s
+
+    def now(self) -> float:
+        """Return seconds on the crew's clock: monotonic, without the time in which this process stood still."""
+        self._own_time.look()
+        return self._own_time.now()
+
+    @property
+    def paused_s(self) -> float:
+        """For how many seconds this process has stood still, in all: a time that was measured meanwhile is too long."""
+        return self._own_time.lost_s
+
+    def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
+        """Return what is said next: key, message and None, or key, None and why that child is in the crew no more.
+
+        Empty where there is nobody to listen to, or nobody speaks in time.
+        """
+        until = self.now() + timeout_s
+        heard: list[tuple[K, Json, Lost | None]] = []
+        while self.children and not heard:
+            heard = self._look(until)
+            if self.now() >= until:
+                break
+        return heard
+
+    def _look(self, until: float) -> list[tuple[K, Json, Lost | None]]:
+        have_ended = {key for key, child in self.children.items() if child.has_ended()}
+        left_s = 0.0 if have_ended else min(until, *self._answer_by.values()) - self.now()
+        unsent = {child.questions_fd: child for child in self.children.values() if child.unsent}
+        ready = wait_for([child.fd for child in self.children.values()], unsent, max(0.0, min(left_s, LOOK_S)))
+        for fd in unsent.keys() & ready:
+            with contextlib.suppress(OSError):  # it has closed its end: what else it does is heard
+                unsent[fd].send()
+        now = self.now()
+        heard: list[tuple[K, Json, Lost | None]] = []
+        lost: dict[K, Lost] = {}
+        for key, child in self.children.items():
+            is_readable = child.fd in ready
+            try:
+                messages = child.receive() if is_readable else []
+            except ValueError:
+                lost[key] = Lost.GARBLED
+                continue
+            heard += [(key, message, None) for message in messages]
+            if child.fd < 0 or (key in have_ended and not is_readable):  # what it forked may hold its pipe open
+                lost[key] = Lost.DIED
+            elif len(child.unread) > MOST_LINE_BYTES:
+                lost[key] = Lost.GARBLED
+            elif messages and -math.inf < self._answer_by[key] <= now:
+                self._answer_by[key] = -math.inf  # the answer may have waited for us; one look more, or another limit
+            elif self._answer_by[key] <= now:
+                lost[key] = Lost.LATE
+        self.end(*lost)
+        return [*heard, *((key, None, why) for key, why in lost.items())]
+
+    def end(self, *keys: K) -> None:
+        """End these children, with all that they started in their process groups; one that is gone is no error."""
+        with held_back():
+            ending = [self.children.pop(key) for key in keys if key in self.children]
+            self._answer_by = {key: by for key, by in self._answer_by.items() if key in self.children}
+            for child in ending:
+                child.close()
+            leave_by = time.monotonic() + self.leave_s
+            while time.monotonic() < leave_by and not all(child.has_ended() for child in ending):
+                time.sleep(REAP_POLL_S)
+            for child in ending:
+                child.kill_group()  # before it is reaped: its number is the group's
+            reap_by = time.monotonic() + self.reap_s
+            for child in ending:
+                child.reap_group(reap_by)
+
+    def __enter__(self) -> Crew[K]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end(*self.children)
