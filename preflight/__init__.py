@@ -62,7 +62,7 @@ class _ByName(ModuleType):
 
 
 class _CalledModule(_ByName):
-    """The folders `explain` and `probe` have the names of two functions of the API: called, they are those."""
+    """The folders `explain` and `check` have the names of two functions of the API: called, they are those."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         from preflight import api  # noqa: PLC0415  as above

@@ -27,7 +27,7 @@ from preflight.model.collective import Collective
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-    from preflight.rank.buffers import Ranks
+    from preflight.trial.rank.buffers import Ranks
 
 RANKS = 2
 KIB, MIB = 1 << 10, 1 << 20
@@ -106,7 +106,7 @@ def measure(rank: int, folder: str, scale: float) -> None:
     import torch.distributed as dist  # noqa: PLC0415
     from torch._C._distributed_c10d import FileStore  # noqa: PLC0415
 
-    from preflight.rank.buffers import Ranks  # noqa: PLC0415
+    from preflight.trial.rank.buffers import Ranks  # noqa: PLC0415
 
     store = FileStore(os.path.join(folder, "store"), RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
@@ -142,8 +142,8 @@ def _measure_point(ranks: Ranks, store: Store, place: int, scale: float) -> dict
 
 def _ours(collective: Collective, size_bytes: int, ranks: Ranks) -> Callable[[], float]:
     """Return one repetition as preflight times it."""
-    from preflight.rank.buffers import allocate, caller  # noqa: PLC0415
-    from preflight.rank.measure import time_once  # noqa: PLC0415
+    from preflight.trial.rank.buffers import allocate, caller  # noqa: PLC0415
+    from preflight.trial.rank.measure import time_once  # noqa: PLC0415
 
     call = caller(collective, allocate(collective, size_bytes, ranks), ranks)
     return lambda: time_once(call, ranks)[1]

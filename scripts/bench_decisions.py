@@ -12,11 +12,11 @@ import random
 import statistics
 import sys
 
+from preflight.check.recommend.compare import compare
 from preflight.model.collective import Collective
 from preflight.model.run_spec import Duel, DuelTurn, Measure
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, Scope, TrialResult
-from preflight.plan.settings.duel import DUEL_PAIRS, DUEL_TURNS, finalist, heats, screening_gains
-from preflight.recommend.compare import compare
+from preflight.search.settings.duel import DUEL_PAIRS, DUEL_TURNS, finalist, heats, screening_gains
 
 BETWEEN, WITHIN = 0.05, 0.10
 REPETITIONS = 20

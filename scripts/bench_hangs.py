@@ -105,7 +105,7 @@ def _environ(folder: str) -> dict[str, str]:
 
 
 def main() -> int:
-    from preflight.plan.profiles import stage_limits  # noqa: PLC0415
+    from preflight.search.profiles import stage_limits  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--profile", choices=("quick", "standard"), default="standard")

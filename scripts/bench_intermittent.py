@@ -10,7 +10,7 @@ import sys
 
 from preflight.model.profile import Profile
 from preflight.model.trial import odds
-from tests.plan.flapping import RHYTHMS, is_false_cure, simulate
+from tests.search.flapping import RHYTHMS, is_false_cure, simulate
 
 RUNS = 286  # by rhythm and profile: 2,000 by profile
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.model.isolation import GroupOutcome
-from preflight.plan.nodes.isolation import Isolated, NodeGroupRound, Shown, most_rounds, next_round
+from preflight.search.nodes.isolation import Isolated, NodeGroupRound, Shown, most_rounds, next_round
 
 NODES = 1024
 RUNS = 400

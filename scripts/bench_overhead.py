@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from preflight.launch.launch_result import Launch, LaunchResult
-from preflight.launch.launcher import launch
-from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.collective import Collective
 from preflight.model.run_spec import Backend, Measure, NodePlace, RunSpec, TrialPlan
 from preflight.model.trial import Candidate, Outcome, Scope
-from preflight.plan.profiles import stage_limits
+from preflight.search.profiles import stage_limits
+from preflight.trial.launch_result import Launch, LaunchResult
+from preflight.trial.launcher import launch
+from preflight.trial.run_dir import make_run_dir, remove_run_dir
 from scripts.bare_torchrun import environment, timed_s, write_script
 
 PAIRS = 7

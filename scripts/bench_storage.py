@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from preflight.facts.storage import file_size_bytes, measure_storage
 from preflight.model.gap import Gap
-from preflight.probe.storage import file_size_bytes, measure_storage
 from preflight.system.storage_file import BLOCK_BYTES
 
 PAIRS = 7

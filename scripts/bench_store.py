@@ -1,6 +1,6 @@
 """What a run of 1,024 nodes of 8 ranks costs node 0: its real launcher and conductor, all others simulated.
 
-    node 0's launcher     this process: launch/launcher.py with launch/nodes/leader.py, real sockets on loopback
+    node 0's launcher     this process: trial/launcher.py with trial/nodes/leader.py, real sockets on loopback
     node 0's conductor    `conductor`: publishes steps, collects and classifies 8,192 answers, tells the launcher
     1,023 launchers       `followers`: introduce themselves, tell facts, and answer every step for their 8 ranks
 
@@ -22,12 +22,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from preflight.launch.launch_result import Launch, LaunchResult
-from preflight.launch.launcher import _take_in
-from preflight.launch.nodes.leader import Leader
-from preflight.launch.nodes.meeting_point import Listening
-from preflight.launch.nodes.peers import Member
-from preflight.launch.run_dir import events_path, make_folders, make_joint_dir, spec_path
 from preflight.model.codec import encode
 from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
@@ -35,8 +29,14 @@ from preflight.model.placement import Placement
 from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.run_spec import Backend, NodePlace, RunSpec, TrialPlan, joint_dir
 from preflight.model.trial import Candidate, Scope
-from preflight.plan import profiles
-from preflight.plan.nodes.joint_plan import JointEffort, plan_jointly
+from preflight.search import profiles
+from preflight.search.nodes.joint_plan import JointEffort, plan_jointly
+from preflight.trial.launch_result import Launch, LaunchResult
+from preflight.trial.launcher import _take_in
+from preflight.trial.nodes.leader import Leader
+from preflight.trial.nodes.meeting_point import Listening
+from preflight.trial.nodes.peers import Member
+from preflight.trial.run_dir import events_path, make_folders, make_joint_dir, spec_path
 from scripts.bare_torchrun import ROOT
 from scripts.simulated_nodes import (
     LIMIT_S,
@@ -56,8 +56,8 @@ EFFORT = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=True)
 
 def conduct_rounds(run_dir: str, nodes: int, repetitions: int) -> None:
     """Do what rank 0's supervisor does, for its own node's ranks without a trial."""
-    from preflight.rank.channel import Channel  # noqa: PLC0415  this process alone imports torch, as node 0's does
-    from preflight.rank.outcome import trial_result  # noqa: PLC0415
+    from preflight.trial.rank.channel import Channel  # noqa: PLC0415  this process alone imports torch, as node 0's does
+    from preflight.trial.rank.outcome import trial_result  # noqa: PLC0415
 
     channel, samples = Channel(os.path.join(joint_dir(run_dir), "control")), variants(repetitions)
     events = os.open(events_path(run_dir), os.O_WRONLY)

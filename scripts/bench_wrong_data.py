@@ -20,7 +20,7 @@ from itertools import count, product
 from preflight.model.collective import Collective
 from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.run_spec import Measure
-from preflight.plan import profiles
+from preflight.search import profiles
 
 RUNS = 100
 RATES = (0.01, 0.02, 0.05, 0.1, 0.25)
@@ -72,8 +72,8 @@ def try_rate(fault: str, profile: Profile, rate: float, runs: int, rng: random.R
 def _finds(step: Measure, fault: str, rate: float, rng: random.Random) -> bool:
     import torch  # noqa: PLC0415
 
-    from preflight.rank.buffers import Ranks, allocate, caller  # noqa: PLC0415
-    from preflight.rank.measure import LEAD_IN, measure_call  # noqa: PLC0415
+    from preflight.trial.rank.buffers import Ranks, allocate, caller  # noqa: PLC0415
+    from preflight.trial.rank.measure import LEAD_IN, measure_call  # noqa: PLC0415
 
     ranks = Ranks(0, 1, torch.device("cpu"))
     buffers = allocate(step.collective, step.nominal_bytes, ranks)
@@ -90,7 +90,7 @@ def _finds(step: Measure, fault: str, rate: float, rng: random.Random) -> bool:
 
 
 def _lead_in_of_short_calls(what: str, mine: int) -> int:
-    from preflight.rank.measure import LEAD_IN  # noqa: PLC0415
+    from preflight.trial.rank.measure import LEAD_IN  # noqa: PLC0415
 
     return LEAD_IN if what == "lead-in" else mine
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from preflight.check.survey import survey_capture
-from preflight.launch.nodes.wire import PING_S, line_of, pack, raise_descriptor_limit
 from preflight.model.codec import encode
 from preflight.model.collective import Collective
 from preflight.model.joint import PROTOCOL, Hello, SoloResult
 from preflight.model.run_spec import RankSamples
 from preflight.model.samples import pack_samples
 from preflight.model.trial import RankEnd
+from preflight.trial.nodes.wire import PING_S, line_of, pack, raise_descriptor_limit
 
 NODES, RANKS = 1024, 8
 ROUNDS = ("ok", "ok", "hang", "ok")

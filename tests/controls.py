@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Control, Outcome, Rerun, TrialResult
-from preflight.plan.settings.duel import is_sound
+from preflight.search.settings.duel import is_sound
 
 
 def confirmed(trials: Sequence[TrialResult], chosen: str, runs_each: int = 4) -> Control:

@@ -26,7 +26,7 @@ from preflight.model.gpu_test import (
     PairTruth,
     UnderLoad,
 )
-from tests.facts import gpu_case, gpu_node
+from tests.node_facts import gpu_case, gpu_node
 
 MIB = 1 << 20
 COPIES = tuple(

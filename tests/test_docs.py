@@ -40,7 +40,7 @@ def links(text: str) -> list[str]:
 
 def test_every_fact_that_is_cited_is_a_section() -> None:
     cited, sections = set(citations()), set(HEADING.findall(FACTS.read_text(encoding="utf-8")))
-    assert ("preflight/plan/settings/environment.py", "1.5") in cited
+    assert ("preflight/search/settings/environment.py", "1.5") in cited
     assert sorted((file, section) for file, section in cited if section not in sections) == []
 
 

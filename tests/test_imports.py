@@ -15,11 +15,11 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 
 BREAKS = [
-    ("Imports point down only", "preflight/model/facts.py", "import preflight.plan.settings.search"),
-    ("Imports point down only", "preflight/judge/node/memlock.py", "import preflight.render.text"),
-    ("Only rank imports torch", "preflight/launch/launcher.py", "import torch"),
+    ("Imports point down only", "preflight/model/facts.py", "import preflight.search.settings.search"),
+    ("Imports point down only", "preflight/judge/node/memlock.py", "import preflight.show.text"),
+    ("Only trial/rank imports torch", "preflight/trial/launcher.py", "import torch"),
     ("Pure packages do no I/O", "preflight/judge/node/memlock.py", "import os"),
-    ("Pure packages do no I/O", "preflight/render/text.py", "import subprocess"),
+    ("Pure packages do no I/O", "preflight/show/text.py", "import subprocess"),
     ("No circles", "preflight/model/gap.py", "import preflight.model.facts"),
     ("No circles", "preflight/model/gap.py", "def late() -> None: import preflight.model.facts"),
     (
@@ -31,7 +31,7 @@ BREAKS = [
 
 # What may be imported inside a function, where it is needed: loading it takes long, or it may be missing.
 HEAVY = {"torch", "pygal", "pynvml", "netifaces", "jinja2", "tabulate", "importlib"}
-IMPORT_TORCH = {"preflight.rank.agent", "preflight.rank.packed_aggregate"}
+IMPORT_TORCH = {"preflight.trial.rank.agent", "preflight.trial.rank.packed_aggregate"}
 # What keeps `preflight probe` quick: a live probe pays neither for captures and topologies nor for what a report holds.
 # And `preflight run`, which without --reuse reads no report.
 # And what must be caught where it can't be imported.
@@ -40,12 +40,12 @@ START_UP = {
     ("preflight/__main__.py", "preflight.cli"),
     ("preflight/__main__.py", "preflight.system.last_resort"),
     ("preflight/__main__.py", "resource"),
-    ("preflight/cli/probe_capture.py", "preflight.render.drain_nagios_k8s"),
-    ("preflight/cli/probe_capture.py", "preflight.render.json_document"),
+    ("preflight/cli/probe_capture.py", "preflight.show.drain_nagios_k8s"),
+    ("preflight/cli/probe_capture.py", "preflight.show.probe_json"),
     ("preflight/cli/run.py", "preflight.cli.earlier_report"),
-    ("preflight/check/survey.py", "preflight.plan.gpus.link_speeds"),
-    ("preflight/check/survey.py", "preflight.probe.capture"),
-    ("preflight/check/survey.py", "preflight.probe.topo_facts"),
+    ("preflight/check/survey.py", "preflight.search.gpus.link_speeds"),
+    ("preflight/check/survey.py", "preflight.facts.capture"),
+    ("preflight/check/survey.py", "preflight.facts.topo_facts"),
     ("preflight/check/survey.py", "preflight.system.links"),
 }
 
@@ -106,10 +106,10 @@ def test_an_import_inside_a_function_keeps_something_heavy_away_and_says_so() ->
     ("line", "allowed"),
     [
         ("import torch  # noqa: PLC0415  seconds", True),
-        ("from preflight.rank import agent  # noqa: PLC0415  imports torch", True),
+        ("from preflight.trial.rank import agent  # noqa: PLC0415  imports torch", True),
         ("import torch  # noqa: PLC0415", False),
         ("import socket  # noqa: PLC0415  seconds", False),
-        ("from preflight.rank import outcome  # noqa: PLC0415  a circle", False),
+        ("from preflight.trial.rank import outcome  # noqa: PLC0415  a circle", False),
     ],
 )
 def test_an_import_inside_a_function_needs_both_a_heavy_module_and_a_reason(

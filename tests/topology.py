@@ -9,8 +9,8 @@ from typing import Any
 
 from preflight.model.facts import Gap, GpuPath, HcaPort, Nic, NicPath, NodeFacts, PciDevice, PciKind, known
 from preflight.model.hca import Gid, NicKind, PhysState, PortState
-from tests.facts import gpu_node
 from tests.gpus import bdf
+from tests.node_facts import gpu_node
 
 NEEDS_ROOT = Gap("config space: only 64 bytes are readable without root")
 V1 = Gid(0, "fe80:0000:0000:0000:0a00:00ff:fe00:0001", "IB/RoCE v1", "eth1")

@@ -14,16 +14,13 @@ from preflight.check.request import Request
 from preflight.check.run_record import RunRecord
 from preflight.check.spec_builder import build_spec, free_bytes_per_rank, plan_trials, too_little_memory, without_room
 from preflight.errors import Interrupted, MalformedInput, MeetingError, OutputError, UsageError
+from preflight.facts.counters import probe_outside_events
+from preflight.facts.process import reported_environment
+from preflight.facts.run import probe_node
+from preflight.facts.storage import BUDGET_S, NODE_WRITERS, measure_storage
+from preflight.facts.system import probe_boot_id
 from preflight.judge.outside_cause import traced
 from preflight.judge.seen_again import accused_by, part_of_gpu, part_of_port
-from preflight.launch.hardware_results import HardwareWatch, start_hardware_watch
-from preflight.launch.launch_result import Launch, LaunchResult
-from preflight.launch.launcher import Peers, Watcher, launch, meet_without_ranks
-from preflight.launch.nodes.follower import Follower
-from preflight.launch.nodes.leader import Leader
-from preflight.launch.nodes.placement import Asked, find_placement
-from preflight.launch.nodes.wire import pack
-from preflight.launch.run_dir import machine_path, make_joint_dir, make_run_dir, remove_run_dir, write_machine
 from preflight.model.codec import decode, encode
 from preflight.model.counters import events_between
 from preflight.model.facts import Gap, NodeFacts
@@ -32,17 +29,20 @@ from preflight.model.joint import NO_JOINT_PHASE
 from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
 from preflight.model.trial import Outcome, unregistered_backend
-from preflight.plan.backend_choice import choose_backend
-from preflight.plan.nodes.joint_plan import advice_here
-from preflight.plan.settings.environment import inherited_tuning, why_torch_would_end
-from preflight.probe.counters import probe_outside_events
-from preflight.probe.process import reported_environment
-from preflight.probe.run import probe_node
-from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
-from preflight.probe.system import probe_boot_id
+from preflight.search.backend_choice import choose_backend
+from preflight.search.nodes.joint_plan import advice_here
+from preflight.search.settings.environment import inherited_tuning, why_torch_would_end
 from preflight.system.installed import module_exists
 from preflight.system.kernel_queries import live_machine, own_limits
 from preflight.system.machine import Machine
+from preflight.trial.hardware_results import HardwareWatch, start_hardware_watch
+from preflight.trial.launch_result import Launch, LaunchResult
+from preflight.trial.launcher import Peers, Watcher, launch, meet_without_ranks
+from preflight.trial.nodes.follower import Follower
+from preflight.trial.nodes.leader import Leader
+from preflight.trial.nodes.placement import Asked, find_placement
+from preflight.trial.nodes.wire import pack
+from preflight.trial.run_dir import machine_path, make_joint_dir, make_run_dir, remove_run_dir, write_machine
 
 __all__ = ["Checked", "check", "unprobed"]
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from preflight import __version__
 from preflight.check.run_record import RunRecord
-from preflight.launch.launch_result import LaunchResult
-from preflight.launch.nodes.follower import Follower
-from preflight.launch.nodes.leader import Leader
-from preflight.launch.nodes.meeting_point import listening_addresses, resolve
-from preflight.launch.nodes.network_survey import survey_network
-from preflight.launch.nodes.peers import Member
-from preflight.launch.nodes.queries import QuerySteps
 from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
 from preflight.model.run_spec import RunSpec
-from preflight.plan.nodes.joint_plan import JointEffort, plan_jointly, why_not_joint
+from preflight.search.nodes.joint_plan import JointEffort, plan_jointly, why_not_joint
+from preflight.trial.launch_result import LaunchResult
+from preflight.trial.nodes.follower import Follower
+from preflight.trial.nodes.leader import Leader
+from preflight.trial.nodes.meeting_point import listening_addresses, resolve
+from preflight.trial.nodes.network_survey import survey_network
+from preflight.trial.nodes.peers import Member
+from preflight.trial.nodes.queries import QuerySteps
 
 RESOLVE_S = 3.0
 MEET_SHARE, LONGEST_MEET_S = 1 / 3, 300.0  # of the time before the deadline, for all to have come

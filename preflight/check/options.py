@@ -5,48 +5,22 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED, choice, switch, timed, valued
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
 from preflight.model.parsing import parse_duration_s
 from preflight.model.profile import ALL_TESTS, GpuTests, Profile
-from preflight.render.formats import ALSO
+from preflight.show.formats import ALSO
 
 LONGEST_DEADLINE_S = 7 * 86400.0
 SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
 SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 FEW = 10  # names that an error lists
 LEAST_BYTES, MOST_BYTES = 8, 64 << 30
-# The groups of options in --help; what has none stands last.
-TRIED, JUDGED, PRINTED = "What is looked at and tried", "How it is judged", "What is printed and written"
-NODES, ELSEWHERE = "Several nodes", "Another machine than this one"
-
-
-def valued(metavar: str, what: str, *names: str, group: str | None = None) -> Any:
-    """Return an option with a value; its help says what that is."""
-    return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group)
-
-
-def timed(what: str, name: str, group: str | None = None) -> Any:
-    """Return an option that takes a duration as people write it, in seconds: 90, 90s, 5m, 1h30m."""
-
-    def parse(text: str) -> float:
-        return parse_duration_s(text, name)
-
-    return typer.Option(name, metavar="T", help=what, parser=parse, rich_help_panel=group)
-
-
-def choice(what: str, *names: str, group: str | None = None) -> Any:
-    """Return an option that takes one of a few words, in any case."""
-    return typer.Option(*names, help=what, case_sensitive=False, rich_help_panel=group)
-
-
-def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None) -> Any:
-    """Return an option without a value."""
-    return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group)
 
 
 def _minutes(text: str) -> float:
@@ -106,12 +80,6 @@ HistoryFile = Annotated[
     str | None,
     valued("FILE", "Earlier runs; adds this one. The same GPU in two of three rejects.", "--history", group=JUDGED),
 ]
-Verbose = Annotated[
-    bool,
-    switch("Print everything, not just one screen.", "--verbose", "-v", group=PRINTED, envvar="PREFLIGHT_VERBOSE"),
-]
-Quiet = Annotated[bool, switch("Print the verdict's line only.", "--quiet", "-q", group=PRINTED)]
-JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is stdout.", "--json", group=PRINTED)]
 EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.", group=PRINTED)]
 ReportOut = Annotated[str, valued("PATH", "Where the full report goes.", group=PRINTED)]
 Also = Annotated[

@@ -8,10 +8,15 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from preflight import __version__
+from preflight.check.recommend.compare import compare
+from preflight.check.recommend.env import VISIBLE, gpu_env, recommend, with_timeouts
+from preflight.check.recommend.machine_context import MachineContext
 from preflight.check.request import Request
 from preflight.check.run_record import RunRecord
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
+from preflight.facts.counters import probe_outside_events
+from preflight.facts.lookback import probe_history
 from preflight.judge.check import (
     Case,
     CheckResults,
@@ -29,7 +34,6 @@ from preflight.judge.seen_again import weighed
 from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
 from preflight.judge.verdict import decide, unanswered
 from preflight.judge.workarounds import default_trial, works
-from preflight.launch.hardware_results import hardware_results
 from preflight.model.counters import OutsideEvent, events_between
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.finding import Finding
@@ -39,22 +43,17 @@ from preflight.model.profile import BY_ORDER, LEFT_OUT, SKIPPED, GpuTests
 from preflight.model.report import Advice, Report
 from preflight.model.storage import NO_DIRECTORY
 from preflight.model.trial import Comparison, Control, Outcome, RailTest, TrialResult, without_speeds
-from preflight.plan.gpus.gpu_set import closed_gpus
-from preflight.plan.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
-from preflight.plan.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
-from preflight.plan.settings.environment import inherited_settings, matters
-from preflight.plan.settings.rdma import rails_to_try
-from preflight.probe.counters import probe_outside_events
-from preflight.probe.lookback import probe_history
-from preflight.recommend.compare import compare
-from preflight.recommend.env import VISIBLE, gpu_env, recommend
-from preflight.recommend.machine_context import MachineContext
+from preflight.search.gpus.gpu_set import closed_gpus
+from preflight.search.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
+from preflight.search.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
+from preflight.search.settings.environment import inherited_settings, matters
+from preflight.search.settings.rdma import rails_to_try
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
-from preflight.timeout.frameworks import with_timeouts
 from preflight.timeout.safe_timeout import safe_timeout
 from preflight.timeout.timings import nccl_settings, timings
+from preflight.trial.hardware_results import hardware_results
 
 KILLED = "preflight was killed, or the machine went down, before it could answer"
 REPORT_S = 0.4  # for judging and writing

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from typing import ClassVar
 
-from preflight.check import options
+from preflight.check import option_kinds, options
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
 from preflight.model.profile import ALL_TESTS, COLLECTIVES, GpuTests, Profile
@@ -29,7 +29,7 @@ class Request:
     backend: options.Backend = None
     profile: options.ProfileOption = Profile.QUICK
     deadline: options.Deadline = None
-    json: options.JsonPath = None
+    json: option_kinds.JsonPath = None
     env_out: options.EnvOut = "preflight.env"
     report: options.ReportOut = "preflight-report.json"
     also: options.Also = None
@@ -53,8 +53,8 @@ class Request:
     collectives: options.Collectives = None
     sizes: options.Sizes = None
     skip: options.Skip = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
     starts: options.Starts = ""
     starts_if_unknown: options.StartsIfUnknown = False
     default_only: ClassVar[bool] = False  # measure what the job gets, try nothing else

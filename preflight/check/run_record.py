@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from preflight.check.request import Request
-from preflight.launch.hardware_results import HardwareWatch
-from preflight.launch.launch_result import LaunchResult
 from preflight.model.baseline import Baseline
 from preflight.model.counters import Counts
 from preflight.model.facts import NodeFacts
@@ -15,8 +13,10 @@ from preflight.model.history import PastRun
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
 from preflight.model.storage import StorageSpeed
-from preflight.plan.backend_choice import BackendChoice
-from preflight.plan.settings.candidate_plan import NcclPlan
+from preflight.search.backend_choice import BackendChoice
+from preflight.search.settings.candidate_plan import NcclPlan
+from preflight.trial.hardware_results import HardwareWatch
+from preflight.trial.launch_result import LaunchResult
 
 NOTHING_PLANNED = NcclPlan((), (), ())
 NOT_LAUNCHED = LaunchResult()

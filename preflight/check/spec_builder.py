@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from preflight.check.run_record import RunRecord
+from preflight.facts.cgroup import usable_cpus
 from preflight.model.baseline import NO_BASELINE, Baseline, difference, hardware_class_of
 from preflight.model.facts import Gap, SystemFacts, known
 from preflight.model.profile import MIB, GpuTests
 from preflight.model.run_spec import Backend, NodePlace, RankGpus, RunSpec, TrialPlan
 from preflight.model.units import size_text
-from preflight.plan import profiles
-from preflight.plan.gpus.gpu_tests import device_plan
-from preflight.plan.gpus.link_speeds import pair_limits
-from preflight.plan.settings.candidate_plan import NcclPlan, plan_nccl
-from preflight.plan.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
-from preflight.plan.settings.duel import DUEL_TURNS, decision_sizes
-from preflight.plan.settings.rdma import rails_to_try
-from preflight.probe.cgroup import usable_cpus
+from preflight.search import profiles
+from preflight.search.gpus.gpu_tests import device_plan
+from preflight.search.gpus.link_speeds import pair_limits
+from preflight.search.settings.candidate_plan import NcclPlan, plan_nccl
+from preflight.search.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
+from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
+from preflight.search.settings.rdma import rails_to_try
 from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
 

@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass
 
 from preflight.errors import NotApplicable, UnreadableFact
+from preflight.facts.run import Capture, cut_short, probe_node
 from preflight.judge.check import Case, CheckResults, fact_checks, run_checks
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.links import Expected
 from preflight.model.other_makers import other_gpus
-from preflight.plan.backend_choice import has_nvidia_hardware
-from preflight.plan.gpus.gpu_set import chosen_gpus
-from preflight.plan.gpus.gpu_set_advice import GpuSetAdvice, advise_gpus
-from preflight.probe.run import Capture, cut_short, probe_node
+from preflight.search.backend_choice import has_nvidia_hardware
+from preflight.search.gpus.gpu_set import chosen_gpus
+from preflight.search.gpus.gpu_set_advice import GpuSetAdvice, advise_gpus
 from preflight.system.machine import Machine
 
 READING_SHARE = 0.7  # of the time before the deadline; the rest is for judging and printing, on a busy node too
@@ -45,14 +45,14 @@ def _read_by(ends_at: float | None) -> float | None:
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
     """Read a pasted `nvidia-smi topo -m`; MalformedInput where the text is none."""
-    from preflight.probe.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
+    from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
     return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
     """Probe a capture, by a monotonic time; MalformedInput where the text is none."""
-    from preflight.probe.capture import open_capture  # noqa: PLC0415 - nor for reading captures
+    from preflight.facts.capture import open_capture  # noqa: PLC0415 - nor for reading captures
 
     replay, silent = open_capture(text)
     node, _ = probe_node(replay, silent=silent, ends_at=_read_by(ends_at))
@@ -61,7 +61,7 @@ def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = N
 
 def capture(machine: Machine) -> str:
     """Return a capture of the machine as JSON, scrubbed of what names it or its users."""
-    from preflight.probe.capture import capture_document  # noqa: PLC0415 - nor for making them
+    from preflight.facts.capture import capture_document  # noqa: PLC0415 - nor for making them
 
     reads = Capture()
     probe_node(machine, capture=reads)
@@ -87,7 +87,7 @@ def _advice(node: NodeFacts, chosen: tuple[int, ...]) -> GpuSetAdvice | None:
 
 
 def _expected(node: NodeFacts, chosen: tuple[int, ...]) -> Expected | Gap:
-    from preflight.plan.gpus.link_speeds import expected_busbw  # noqa: PLC0415 - only where GPUs were asked for
+    from preflight.search.gpus.link_speeds import expected_busbw  # noqa: PLC0415 - only where GPUs were asked for
     from preflight.system.links import load_links  # noqa: PLC0415
 
     try:

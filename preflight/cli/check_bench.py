@@ -16,19 +16,19 @@ from preflight.cli.check_outputs import give_up, open_outputs, save_interim, wri
 from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.errors import Interrupted, UsageError
+from preflight.facts.capture import open_capture
 from preflight.judge.check import all_checks
-from preflight.launch.launch_result import LaunchResult, progress_line
 from preflight.model.input_limits import CAPTURE
 from preflight.model.report import Report
-from preflight.probe.capture import open_capture
-from preflight.render.bench import render_bench, render_bench_screen
-from preflight.render.check_screen import render_verdict
-from preflight.render.json_document import render_json
-from preflight.render.text import clean
+from preflight.show.bench import render_bench, render_bench_screen
+from preflight.show.check_screen import render_verdict
+from preflight.show.json_document import render_json
+from preflight.show.text import clean
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine, machine_at
 from preflight.system.machine import Machine
 from preflight.system.streams import Progress, to_stderr
+from preflight.trial.launch_result import LaunchResult, progress_line
 
 SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 

@@ -29,11 +29,12 @@ from preflight.cli.output import (
 from preflight.errors import Interrupted, MalformedInput, OutputError, UsageError
 from preflight.model.history import PastRun, history_text
 from preflight.model.report import NodeVerdict, Report, Verdict
-from preflight.render.check_page import render_check
-from preflight.render.check_screen import NO_JOB, JobToStart, Written, render_check_screen, render_verdict
-from preflight.render.env_file import render_env
-from preflight.render.formats import ALSO, Format, render_as
-from preflight.render.json_document import render_json
+from preflight.show.check_page import render_check
+from preflight.show.check_screen import NO_JOB, JobToStart, Written, render_check_screen, render_verdict
+from preflight.show.env_file import render_env
+from preflight.show.formats import ALSO, Format
+from preflight.show.json_document import render_json
+from preflight.show.render import render_as
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
 from preflight.system.signals import ignore_signals, raise_dropped
 from preflight.system.streams import to_stderr

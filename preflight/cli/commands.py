@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from preflight.check import options
-from preflight.check.options import PRINTED, choice, timed, valued
+from preflight.check import option_kinds, options
+from preflight.check.option_kinds import PRINTED, choice, timed, valued
 from preflight.check.request import Request as CheckOptions  # noqa: F401  one of the commands too
+from preflight.cli.explain_options import ExplainOptions  # noqa: F401
 from preflight.cli.output import STDOUT
 from preflight.cli.timeout_options import TimeoutOptions  # noqa: F401  one of the commands too
 from preflight.model.profile import Profile
-from preflight.render.formats import Format
+from preflight.show.formats import Format
 
 FLEET_PAGE = "fleet.html"
 
@@ -35,12 +36,12 @@ class BenchOptions:
     backend: options.Backend = None
     profile: options.ProfileOption = Profile.STANDARD
     deadline: options.Deadline = None
-    json: options.JsonPath = None
+    json: option_kinds.JsonPath = None
     stage_limit: options.StageLimit = None
     collectives: options.Collectives = "all"
     sizes: options.Sizes = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
 
 
 ReasonOf = Annotated[
@@ -63,15 +64,15 @@ class ProbeOptions:
     """
 
     gpus: options.Gpus = None
-    json: options.JsonPath = None
+    json: option_kinds.JsonPath = None
     sysroot: options.SysrootOption = None
     topo: options.TopoOption = None
     machine: options.MachineOption = None
     strict: options.Strict = False
     deadline: options.ProbeDeadline = None
     reason: ReasonOf = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +84,6 @@ class CaptureOptions:
 
     output: options.Output = STDOUT
     sysroot: options.SysrootOption = None
-
-
-Logs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="LOG...",
-        help="Logs, folders or archives (tar, zip) of one run: plain, gzip, bzip2, zstd, xz; - is stdin.",
-    ),
-]
-UnmeasuredEnv = Annotated[
-    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out", group=PRINTED)
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainOptions:
-    """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
-
-    Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
-    """
-
-    logs: Logs
-    json: options.JsonPath = None
-    env_out: UnmeasuredEnv = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
 
 
 Pid = Annotated[int | None, valued("PID", "The job of this rank, or below this launcher.", "--pid")]
@@ -146,9 +121,9 @@ class StuckOptions:
     ras: AskRas = None
     out: Out = None
     merge: Merge = None
-    json: options.JsonPath = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
+    json: option_kinds.JsonPath = None
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
 
 
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="What `preflight check` wrote; - is stdin.")]
@@ -181,10 +156,10 @@ class FleetOptions:
     """
 
     reports: Reports
-    json: options.JsonPath = None
+    json: option_kinds.JsonPath = None
     out: OutDir = None
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
 
 
 GoodReports = Annotated[
@@ -202,8 +177,8 @@ class BaselineOptions:
 
     reports: GoodReports
     output: BoundsOutput
-    verbose: options.Verbose = False
-    quiet: options.Quiet = False
+    verbose: option_kinds.Verbose = False
+    quiet: option_kinds.Quiet = False
 
 
 CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Checks, as findings name them.")]
@@ -217,7 +192,7 @@ class ChecksOptions:
     """
 
     names: CheckNames = None
-    json: options.JsonPath = None
+    json: option_kinds.JsonPath = None
 
 
 class DocumentKind(str, Enum):

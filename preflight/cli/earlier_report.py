@@ -11,21 +11,21 @@ from datetime import datetime, timedelta, timezone
 from preflight.check.request import Request
 from preflight.cli.output import PROGRAM
 from preflight.errors import PreflightError
-from preflight.jobrun.reuse import FACTS, Now, why_not
-from preflight.launch.nodes.agreement import why_no_agreement
-from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.facts.process import reported_environment
+from preflight.facts.run import probe_node
+from preflight.job.reuse import FACTS, Now, why_not
 from preflight.model.facts import Netif
 from preflight.model.gap import known_or
 from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
-from preflight.plan.gpus.gpu_set import chosen_gpus, numbered_gpus
-from preflight.probe.process import reported_environment
-from preflight.probe.run import probe_node
-from preflight.render.env_file import render_env
+from preflight.search.gpus.gpu_set import chosen_gpus, numbered_gpus
+from preflight.show.env_file import render_env
 from preflight.system.files import write_atomically
 from preflight.system.inputs import read_own_input
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr
+from preflight.trial.nodes.agreement import why_no_agreement
+from preflight.trial.nodes.placement import Asked, find_placement
 
 AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 

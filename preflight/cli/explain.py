@@ -6,14 +6,14 @@ import os
 
 import typer
 
-from preflight.cli.commands import ExplainOptions
+from preflight.cli.explain_options import ExplainOptions
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
-from preflight.render.explain import render_explanation, render_explanation_env
-from preflight.render.explain_screen import render_explain_screen, render_explain_verdict
-from preflight.render.json_document import render_json
-from preflight.render.stuck import render_stuck_in
+from preflight.show.explain import render_explanation, render_explanation_env
+from preflight.show.explain_screen import render_explain_screen, render_explain_verdict
+from preflight.show.json_document import render_json
+from preflight.show.stuck import render_stuck_in
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically

@@ -13,8 +13,8 @@ from preflight.errors import UsageError
 from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
 from preflight.model.fleet import Fleet
-from preflight.render.baseline import render_baseline, render_baseline_screen, render_baseline_verdict
-from preflight.render.fleet import (
+from preflight.show.baseline import render_baseline, render_baseline_screen, render_baseline_verdict
+from preflight.show.fleet import (
     failing_hosts,
     odd_hosts,
     odd_reasons,
@@ -22,9 +22,9 @@ from preflight.render.fleet import (
     render_host_list,
     state_reasons,
 )
-from preflight.render.fleet_html import render_fleet_html
-from preflight.render.fleet_screen import render_fleet_screen, render_fleet_verdict
-from preflight.render.json_document import render_json
+from preflight.show.fleet_html import render_fleet_html
+from preflight.show.fleet_screen import render_fleet_screen, render_fleet_verdict
+from preflight.show.json_document import render_json
 from preflight.system.files import write_atomically
 from preflight.system.inputs import read_reports, report_paths
 

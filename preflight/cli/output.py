@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from preflight.errors import UsageError
-from preflight.render.text import Style
+from preflight.show.text import Style
 from preflight.system.files import check_writable, write_atomically
 from preflight.system.streams import knows_unicode, to_stderr, to_stdout
 

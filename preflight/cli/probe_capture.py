@@ -12,8 +12,8 @@ from preflight.errors import UsageError
 from preflight.judge.check import CheckResults, probe_exit_code
 from preflight.model.finding import Blame
 from preflight.model.input_limits import CAPTURE, TOPOLOGY
-from preflight.render.probe_page import render_probe_page
-from preflight.render.probe_screen import render_probe_screen, render_probe_verdict
+from preflight.show.probe_page import render_probe_page
+from preflight.show.probe_screen import render_probe_screen, render_probe_verdict
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import machine_at
 from preflight.system.signals import raise_at
@@ -51,7 +51,7 @@ def _classes(named: str | None) -> tuple[Blame, ...]:
 
 
 def _reason(checked: CheckResults) -> str:
-    from preflight.render.drain_nagios_k8s import render_probe_reason  # noqa: PLC0415  loads a report's records
+    from preflight.show.drain_nagios_k8s import render_probe_reason  # noqa: PLC0415  loads a report's records
 
     return render_probe_reason(checked.findings)
 
@@ -68,7 +68,7 @@ def _page(facts: survey.Survey, exit_code: int, detail: Detail) -> str:
 
 
 def _document(facts: survey.Survey) -> str:
-    from preflight.render.json_document import render_probe_json  # noqa: PLC0415  loads a report's records: 40 ms
+    from preflight.show.probe_json import render_probe_json  # noqa: PLC0415  loads a report's records: 40 ms
 
     return render_probe_json(facts.node, *facts.checked, facts.gpu_set, facts.expected)
 

@@ -18,7 +18,7 @@ from preflight import __version__
 from preflight.cli.output import PROGRAM
 from preflight.cli.plain_values import take_plain_values
 from preflight.errors import BrokenInstallation, PreflightError, Stopped
-from preflight.render.text import clean
+from preflight.show.text import clean
 from preflight.system.last_resort import retire_outputs
 from preflight.system.signals import ignore_signals, raise_dropped, raise_on_signals
 from preflight.system.streams import open_missing_streams, to_stderr, to_stdout

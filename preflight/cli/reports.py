@@ -13,10 +13,10 @@ from preflight.model.finding import CheckDescription, CheckList
 from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
 from preflight.model.schema import report_schema, stuck_schema
-from preflight.render.checks_and_findings import render_checks
-from preflight.render.formats import render_as
-from preflight.render.json_document import render_json
-from preflight.render.text import Style
+from preflight.show.checks_and_findings import render_checks
+from preflight.show.json_document import render_json
+from preflight.show.render import render_as
+from preflight.show.text import Style
 from preflight.system.inputs import STDIN, read_input
 from preflight.system.streams import to_stdout
 

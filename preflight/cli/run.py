@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from preflight.check import options
-from preflight.check.options import timed, valued
+from preflight.check import option_kinds, options
+from preflight.check.option_kinds import timed, valued
 from preflight.check.request import Request
 from preflight.cli.output import PROGRAM, check_outputs, refuse_stdout
 from preflight.errors import UsageError
-from preflight.jobrun.job_gpus import gpus_here, gpus_of_job
-from preflight.jobrun.order import VISIBLE, Order, become_supervisor
+from preflight.job.job_gpus import gpus_here, gpus_of_job
+from preflight.job.order import VISIBLE, Order, become_supervisor
 from preflight.system.signals import ignored_at_start
 from preflight.system.streams import to_stderr
 
@@ -75,8 +75,8 @@ def run(
     stuck_after: StuckAfter = None,
     keep_output: KeepOutput = None,
     split_ranks: SplitRanks = False,
-    verbose: options.Verbose = False,
-    quiet: options.Quiet = False,
+    verbose: option_kinds.Verbose = False,
+    quiet: option_kinds.Quiet = False,
 ) -> None:
     """Check, then start the job with the settings that it needs; say why if it hangs or fails.
 

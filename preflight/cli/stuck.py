@@ -12,12 +12,11 @@ import typer
 from preflight.cli.commands import StuckOptions
 from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
-from preflight.launch.nodes.placement import step_nodes
 from preflight.model.stuck import StuckReport
 from preflight.model.stuck_evidence import NodeEvidence
-from preflight.render.json_document import render_json
-from preflight.render.stuck import render_stuck
-from preflight.render.stuck_screen import render_stuck_screen, render_stuck_verdict
+from preflight.show.json_document import render_json
+from preflight.show.stuck import render_stuck
+from preflight.show.stuck_screen import render_stuck_screen, render_stuck_verdict
 from preflight.stuck.collect.jobs import ProcessTable
 from preflight.stuck.collect.node import CollectOptions, collect_node
 from preflight.stuck.collect.ras import AskRas
@@ -26,6 +25,7 @@ from preflight.stuck.node_files import read_nodes, wait_for_nodes, write_node
 from preflight.system.files import PRIVATE, write_atomically
 from preflight.system.kernel_queries import live_machine
 from preflight.system.streams import to_stderr, to_stdout
+from preflight.trial.nodes.placement import step_nodes
 
 WATCH_S = 6.0
 ASKS = {None: AskRas.REVIEWED, True: AskRas.INSIST, False: AskRas.NEVER}  # by --ras and --no-ras

@@ -11,6 +11,7 @@ from preflight.check import survey
 from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
 from preflight.cli.timeout_options import TimeoutOptions
 from preflight.errors import UsageError
+from preflight.facts.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.model.facts import NodeFacts
 from preflight.model.fit import Batch, Fit, FitVerdict
 from preflight.model.gap import Gap
@@ -21,12 +22,10 @@ from preflight.model.report import Report
 from preflight.model.saved_report import load_report
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import Source
-from preflight.plan.gpus.gpu_set import chosen_gpus
-from preflight.probe.storage import BUDGET_S, NODE_WRITERS, measure_storage
-from preflight.render.json_document import render_timeout_json
-from preflight.render.text import clean
-from preflight.render.timeout import render_timeout
-from preflight.render.timeout_brief import render_timeout_brief, render_timeout_verdict
+from preflight.search.gpus.gpu_set import chosen_gpus
+from preflight.show.text import clean
+from preflight.show.timeout import render_timeout, render_timeout_json
+from preflight.show.timeout_brief import render_timeout_brief, render_timeout_verdict
 from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine

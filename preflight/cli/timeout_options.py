@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from preflight.check.options import PRINTED, Gpus, JsonPath, Quiet, Verbose, choice, valued
+from preflight.check.option_kinds import PRINTED, JsonPath, Quiet, Verbose, choice, valued
+from preflight.check.options import Gpus
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
 from preflight.model.timeout import Framework
 

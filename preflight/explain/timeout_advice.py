@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preflight.explain.log_evidence import LogEvidence
-from preflight.timeout.frameworks import FRAMEWORK_SETTING
+from preflight.timeout.framework_calls import FRAMEWORK_SETTING
 
 # facts 4.4; {s} seconds, {m} minutes.
 LONGEST_S = 3600  # what `preflight timeout` advises at most: a rank that is silent for longer is stuck

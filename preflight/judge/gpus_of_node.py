@@ -11,7 +11,7 @@ from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, k
 from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER
 from preflight.model.gpu import GPU_FILE, leads_to_switch
-from preflight.plan.gpus.locality import IDLE_BYTES
+from preflight.search.gpus.locality import IDLE_BYTES
 
 # The GPU or the driver has no such thing; there is nothing to be known.
 NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")

@@ -10,7 +10,7 @@ from preflight.model.facts import Gap, HcaPort, Nic, NodeFacts, PciDevice, PciKi
 from preflight.model.hca import NicKind, PortState
 from preflight.model.transport import NVLS, CarrierKind, Transport
 from preflight.model.trial import Outcome, TrialResult
-from preflight.plan.gpus.locality import NVLINK, locality_of
+from preflight.search.gpus.locality import NVLINK, locality_of
 
 TRANSLATING = frozenset({"DMA", "DMA-FQ"})
 MEANWHILE = "until then NCCL_P2P_LEVEL=NVL with NVLink, NCCL_P2P_DISABLE=1 without"

@@ -15,7 +15,7 @@ from preflight.model.links import Expected
 from preflight.model.report import JudgedBy, SpeedJudge
 from preflight.model.trial import CollectiveResult, TrialResult
 from preflight.model.units import size_text
-from preflight.plan.gpus.link_speeds import expected_busbw
+from preflight.search.gpus.link_speeds import expected_busbw
 
 LARGE_BYTES = 64 << 20  # below, latency decides and not the links
 HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)

@@ -11,7 +11,7 @@ from preflight.judge.node_limits import owner_of_run
 from preflight.model.finding import Blame, Severity
 from preflight.model.nccl_variables import VARIABLES
 from preflight.model.trial import AS_IS, DEFAULT, FAILED, Outcome, TrialResult
-from preflight.plan.settings.control import Proof, has_failed, intermittent, proof_of
+from preflight.search.settings.control import Proof, has_failed, intermittent, proof_of
 
 
 @dataclass(frozen=True, slots=True)

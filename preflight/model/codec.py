@@ -1,8 +1,8 @@
 """Records to JSON values and back.
 
 A record becomes an object, a tuple an array, an enum its value, and pairs (`tuple[tuple[K, V], ...]`) an object.
-A Gap becomes null; its path and reason stand in the `gaps` array of the outermost record, and in that of the
-NodeFacts around it, where others look for them.
+A Gap becomes null; its path and reason stand in the `gaps` array of the outermost record, and in that of a record
+around it that has `gaps_of_its_own`, where others look for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typing
 from typing import Any, TypeVar
 
 from preflight.errors import MalformedInput
-from preflight.model.facts import Gap, NodeFacts
+from preflight.model.gap import Gap
 from preflight.model.shape import Form, fields_of, shape_of
 
 T = TypeVar("T")
@@ -75,7 +75,8 @@ def _encode(value: Any, path: str, gaps: list[dict[str, str]]) -> Any:
 
 def _encode_record(record: Any, path: str, gaps: list[dict[str, str]]) -> dict[str, Any]:
     own: list[dict[str, str]] = []
-    start = "" if isinstance(record, NodeFacts) else path
+    has_own = getattr(record, "gaps_of_its_own", False)
+    start = "" if has_own else path
     encoded: dict[str, Any] = {}
     record_kind: Any = type(record)
     for name, json, kind, _ in fields_of(record_kind):
@@ -84,7 +85,7 @@ def _encode_record(record: Any, path: str, gaps: list[dict[str, str]]) -> dict[s
             encoded[json] = {str(key): each for key, each in item}
         else:
             encoded[json] = item if type(item) in PLAIN else _encode(item, _join(start, json), own)
-    if isinstance(record, NodeFacts):
+    if has_own:
         encoded[GAPS] = own
         own = [{"fact": _join(path, gap["fact"]), "reason": gap["reason"]} for gap in own]
     gaps.extend(own)
@@ -155,7 +156,7 @@ def _decode_tuple(form: Form, kinds: tuple[Any, ...], value: object, path: str, 
 def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]) -> object:
     if not isinstance(value, dict):
         raise _wrong(path, "an object", value)
-    if kind is NodeFacts:
+    if getattr(kind, "gaps_of_its_own", False):
         reasons = {_join(path, fact): reason for fact, reason in _gap_reasons(value).items()}
     known = {}
     for name, json, hint, has_default in fields_of(kind):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from preflight.model.gap import Gap, known, known_or  # noqa: F401  known stands at the front of the facts
 from preflight.model.gpu import DriverFacts, Gpu, GpuP2p, GpuPath
@@ -238,6 +239,8 @@ class NcclConfEntry:
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """Everything that was read of one node."""
+
+    gaps_of_its_own: ClassVar[bool] = True  # in JSON
 
     host: str
     system: SystemFacts | Gap

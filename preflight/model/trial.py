@@ -35,7 +35,7 @@ class Setting:
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
-    families: tuple[str, ...]  # the faults whose signs make it suspect, in plan/settings/search.py's words
+    families: tuple[str, ...]  # the faults whose signs make it suspect, in search/settings/search.py's words
     scope: Scope
     choice: str = ""  # settings with the same choice exclude each other: one interface, one set of ports
 

@@ -4,39 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from preflight.model.gap import Gap
 from preflight.model.parsing import version_tuple
-from preflight.model.report import Advice
 from preflight.model.timeout import FrameworkLine, SafeTimeout, Timings
+from preflight.timeout.framework_calls import CALLS
 from preflight.timeout.pauses import absorbed_bytes
 
 # Distributions whose version decides what a line looks like or what its default is.
 DISTRIBUTIONS = ("torch", "transformers", "accelerate", "deepspeed", "lightning", "megatron-core", "torchtitan")
-# The call, option or variable that takes the timeout (facts 4.4); {s} seconds, {m} minutes.
-CALLS = {
-    "torch": "init_process_group(..., timeout=timedelta(seconds={s}))",
-    "transformers": "--ddp_timeout {s}",
-    "accelerate": "InitProcessGroupKwargs(timeout=timedelta(seconds={s}))",
-    "deepspeed": "export DEEPSPEED_TIMEOUT={m}",
-    "lightning": "DDPStrategy(timeout=timedelta(seconds={s}))",
-    "megatron": "--distributed-timeout-minutes {m}",
-    "torchtitan": "--comm.train_timeout_seconds {s}",
-}
-# The same with where it goes, for a reader who has only the failed run's log.
-FRAMEWORK_SETTING: Mapping[str, str] = {
-    "transformers": "training arguments: " + CALLS["transformers"],
-    "accelerate": f"Accelerator(kwargs_handlers=[{CALLS['accelerate']}])  "
-    "# from accelerate.utils import InitProcessGroupKwargs",
-    "deepspeed": CALLS["deepspeed"] + "   # minutes",
-    "lightning": CALLS["lightning"] + "   # FSDPStrategy and DeepSpeedStrategy take it too",
-    "megatron": CALLS["megatron"],
-    "torchtitan": CALLS["torchtitan"],
-    "mmengine": "env_cfg = dict(dist_cfg=dict(backend='nccl', timeout={s}))",
-    "torch": "torch.distributed." + CALLS["torch"],
-}
-
 PG_TIMEOUT = "PREFLIGHT_PG_TIMEOUT_S"
 INIT_TIMEOUT = "PREFLIGHT_INIT_TIMEOUT_S"
 DEEPSPEED = "DEEPSPEED_TIMEOUT"
@@ -111,17 +87,6 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
     if isinstance(default_s, Gap):
         return default_s
     return int(absorbed_bytes(default_s, factor, timings))
-
-
-def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with its timeouts; `dialect` tells whether NCCL is there for torch to record."""
-    return replace(
-        advice,
-        pg_timeout_s=safe.pg_timeout_s,
-        init_timeout_s=safe.init_timeout_s,
-        timeout_env=timeout_env(safe, versions, dialect),
-        timeout_reason=safe.verdict,
-    )
 
 
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:

@@ -11,9 +11,8 @@ from preflight.check.report_builder import judged_or_not
 from preflight.check.request import Request
 from preflight.check.run_record import RunRecord
 from preflight.errors import NotApplicable, UnreadableFact
-from preflight.launch.hardware_results import HardwareWatch
-from preflight.launch.launch_result import LaunchResult
-from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.facts.counters import probe_counters
+from preflight.facts.run import probe_node
 from preflight.model.collective import Collective
 from preflight.model.facts import Gpu, NodeFacts, known_or
 from preflight.model.gpu import P2pStatus
@@ -22,18 +21,19 @@ from preflight.model.joint import NO_JOINT_PHASE
 from preflight.model.policy import Lookback, Policy
 from preflight.model.report import Report
 from preflight.model.trial import CollectiveResult, TrialResult
-from preflight.plan.backend_choice import choose_backend
-from preflight.plan.gpus.link_speeds import expected_busbw, host_limits, pair_limits
-from preflight.probe.counters import probe_counters
-from preflight.probe.run import probe_node
+from preflight.search.backend_choice import choose_backend
+from preflight.search.gpus.link_speeds import expected_busbw, host_limits, pair_limits
 from preflight.system.links import load_links
 from preflight.system.machine import Json, Tree
 from preflight.system.nvml_keeper import watch_xids
+from preflight.trial.hardware_results import HardwareWatch
+from preflight.trial.launch_result import LaunchResult
+from preflight.trial.nodes.placement import Asked, find_placement
 from tests.accept.machines import Machine
 from tests.controls import confirmed_best
-from tests.facts import result, trial
 from tests.hardware import COPIES, gpu_test, host_copy, speeds
 from tests.machines.fleet import flat
+from tests.node_facts import result, trial
 from tests.nvmlsim.simulate import LIBRARY
 from tests.sysroot import Link, build
 

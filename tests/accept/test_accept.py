@@ -12,7 +12,7 @@ from preflight.model.toml import read_toml
 from preflight.model.trial import Outcome
 from tests.accept.machines import BASES, MACHINES
 from tests.accept.play import play
-from tests.facts import failed_with, trial
+from tests.node_facts import failed_with, trial
 from tests.nvmlsim.machines import BROKEN
 
 TABLE = Path(__file__).with_name("machines.toml")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from preflight.check.recommend.env import recommend
 from preflight.explain.failed_trial import with_cause
 from preflight.judge.check import Check, all_checks, run_checks
 from preflight.judge.node.inherited_env import inherited_env
@@ -24,21 +25,20 @@ from preflight.model.profile import Profile
 from preflight.model.report import NodeVerdict, Report
 from preflight.model.trial import AS_IS, IN_START, Candidate, LogLine, Outcome, RankEnd, TrialResult
 from preflight.model.xids import UNLISTED, row_of
-from preflight.plan.gpus.gpu_tests import device_plan
-from preflight.plan.settings.steps import Known
-from preflight.plan.settings.suspicion import suspected_families
-from preflight.rank.gpu_tests import time_pair
-from preflight.recommend.env import recommend
+from preflight.search.gpus.gpu_tests import device_plan
+from preflight.search.settings.steps import Known
+from preflight.search.settings.suspicion import suspected_families
+from preflight.trial.rank.gpu_tests import time_pair
 from tests.accept.machines import MACHINES, Machine
 from tests.accept.play import play
-from tests.facts import GIB, MIB, env, failed_with, gpu_case, gpu_node, result, shm, trial
 from tests.gpus import gpu
 from tests.hardware import hardware, pair
 from tests.judge.findings import found
+from tests.node_facts import GIB, MIB, env, failed_with, gpu_case, gpu_node, result, shm, trial
 from tests.nvmlsim.machine import NOT_SUPPORTED, SimMachine
 from tests.nvmlsim.machines import A100X4, RTX4090X2
-from tests.plan.flapping import SETTINGS
-from tests.plan.searching import search
+from tests.search.flapping import SETTINGS
+from tests.search.searching import search
 
 H100 = MACHINES["8 x H100 SXM, NVSwitch"]
 EFA = MACHINES["8 x H100 in a virtual machine with EFA"]

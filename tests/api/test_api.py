@@ -16,7 +16,7 @@ import pytest
 import preflight
 from preflight.model.report import Verdict
 from preflight.model.timeout import Source
-from preflight.render.env_file import render_env
+from preflight.show.env_file import render_env
 from tests.command import OWN_PATH
 from tests.reports import advice_of, report_of, timed, trial_result
 
@@ -104,9 +104,9 @@ def test_the_advice_makes_of_an_environment_what_sourcing_the_env_makes_of_it(no
 def test_the_functions_stay_where_folders_have_their_names(tmp_path: Path) -> None:
     code = (
         "import preflight, preflight.explain.explain_files as loaded\n"
-        "import preflight.probe.run\n"
+        "import preflight.facts.run\n"
         "open('log', 'w').write('torch.OutOfMemoryError: CUDA out of memory.\\n')\n"
-        "print(preflight.explain('log').verdict.value, callable(preflight.probe), loaded.__name__)"
+        "print(preflight.explain('log').verdict.value, callable(preflight.facts), loaded.__name__)"
     )
     assert python(code, tmp_path) == "cause_named True preflight.explain.explain_files\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from preflight.check.survey import survey_machine
-from preflight.plan.backend_choice import has_nvidia_hardware
+from preflight.search.backend_choice import has_nvidia_hardware
 from preflight.system.kernel_queries import live_machine
 from tests.command import Command, Ran
 

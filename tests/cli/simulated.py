@@ -11,8 +11,8 @@ from typing import Any
 
 from preflight.model.codec import decode
 from preflight.model.report import PAUSED, Report
-from preflight.render.check_page import render_check
-from preflight.render.text import Style
+from preflight.show.check_page import render_check
+from preflight.show.text import Style
 from tests.command import Command, Ran
 
 HERE = Path(__file__).parent.parent

@@ -154,7 +154,7 @@ def test_a_usage_error_leaves_the_earlier_report_alone(command: Command, cpu_pat
 def test_a_signal_while_the_ranks_are_ended_waits_until_nothing_of_them_is_left(command: Command) -> None:
     ending = """
         import os, signal
-        import preflight.launch.launcher as launcher
+        import preflight.trial.launcher as launcher
         remove = launcher.remove_segments
         def removing(segments):
             os.kill(os.getpid(), signal.SIGINT)

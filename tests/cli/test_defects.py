@@ -33,15 +33,15 @@ ADD_THE_CHECK = """
     preflight.judge.node.__path__.append(os.path.join(os.path.dirname(__file__), "more_checks"))
 """
 CRASHING_PROBE = """
-    import preflight.probe.run as run
+    import preflight.facts.run as run
     def crash(machine, process):
         raise ZeroDivisionError("made on purpose")
     run.PROBES = (*(probe for probe in run.PROBES if probe.fact != "FACT"), run.Probe("FACT", crash, "PROCESS"))
 """
 LEAVING_PROBE = CRASHING_PROBE.replace('raise ZeroDivisionError("made on purpose")', "leave()").replace(
-    "import preflight.probe.run as run",
+    "import preflight.facts.run as run",
     """import os, time
-    import preflight.probe.run as run
+    import preflight.facts.run as run
     def leave():
         if os.fork() == 0:
             os.setsid()
@@ -54,7 +54,7 @@ NO_PYTHON = """
     sys.executable = "/nonexistent/python"
 """
 CRASHING_LAUNCHER = """
-    import preflight.launch.launcher as launcher
+    import preflight.trial.launcher as launcher
     def crash():
         raise ZeroDivisionError("made on purpose")
     launcher.processes.adopt_orphans = crash

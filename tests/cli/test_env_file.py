@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from preflight.check.survey import survey_machine
-from preflight.plan.settings.candidates import gloo_candidates
+from preflight.search.settings.candidates import gloo_candidates
 from preflight.system.kernel_queries import live_machine
 from tests.cli.conftest import OLD_ENV, write_old_env
 from tests.cli.trees import DEVICE

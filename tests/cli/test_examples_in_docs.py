@@ -18,8 +18,8 @@ import pytest
 from preflight.cli.program import COMMANDS
 from preflight.fleet.known_good import learn_from
 from preflight.model.toml import read_toml
-from preflight.render.env_file import render_env
-from preflight.render.json_document import render_json
+from preflight.show.env_file import render_env
+from preflight.show.json_document import render_json
 from preflight.stuck.node_files import write_node
 from tests.command import OWN_PATH, Command
 from tests.conftest import PROJECT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.check.options import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED
+from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED
 from preflight.cli.program import COMMANDS
 from tests.command import Command
 

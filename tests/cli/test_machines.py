@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from preflight.check.survey import capture, survey_capture, survey_machine
-from preflight.render.text import width_of
+from preflight.show.text import width_of
 from tests.command import Command
 from tests.machines.fleet import MACHINES
 

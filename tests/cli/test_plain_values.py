@@ -61,7 +61,7 @@ def test_pydantic_is_loaded_by_no_command_that_needs_none(command: Command, line
     assert "typer" in modules, "the imports were not seen"
     assert not [name for name in modules if name.partition(".")[0].startswith("pydantic")]
     if line.startswith("run"):  # nor what only a report needs
-        assert not modules & {"preflight.model.report", "preflight.probe.run", "preflight.check.survey"}
+        assert not modules & {"preflight.model.report", "preflight.facts.run", "preflight.check.survey"}
 
 
 class Other:

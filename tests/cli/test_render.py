@@ -12,10 +12,11 @@ import pytest
 
 from preflight.model.codec import decode
 from preflight.model.report import Report
-from preflight.render.formats import Format, render_as
-from preflight.render.json_document import render_json
+from preflight.show.formats import Format
+from preflight.show.json_document import render_json
+from preflight.show.render import render_as
 from tests.command import Command, Ran
-from tests.render.golden_reports import REPORTS
+from tests.show.golden_reports import REPORTS
 
 CHECK = ("check", "--backend", "gloo", "--nproc", "1")
 
@@ -161,5 +162,5 @@ def test_help_and_usage_errors_load_neither_reports_nor_what_makes_a_page(comman
     assert ran.code == (2 if line == "nope" else 0)
     modules = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
     assert "preflight.cli.program" in modules
-    assert not modules & {"preflight.render.html_report", "pygal", "jinja2", "xml.etree.ElementTree"}
-    assert line == "render --help" or not modules & {"preflight.model.report", "preflight.render.formats"}
+    assert not modules & {"preflight.show.html_report", "pygal", "jinja2", "xml.etree.ElementTree"}
+    assert line == "render --help" or not modules & {"preflight.model.report", "preflight.show.formats"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from preflight.check.survey import capture
-from preflight.render.text import width_of
+from preflight.show.text import width_of
 from tests.cli.simulated import CAPTURES, ENS34, GOLDEN, IB_OFF, P2P_OFF, SCENARIOS, Scenario, kept_page, rendered, run
 from tests.command import Command, Ran
 from tests.machines.faulty import FAULTY

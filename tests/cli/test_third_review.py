@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from preflight.jobrun.job_gpus import gpus_of_job
-from preflight.jobrun.order import Order, supervisor_argv
+from preflight.job.job_gpus import gpus_of_job
+from preflight.job.order import Order, supervisor_argv
 from preflight.model.stuck import StuckVerdict
 from preflight.model.toml import read_toml
-from preflight.render.stuck_screen import render_stuck_screen
-from preflight.render.text import Style
+from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.text import Style
 from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
 from preflight.stuck.judge.answer import answer
 from tests.command import Command

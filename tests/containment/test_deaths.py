@@ -24,7 +24,7 @@ def is_launcher(line: str) -> bool:
 
 
 def is_torchrun(line: str) -> bool:
-    return "-m preflight.worker" in line and not is_supervisor(line)
+    return "-m preflight.trial.worker" in line and not is_supervisor(line)
 
 
 def is_supervisor(line: str) -> bool:

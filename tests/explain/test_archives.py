@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from preflight.errors import MalformedInput
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
-from preflight.render.explain import render_explanation
-from preflight.render.text import Style
+from preflight.show.explain import render_explanation
+from preflight.show.text import Style
 from preflight.system import archives
 from preflight.system.archives import is_archive, members
 from tests.conftest import PROJECT

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from preflight.errors import UsageError
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
-from preflight.render.explain import render_explanation
-from preflight.render.text import Style
+from preflight.show.explain import render_explanation
+from preflight.show.text import Style
 from preflight.system import log_source, unpack
 from preflight.system.log_source import LogSource, as_utf8, is_binary, utf16_of
 from tests.explain.logs import SEEDS, watchdog

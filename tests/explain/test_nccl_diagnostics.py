@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preflight.model.explanation import Confidence, ExplainVerdict
-from preflight.plan.settings.environment import DIAGNOSTIC, inherited_settings
+from preflight.search.settings.environment import DIAGNOSTIC, inherited_settings
 from tests.explain.logs import explain_bytes, watchdog
 
 BEGIN = "gpu-3:811 NCCL DIAG === NCCL Diagnostics ==="

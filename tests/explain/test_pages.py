@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.model.explanation import Confidence
-from preflight.render.explain import FOUND, render_explanation, render_explanation_env
-from preflight.render.text import Style, width_of
+from preflight.show.explain import FOUND, render_explanation, render_explanation_env
+from preflight.show.text import Style, width_of
 from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "explain"

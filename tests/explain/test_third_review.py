@@ -13,8 +13,8 @@ import pytest
 
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Confidence, ExplainVerdict, Explanation
-from preflight.render.explain import render_explanation
-from preflight.render.text import Style
+from preflight.show.explain import render_explanation
+from preflight.show.text import Style
 from tests.explain.logs import explain_bytes, status, watchdog
 
 HEADER = "Traceback (most recent call last):"

@@ -13,8 +13,8 @@ from preflight.model.codec import encode
 from preflight.model.facts import Gap
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.trial import AGAIN, Outcome, without_speeds
-from preflight.render.baseline import render_baseline
-from preflight.render.text import Style
+from preflight.show.baseline import render_baseline
+from preflight.show.text import Style
 from tests.reports import node_facts, report_of, trial_result
 
 Documents = list[tuple[str, object, str]]

@@ -16,10 +16,10 @@ from preflight.fleet.digest import digest
 from preflight.fleet.overview import overview
 from preflight.model.codec import encode
 from preflight.model.fleet import Fleet
-from preflight.render.fleet import failing_hosts, odd_hosts, odd_reasons, render_fleet, render_host_list
-from preflight.render.fleet_html import render_fleet_html
-from preflight.render.fleet_screen import render_fleet_screen
-from preflight.render.text import Style
+from preflight.show.fleet import failing_hosts, odd_hosts, odd_reasons, render_fleet, render_host_list
+from preflight.show.fleet_html import render_fleet_html
+from preflight.show.fleet_screen import render_fleet_screen
+from preflight.show.text import Style
 from tests.reports import report_of
 
 JSON = st.recursive(

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from preflight.facts.counters import probe_counters
+from preflight.facts.run import probe_node
 from preflight.model.counters import changes
 from preflight.model.facts import Gap
-from preflight.probe.counters import probe_counters
-from preflight.probe.run import probe_node
 from preflight.system.kernel_queries import live_machine
 from tests.command import Command
 from tests.conftest import PROJECT
@@ -29,10 +29,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 JOBS = """
 import json, sys
 from preflight.model.device_job import DeviceJob, JobKind, ProductSize
-from preflight.rank.gpu_test_cuda import CudaDevices
-from preflight.rank.gpu_tests import run_products
-from preflight.rank.gpu_tests import run_host_copies
-from preflight.rank.gpu_tests import check_pair_data, time_pair
+from preflight.trial.rank.gpu_test_cuda import CudaDevices
+from preflight.trial.rank.gpu_tests import run_products
+from preflight.trial.rank.gpu_tests import run_host_copies
+from preflight.trial.rank.gpu_tests import check_pair_data, time_pair
 kind, places = JobKind(sys.argv[1]), tuple(map(int, sys.argv[2].split(",")))
 run = {JobKind.GEMM: run_products, JobKind.HOST_COPY: run_host_copies, JobKind.PAIR_DATA: check_pair_data,
        JobKind.PAIR_SPEED: time_pair}[kind]

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from preflight.check.recommend.env import cuda_places
+from preflight.facts.run import probe_node
+from preflight.facts.topo_facts import topology_facts
 from preflight.model.codec import GAPS, decode, encode
 from preflight.model.facts import Gap, Gpu, GpuPath, NodeFacts
-from preflight.probe.run import probe_node
-from preflight.probe.topo_facts import topology_facts
-from preflight.recommend.env import cuda_places
 from preflight.system.kernel_queries import live_machine
 
 pytestmark = pytest.mark.gpu

@@ -17,8 +17,8 @@ import zstandard
 from preflight.model.codec import encode
 from preflight.model.gap import Gap
 from preflight.model.history import Accused, PastRun, history_text
-from preflight.render.json_document import render_json
-from tests.render.judged import BLAMED, accepted
+from preflight.show.json_document import render_json
+from tests.show.judged import BLAMED, accepted
 from tests.stuck.evidence import SAVE, four, process, rank
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -20,15 +20,13 @@ from preflight.errors import PreflightError
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.explain_logs import Log, explain
 from preflight.explain.flight_recorder import read_recording
+from preflight.facts.lookback import parse_history as parse_kernel_history
+from preflight.facts.process import parse_nccl_conf
 from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
-from preflight.jobrun.job_gpus import gpus_of_job
-from preflight.jobrun.reuse import Now, why_not
+from preflight.job.job_gpus import gpus_of_job
+from preflight.job.reuse import Now, why_not
 from preflight.judge.policy import parse_policy
-from preflight.launch.launch_result import parse_event
-from preflight.launch.nodes.hostlist import expand_hosts
-from preflight.launch.nodes.placement import Asked, find_placement, parse_endpoint, step_nodes
-from preflight.launch.nodes.wire import pack, parse_message, unpack
 from preflight.model.codec import decode, encode
 from preflight.model.facts import EnvVar
 from preflight.model.history import parse_history
@@ -51,25 +49,28 @@ from preflight.model.nccl_log import read_nccl_log
 from preflight.model.parsing import parse_duration_s
 from preflight.model.profile import Profile
 from preflight.model.saved_report import load_baseline, load_report
-from preflight.plan.backend_choice import parse_backend
-from preflight.probe.lookback import parse_history as parse_kernel_history
-from preflight.probe.process import parse_nccl_conf
-from preflight.render.explain import render_explanation, render_explanation_env
-from preflight.render.fleet import render_fleet, render_host_list, state_reasons
-from preflight.render.fleet_html import render_fleet_html
-from preflight.render.formats import Format, render_as
-from preflight.render.probe_page import render_probe_page
-from preflight.render.stuck import render_stuck
-from preflight.render.stuck_screen import render_stuck_screen
-from preflight.render.text import Style
+from preflight.search.backend_choice import parse_backend
+from preflight.show.explain import render_explanation, render_explanation_env
+from preflight.show.fleet import render_fleet, render_host_list, state_reasons
+from preflight.show.fleet_html import render_fleet_html
+from preflight.show.formats import Format
+from preflight.show.probe_page import render_probe_page
+from preflight.show.render import render_as
+from preflight.show.stuck import render_stuck
+from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.text import Style
 from preflight.stuck.collect.ras import parse_ras
 from preflight.stuck.collect.stacks import parse_dump
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.inputs import as_text
 from preflight.timeout.job_text import parse_count, parse_lora_share, parse_model_shape, parse_params
+from preflight.trial.launch_result import parse_event
+from preflight.trial.nodes.hostlist import expand_hosts
+from preflight.trial.nodes.placement import Asked, find_placement, parse_endpoint, step_nodes
+from preflight.trial.nodes.wire import pack, parse_message, unpack
 from tests.hostile import seeds
-from tests.render.judged import accepted
+from tests.show.judged import accepted
 
 CHECKS = frozenset({"shm-size", "memlock", "gpu-driver"})
 STYLE = Style(width=100)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from preflight.errors import MalformedInput
-from preflight.jobrun.order import Order, supervisor_argv
+from preflight.job.order import Order, supervisor_argv
 from preflight.model.input_limits import ARCHIVE
 from preflight.stuck.collect.jobs import ListedProcess
 from preflight.stuck.collect.recordings import PIPE, read_recordings
@@ -141,7 +141,7 @@ def test_what_a_killed_run_kept_is_gone_when_the_next_run_has_ended(tmp_path: Pa
 
 NODES = """
 import json, os, resource, socket, sys, threading, time
-from preflight.launch.nodes.agreement import why_no_agreement
+from preflight.trial.nodes.agreement import why_no_agreement
 from preflight.model.placement import Placement
 
 strangers, limit_s, first_words = int(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])

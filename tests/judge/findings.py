@@ -5,8 +5,8 @@ from __future__ import annotations
 from preflight.judge.check import Case, Check, run_checks
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import CheckOutcome, Finding, SkippedCheck
-from tests.facts import case as stock_case
-from tests.facts import gpu_case
+from tests.node_facts import case as stock_case
+from tests.node_facts import gpu_case
 
 
 def found(check: Check, case: Case) -> tuple[Finding, ...]:

@@ -22,9 +22,9 @@ from preflight.model.facts import EnvVar, Gap, NodeFacts
 from preflight.model.finding import CheckOutcome, Finding, Severity, Unseen
 from preflight.model.gpu_test import Hardware
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, RankEnd
-from tests.facts import case, contained, failed_with, gpu_case, gpu_node, laptop, node, trial
 from tests.hardware import hardware
 from tests.judge.findings import found
+from tests.node_facts import case, contained, failed_with, gpu_case, gpu_node, laptop, node, trial
 
 CHECKS = all_checks()
 FACTS = {field.name for field in dataclasses.fields(NodeFacts)}

@@ -13,10 +13,10 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Blame, CheckOutcome, SkippedCheck, Unseen
 from preflight.model.profile import LEFT_OUT, SKIPPED
 from preflight.model.report import NodeVerdict
-from tests.facts import failed_with, finding, gpu_case, gpu_node, trial
 from tests.hardware import hardware
-from tests.plan.nodes.test_joint_plan import solo
+from tests.node_facts import failed_with, finding, gpu_case, gpu_node, trial
 from tests.reports import advice_of
+from tests.search.nodes.test_joint_plan import solo
 
 CHECKS = all_checks()
 WORKED = trial(world_size=8, transport=("0>1 via P2P/CUMEM", "NVLS"))

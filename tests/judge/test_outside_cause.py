@@ -16,9 +16,9 @@ from preflight.model.facts import known
 from preflight.model.finding import REJECTS_A_NODE, Blame, Severity
 from preflight.model.gpu_test import Ending
 from preflight.model.trial import UNDER_LOAD, Outcome, RankEnd, TrialResult
-from tests.facts import contained, failed_with, gpu_case, gpu_node, trial
 from tests.hardware import hardware, with_one
 from tests.judge.findings import found, only
+from tests.node_facts import contained, failed_with, gpu_case, gpu_node, trial
 
 OOM = OutsideEvent(OutsideKind.OOM_KILL, 1, "the cgroup's memory.events")
 REFUSED = OutsideEvent(OutsideKind.PIDS_LIMIT, 3, "the cgroup's pids.events")

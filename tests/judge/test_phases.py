@@ -6,7 +6,7 @@ from preflight.judge.phases import RunProgress, phases_of
 from preflight.model.report import RunPhaseEnd
 from preflight.model.run_spec import Duel
 from preflight.model.trial import Outcome
-from tests.facts import trial
+from tests.node_facts import trial
 
 WHOLE = RunProgress(True, True, True, True, "", (trial(),))
 SKIPPED = trial("as-is", Outcome.SKIPPED, problem="0 s were left before the deadline")

@@ -18,10 +18,10 @@ from preflight.model.gpu import EccCounts, RecoveryAction
 from preflight.model.gpu_test import Ending
 from preflight.model.history import Accused, PastRun
 from preflight.model.trial import Outcome, RankEnd
-from tests.facts import finding, gpu_case, gpu_node, trial
 from tests.gpus import gpu
 from tests.hardware import LOAD, counter, gemm, hardware, host_copy, pair, run_with, with_one
 from tests.judge.findings import found, only
+from tests.node_facts import finding, gpu_case, gpu_node, trial
 from tests.topology import port
 
 A, B, C = "GPU-00000000", "GPU-00000001", "GPU-00000002"

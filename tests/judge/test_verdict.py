@@ -13,7 +13,7 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Finding, Severity, SkippedCheck, Unseen
 from preflight.model.report import Advice, NodeVerdict, Verdict
 from preflight.model.trial import AS_IS, Outcome, TrialResult
-from tests.facts import advice, case, finding, gpu_case, result, trial
+from tests.node_facts import advice, case, finding, gpu_case, result, trial
 
 ENV = advice(env=(("NCCL_P2P_DISABLE", "1"),))
 UNSET = advice(unset=("NCCL_SOCKET_IFNAME",))

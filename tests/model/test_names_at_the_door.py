@@ -13,8 +13,8 @@ from preflight.model.input_limits import BASELINE, POLICY, REPORT, InputLimit, p
 from preflight.model.saved_report import load_report
 from preflight.model.toml import read_toml
 from preflight.model.trial import RankEnd
-from preflight.plan.settings.environment import why_torch_would_end
-from tests.render.judged import accepted
+from preflight.search.settings.environment import why_torch_would_end
+from tests.show.judged import accepted
 
 SMALL = InputLimit("report", 100, 10, 3)
 

@@ -15,10 +15,11 @@ from preflight.model.codec import encode
 from preflight.model.facts import Gap
 from preflight.model.report import NOT_WORKED_OUT, SCHEMA_VERSION, Report, Verdict
 from preflight.model.saved_report import load_report
-from preflight.render.formats import Format, render_as
+from preflight.show.formats import Format
+from preflight.show.render import render_as
 from tests.model.test_codec import ANY_JSON, records
-from tests.render.outputs import every_report
 from tests.reports import report_of
+from tests.show.outputs import every_report
 
 RELEASED = sorted((Path(__file__).parent / "reports").glob("schema_*.json"))
 DOCUMENT = encode(report_of())

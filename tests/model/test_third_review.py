@@ -34,19 +34,19 @@ from preflight.model.finding import Finding, Severity
 from preflight.model.profile import Profile
 from preflight.model.report import Report
 from preflight.model.trial import DEFAULT, CollectiveResult, Control, Outcome, Rerun
-from preflight.plan.gpus.link_speeds import expected_busbw
-from preflight.plan.profiles import sizes, trial_measures
-from preflight.plan.settings.control import Proof, intermittent, proof_of
-from preflight.plan.settings.steps import Known
-from preflight.rank.buffers import Ranks, allocate
-from preflight.rank.verify import TimedVerification, count_wrong
-from preflight.render.baseline import render_baseline
-from preflight.render.text import Style
+from preflight.search.gpus.link_speeds import expected_busbw
+from preflight.search.profiles import sizes, trial_measures
+from preflight.search.settings.control import Proof, intermittent, proof_of
+from preflight.search.settings.steps import Known
+from preflight.show.baseline import render_baseline
+from preflight.show.text import Style
 from preflight.system.links import load_links
-from tests.facts import GIB, MIB, gpu_case, gpu_node, result, trial
-from tests.plan.flapping import SETTINGS, Flapping
-from tests.plan.searching import search
+from preflight.trial.rank.buffers import Ranks, allocate
+from preflight.trial.rank.verify import TimedVerification, count_wrong
+from tests.node_facts import GIB, MIB, gpu_case, gpu_node, result, trial
 from tests.reports import node_facts, report_of, trial_result
+from tests.search.flapping import SETTINGS, Flapping
+from tests.search.searching import search
 
 CPU = torch.device("cpu")
 BILLION = 10**9

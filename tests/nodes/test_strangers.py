@@ -47,7 +47,7 @@ def test_only_the_meeting_the_store_and_gloo_listen_and_only_on_the_address_of_t
     assert {address for address, _, _ in host.seen} == {"10.79.0.1"}
     assert {address for address, _, _ in guest.seen} == {"10.79.0.2"}
     probes = [line for _, _, line in (*host.seen, *guest.seen) if "path_probe" in line]
-    others = ("preflight.worker", "path_probe")
+    others = ("preflight.trial.worker", "path_probe")
     launchers = {port for _, port, line in host.seen if not any(each in line for each in others)}
     assert launchers == {PORT}
     assert all(line.startswith("preflight-r") or "path_probe" in line for _, _, line in guest.seen), (

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from preflight.facts.run import probe_node
 from preflight.judge.check import Case, fact_checks, run_checks
 from preflight.model.codec import decode, encode
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, SkippedCheck
-from preflight.probe.run import probe_node
 from preflight.system.machine import Tree
 from tests.nvmlsim.machine import HANG, SimMachine
 from tests.nvmlsim.machines import BROKEN, H100X8, HEALTHY, V100X4

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from preflight.model.finding import Blame
-from preflight.render.drain_nagios_k8s import render_drain
+from preflight.show.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
-from tests.render.judged import BLAMED, accepted
+from tests.show.judged import BLAMED, accepted
 
 SCRIPTS = PROJECT / "scripts"
 ANSWERS = {0: render_drain(accepted()), 1: render_drain(BLAMED[Blame.GPU]()), 3: render_drain(BLAMED[Blame.HARNESS]())}

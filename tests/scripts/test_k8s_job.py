@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from preflight.launch.nodes.placement import Asked, find_placement
+from preflight.trial.nodes.placement import Asked, find_placement
 from tests.command import Command
 from tests.conftest import PROJECT
 from tests.netns import ETC_NETNS, can_make_netns, make_nodes, node_address

@@ -21,11 +21,11 @@ import yaml
 
 from preflight import __version__
 from preflight.model.finding import Blame
-from preflight.render.drain_nagios_k8s import render_drain
+from preflight.show.drain_nagios_k8s import render_drain
 from scripts.kubernetes_taint import Ended, wants_taint
 from tests.conftest import PROJECT
-from tests.render.judged import BLAMED
 from tests.scripts.conftest import ANSWERS, SCRIPTS, StandIn
+from tests.show.judged import BLAMED
 
 (JOB,) = yaml.safe_load_all((SCRIPTS / "kubernetes_accept.yaml").read_text())
 DOCUMENTS = list(yaml.safe_load_all((SCRIPTS / "kubernetes_taint.yaml").read_text()))

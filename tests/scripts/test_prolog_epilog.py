@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from preflight.model.finding import Blame
-from preflight.render.drain_nagios_k8s import render_drain
+from preflight.show.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
 from tests.nvmlsim.machines import BROKEN
 from tests.nvmlsim.simulate import simulate
-from tests.render.judged import BLAMED
 from tests.scripts.conftest import ANSWERS, SCRIPTS, StandIn
+from tests.show.judged import BLAMED
 
 LOST = "preflight probe: gpu-lost GPU 1 (0000:11:00.0)"
 OTHER = "preflight probe: gpu-lost GPU 2 (0000:12:00.0)"

@@ -14,10 +14,10 @@ import pytest
 
 from preflight.model.finding import Blame
 from preflight.model.report import Report
-from preflight.render.drain_nagios_k8s import render_drain
+from preflight.show.drain_nagios_k8s import render_drain
 from tests.conftest import PROJECT
-from tests.render.judged import BLAMED
-from tests.render.outputs import hostile
+from tests.show.judged import BLAMED
+from tests.show.outputs import hostile
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("slurm")]
 

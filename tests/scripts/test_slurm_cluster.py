@@ -15,12 +15,12 @@ import pytest
 
 from preflight.model.finding import Blame
 from preflight.model.report import Report
-from preflight.render.drain_nagios_k8s import render_drain
-from preflight.render.json_document import render_json
+from preflight.show.drain_nagios_k8s import render_drain
+from preflight.show.json_document import render_json
 from tests.command import Command
 from tests.conftest import PROJECT
 from tests.nodes.slurm_cluster import NODES, Cluster, two_nodes
-from tests.render.judged import BLAMED, accepted
+from tests.show.judged import BLAMED, accepted
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(240)]
 SCRIPTS = PROJECT / "scripts"

@@ -158,8 +158,8 @@ def multiply() -> None:
         environ = os.environ | install(named("pcie2-pix"), Path(folder), torch=True) | {"PYTHONPATH": str(PROJECT)}
         code = """if True:
             import tests.simcuda.simtorch, torch
-            from preflight.plan.gpus.gpu_tests import PRODUCTS
-            from preflight.rank.gpu_test_cuda import TorchProduct
+            from preflight.search.gpus.gpu_tests import PRODUCTS
+            from preflight.trial.rank.gpu_test_cuda import TorchProduct
             TorchProduct(torch.device("cuda", 0), torch.float32, PRODUCTS[0].rows).multiply_us()"""
         subprocess.run([str(python()), "-c", code], env=environ, check=True)
 

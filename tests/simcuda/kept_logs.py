@@ -16,7 +16,7 @@ from tests.simcuda.places import NCCL
 from tests.simcuda.run import transports
 
 FOLDER = Path(__file__).with_name("logs")
-SUBSYSTEMS = {"NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,TUNING"}  # as plan/settings/environment.py has it
+SUBSYSTEMS = {"NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,TUNING"}  # as search/settings/environment.py has it
 OFF = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 FEW = {"NCCL_MAX_NCHANNELS": "2"}
 

@@ -80,7 +80,7 @@ def test_memory_is_counted_and_runs_out(tmp_path: Path) -> None:
 def test_memory_of_a_test_is_given_back_while_its_context_is_kept(tmp_path: Path) -> None:
     code = """if True:
         import tests.simcuda.simtorch, torch
-        from preflight.rank.gpu_test_cuda import CudaDevices
+        from preflight.trial.rank.gpu_test_cuda import CudaDevices
         devices = CudaDevices()
         devices.open(0, f"GPU-{torch.cuda.get_device_properties(0).uuid}", "")
         def free_mib():
@@ -132,8 +132,8 @@ def test_nccl_starts_in_the_stage_init_on_a_torch_that_takes_no_device_id_too(tm
     code = """if True:
         import glob, os, sys, types
         import tests.simcuda.simtorch, torch, torch.distributed as dist
-        from preflight.rank import trial
-        from preflight.rank.measure import Ranks, prove_first
+        from preflight.trial.rank import trial
+        from preflight.trial.rank.measure import Ranks, prove_first
         start = dist.init_process_group
         dist.init_process_group = lambda backend, store, rank, world_size, timeout: start(
             backend, store=store, rank=rank, world_size=world_size, timeout=timeout)  # as before torch 2.3

@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from preflight.launch.launch_result import Launch, LaunchResult
-from preflight.launch.launcher import launch
-from preflight.launch.run_dir import make_run_dir, remove_run_dir
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
 from preflight.model.device_job import DevicePlan, GpuTestRound
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.run_spec import Backend, Measure, NodePlace, RunSpec, StageLimits, TrialPlan
 from preflight.model.trial import TrialResult
-from preflight.plan.settings.candidates import DEFAULT_CANDIDATE
+from preflight.search.settings.candidates import DEFAULT_CANDIDATE
+from preflight.trial.launch_result import Launch, LaunchResult
+from preflight.trial.launcher import launch
+from preflight.trial.run_dir import make_run_dir, remove_run_dir
 from tests.conftest import PROJECT
 
 MODULE = "tests.simgpu.simgpu"

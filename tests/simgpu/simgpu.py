@@ -26,9 +26,9 @@ from pathlib import Path
 import torch
 
 from preflight.errors import OutOfGpuMemory
-from preflight.rank.gpu_test_cuda import SENTINEL, TorchProduct, pattern
-from preflight.rank.gpu_test_devices import Buffer, LoadSample, Product
 from preflight.system import processes
+from preflight.trial.rank.gpu_test_cuda import SENTINEL, TorchProduct, pattern
+from preflight.trial.rank.gpu_test_devices import Buffer, LoadSample, Product
 
 SIMULATED = True
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from preflight.model.trial import Candidate, Outcome, RankEnd, TrialResult
-from tests.facts import trial
+from tests.node_facts import trial
 from tests.simnccl.simnccl import STAGES, Rule
 
 ENDINGS = {"hang": Outcome.HANG, "stop": Outcome.HANG, "crash": Outcome.CRASH, "corrupt": Outcome.WRONG_DATA}

@@ -7,8 +7,8 @@ import os
 import sys
 
 from preflight.errors import PreflightError, Stopped
+from preflight.facts.storage import measure_storage
 from preflight.model.codec import encode_value
-from preflight.probe.storage import measure_storage
 from preflight.system.signals import raise_on_signals
 
 

@@ -18,8 +18,8 @@ from preflight.model.stuck_evidence import (
     OpenFile,
     Orphan,
 )
-from preflight.render.stuck import render_stuck
-from preflight.render.text import Style
+from preflight.show.stuck import render_stuck
+from preflight.show.text import Style
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, C10D, SAVE, SITE, four, frames, node, process, rank, thread
 

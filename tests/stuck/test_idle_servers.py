@@ -13,8 +13,8 @@ import pytest
 
 from preflight.model.stuck import Activity, Reason, StuckVerdict
 from preflight.model.stuck_evidence import Frame
-from preflight.render.stuck_screen import render_stuck_screen
-from preflight.render.text import Style
+from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.text import Style
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, thread
 from tests.stuck.hanging_jobs import PROJECT, free_port

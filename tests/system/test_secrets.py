@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from preflight.probe.process import reported_environment
+from preflight.facts.process import reported_environment
 from preflight.system import secrets
 from preflight.system.files import encoded
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from preflight.model.facts import Gap, Limit, NodeFacts
 from preflight.model.fit import Headroom
 from preflight.timeout.memory import headroom_of
-from tests.facts import GIB, gpu_node, node, system
 from tests.gpus import gpu
+from tests.node_facts import GIB, gpu_node, node, system
 
 
 def test_the_fullest_of_the_chosen_gpus_decides() -> None:

@@ -8,7 +8,7 @@ from preflight.judge.finding_text import listed
 from preflight.judge.gpus_of_node import NO_GPU, gpus_to_use, name_of
 from preflight.model.facts import Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
-from preflight.plan.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
+from preflight.search.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 
 
 @run_check("gpu-mix", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "nodes"))

@@ -12,8 +12,8 @@ from preflight.judge.symptoms import blame_by_text
 from preflight.judge.workarounds import default_trial, must_have_trials
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import FAILED, Outcome
-from preflight.plan.settings.control import Tally, Way, has_failed
-from preflight.plan.settings.control import intermittent as ended_differently
+from preflight.search.settings.control import Tally, Way, has_failed
+from preflight.search.settings.control import intermittent as ended_differently
 
 
 @run_check("intermittent", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("trials", "control"))

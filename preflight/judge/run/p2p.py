@@ -14,8 +14,8 @@ from preflight.judge.workarounds import works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Ending, PairTruth
-from preflight.plan.gpus.locality import NVLINK
-from preflight.plan.gpus.slow_pairs import SlowPair, pair_times, slow_pairs
+from preflight.search.gpus.locality import NVLINK
+from preflight.search.gpus.slow_pairs import SlowPair, pair_times, slow_pairs
 
 BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Ending.CRASH: "copies crash"}
 UNPROTECTED = (

@@ -10,7 +10,7 @@ from preflight.judge.workarounds import default_trial, must_have_trials, works
 from preflight.model.facts import known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import AGAIN, DEFAULT, TrialResult
-from preflight.plan.late_rank import SMALLEST_JUDGED_BYTES, Late, decision_results, late_rank
+from preflight.search.late_rank import SMALLEST_JUDGED_BYTES, Late, decision_results, late_rank
 
 FAIL_ABOVE = 2.0
 

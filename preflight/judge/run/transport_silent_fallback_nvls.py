@@ -10,8 +10,8 @@ from preflight.model.hca import HcaPort, PortState
 from preflight.model.parsing import version_tuple
 from preflight.model.transport import NVLS, Carrier, CarrierKind, Transport, path_names
 from preflight.model.trial import TrialResult
-from preflight.plan.gpus.link_speeds import expects_nvls
-from preflight.plan.gpus.locality import BELOW_SWITCH, NVLINK, Locality, locality_of
+from preflight.search.gpus.link_speeds import expects_nvls
+from preflight.search.gpus.locality import BELOW_SWITCH, NVLINK, Locality, locality_of
 
 SOCKETS = "NET/Socket"
 MOST_SHOWN = 8

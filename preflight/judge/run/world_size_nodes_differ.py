@@ -6,7 +6,7 @@ from preflight.judge.finding_text import first_hosts, ranks_text
 from preflight.judge.workarounds import ONE_NODE, must_have_trials
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import Outcome, TrialResult
-from preflight.plan.nodes.differences import Must, differences
+from preflight.search.nodes.differences import Must, differences
 
 FINISHED = frozenset({Outcome.OK, Outcome.WRONG_DATA, Outcome.NO_EFFECT})
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from preflight.errors import Interrupted, UnreadableFact
+from preflight.facts.nvidia_driver import probe_xid_lines
 from preflight.model.codec import decode_value, encode_value
 from preflight.model.gap import Gap
 from preflight.model.stuck_evidence import (
@@ -26,7 +27,6 @@ from preflight.model.stuck_evidence import (
     RecordedLag,
     ThreadState,
 )
-from preflight.probe.nvidia_driver import probe_xid_lines
 from preflight.stuck.collect.gpus import read_gpus
 from preflight.stuck.collect.jobs import FoundJob
 from preflight.stuck.collect.open_files import FileWatch, read_locks

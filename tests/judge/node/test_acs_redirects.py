@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.acs_iommu import acs_redirects
 from preflight.model.facts import PciKind
 from preflight.model.finding import Severity
-from tests.facts import gpu_case, gpu_node, system
 from tests.judge.findings import found, only, skips
+from tests.node_facts import gpu_case, gpu_node, system
 from tests.topology import NEEDS_ROOT, pcie_node, with_device
 
 BOTH = {"gpus": (0, 1)}

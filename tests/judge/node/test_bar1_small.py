@@ -3,9 +3,9 @@ from __future__ import annotations
 from preflight.judge.node.bar1_pcie import bar1_small
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
-from tests.facts import MIB, gpu_case, gpu_node
 from tests.gpus import gpu
 from tests.judge.findings import on_gpus, only, skips
+from tests.node_facts import MIB, gpu_case, gpu_node
 
 
 def test_a_bar_that_shows_all_memory_is_fine() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from preflight.judge.node.cpu_affinity_nic_numa import cpu_affinity
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
-from tests.facts import contained, gpu_case, gpu_node, system
 from tests.gpus import gpu
 from tests.judge.findings import found, on_gpus, only, skips
+from tests.node_facts import contained, gpu_case, gpu_node, system
 
 FAR = gpu(1, numa_node=1, cpu_affinity=tuple(range(32, 64)))
 BOUND = gpu_node(gpus=(gpu(0), FAR), system=system(cpu_affinity=tuple(range(8))))

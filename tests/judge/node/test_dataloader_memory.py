@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.dataloader_overcommit import dataloader_memory
 from preflight.model.facts import Gap, Limit
 from preflight.model.finding import Blame, Severity
-from tests.facts import GIB, contained, gpu_case, gpu_node, node, system
 from tests.judge.findings import found, on, on_gpus, only, skips
+from tests.node_facts import GIB, contained, gpu_case, gpu_node, node, system
 
 
 def test_no_limit_is_fine() -> None:

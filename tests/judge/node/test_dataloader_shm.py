@@ -4,8 +4,8 @@ from preflight.judge.node.dataloader_overcommit import dataloader_shm
 from preflight.judge.node.shm import shm_too_small
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
-from tests.facts import GIB, MIB, case, contained, gpu_case, gpu_node, node, shm
 from tests.judge.findings import found, on_gpus, only, skips
+from tests.node_facts import GIB, MIB, case, contained, gpu_case, gpu_node, node, shm
 
 
 def test_a_gib_for_eight_ranks_is_fine() -> None:

@@ -5,8 +5,8 @@ import pytest
 from preflight.judge.node.driver_gpu_too_old import driver_too_old
 from preflight.model.facts import DriverFacts, Gap, NodeFacts, SoftwareFacts, TorchFacts
 from preflight.model.finding import Severity
-from tests.facts import NO_CUDA, gpu_case, gpu_node, node
 from tests.judge.findings import on, on_gpus, only, skips
+from tests.node_facts import NO_CUDA, gpu_case, gpu_node, node
 
 
 def with_versions(driver: str | Gap, cuda: str | Gap) -> NodeFacts:

@@ -5,9 +5,9 @@ import pytest
 from preflight.judge.node.nvlink_down_fabric_state import fabric_state
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu import Fabric, FabricState
-from tests.facts import gpu_node
 from tests.gpus import NO_PAGES, gpu
 from tests.judge.findings import on_gpus, only
+from tests.node_facts import gpu_node
 
 
 def test_registered_gpus_are_fine() -> None:

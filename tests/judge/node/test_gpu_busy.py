@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.check.recommend.env import recommend
 from preflight.judge.gpus_of_node import why_disturbed
 from preflight.judge.node.gpu_busy_throttled import gpu_busy
 from preflight.judge.run.straggler import straggler
@@ -11,10 +12,9 @@ from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.gpu import GpuProcess
 from preflight.model.report import NodeVerdict, Verdict
 from preflight.model.trial import TrialResult, without_speeds
-from preflight.recommend.env import recommend
-from tests.facts import MIB, advice, finding, gpu_case, gpu_node, result, trial
 from tests.gpus import NO_PAGES, gpu
 from tests.judge.findings import found, on_gpus, only
+from tests.node_facts import MIB, advice, finding, gpu_case, gpu_node, result, trial
 
 FOREIGN = GpuProcess(4242, 600 * MIB, "python3", 1001, is_ours=False)
 

@@ -7,9 +7,9 @@ import pytest
 from preflight.judge.node.gpu_driver import gpu_driver
 from preflight.model.facts import ContainerKind, DeviceNodes, Gap, NodeFacts, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
-from tests.facts import NO_NVML, case, contained, gpu_case, gpu_node, node
 from tests.gpus import bdf
 from tests.judge.findings import found, on, on_gpus, only, skips
+from tests.node_facts import NO_NVML, case, contained, gpu_case, gpu_node, node
 
 NO_MODULE = Gap("the nvidia module is not loaded")
 

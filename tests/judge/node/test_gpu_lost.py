@@ -8,9 +8,9 @@ from preflight.judge.node.gpu_lost_not_passed_in import gpu_lost
 from preflight.model.facts import DeviceNodes, DriverFacts, Gap, NvidiaPciDevice
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu import UnreadableGpu
-from tests.facts import NO_NVML, case, contained, env, gpu_case, gpu_node, node
 from tests.gpus import bdf, gpu
 from tests.judge.findings import found, on, on_gpus, only, skips
+from tests.node_facts import NO_NVML, case, contained, env, gpu_case, gpu_node, node
 
 SEVEN = gpu_node(8, gpus=tuple(gpu(i) for i in range(7)))
 

@@ -5,9 +5,9 @@ from preflight.judge.node.gpu_memory import gpu_memory
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu import GpuProcess
-from tests.facts import GIB, contained, gpu_case, gpu_node
 from tests.gpus import gpu
 from tests.judge.findings import found, on_gpus, only, skips
+from tests.node_facts import GIB, contained, gpu_case, gpu_node
 
 
 def test_an_idle_gpu_is_fine() -> None:

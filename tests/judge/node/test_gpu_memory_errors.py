@@ -8,9 +8,9 @@ from preflight.judge.node.gpu_memory import gpu_memory_errors
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.gpu import EccCounts, RetiredPages, RowRemap
-from tests.facts import gpu_case, gpu_node
 from tests.gpus import gpu
 from tests.judge.findings import on_gpus, only, skips
+from tests.node_facts import gpu_case, gpu_node
 
 FAULTS: list[tuple[dict[str, Any], Severity, str]] = [
     ({"ecc": EccCounts(0, 2, 0, 2)}, Severity.FAIL, "2 uncorrectable memory errors"),

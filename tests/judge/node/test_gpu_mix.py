@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from preflight.judge.node.gpu_mix_set import gpu_mix
 from preflight.model.finding import Severity
-from tests.facts import gpu_case, gpu_node, node
 from tests.gpus import gpu
 from tests.judge.findings import found, on, on_gpus, only
+from tests.node_facts import gpu_case, gpu_node, node
 
 
 def test_gpus_of_one_model_are_fine() -> None:

@@ -7,9 +7,9 @@ import pytest
 from preflight.judge.node.gpu_mode_recovery import gpu_mode
 from preflight.model.finding import Severity
 from preflight.model.gpu import ComputeMode, Mode
-from tests.facts import gpu_case, gpu_node
 from tests.gpus import NO_PAGES, gpu
 from tests.judge.findings import found, on_gpus, only
+from tests.node_facts import gpu_case, gpu_node
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pytest
 from preflight.judge.node.gpu_lost_not_passed_in import gpu_not_passed_in
 from preflight.model.facts import ContainerKind, DeviceNodes, Gap
 from preflight.model.finding import Blame, Severity
-from tests.facts import NO_NVML, case, contained, gpu_case, gpu_node, node
 from tests.judge.findings import found, on, on_gpus, only, skips
+from tests.node_facts import NO_NVML, case, contained, gpu_case, gpu_node, node
 
 WITHOUT = gpu_node(device_nodes=DeviceNodes(("nvidiactl",), "580.95.05"), driver=NO_NVML, gpus=NO_NVML)
 

@@ -8,8 +8,8 @@ from preflight.judge.node.gpu_of_another_maker import gpu_of_another_maker
 from preflight.model.facts import Gap, OtherDevice, SoftwareFacts
 from preflight.model.finding import Blame, Severity
 from preflight.model.other_makers import OTHER_MAKERS
-from tests.facts import TORCH, gpu_case, gpu_node, laptop, node
 from tests.judge.findings import applies_not, found, on, only, skips
+from tests.node_facts import TORCH, gpu_case, gpu_node, laptop, node
 
 MI300X = tuple(OtherDevice("AMD GPU", f"0000:{bus:02x}:00.0", "1002:74a1", True) for bus in range(8))
 RADEON = (OtherDevice("AMD GPU", "0000:03:00.0", "1002:744c", False),)

@@ -5,9 +5,9 @@ import pytest
 from preflight.judge.node.gpu_mode_recovery import RECOVERY_FIXES, gpu_recovery
 from preflight.model.finding import Severity
 from preflight.model.gpu import RecoveryAction
-from tests.facts import gpu_node
 from tests.gpus import NO_PAGES, gpu
 from tests.judge.findings import on_gpus, only
+from tests.node_facts import gpu_node
 
 
 @pytest.mark.parametrize("action", [each for each in RecoveryAction if each is not RecoveryAction.NONE])

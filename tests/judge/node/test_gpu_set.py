@@ -5,8 +5,8 @@ from dataclasses import replace
 from preflight.judge.node.gpu_mix_set import gpu_set
 from preflight.model.facts import Gap, NodeFacts, known
 from preflight.model.finding import Severity
-from tests.facts import gpu_case, gpu_node
 from tests.judge.findings import found, only, skips
+from tests.node_facts import gpu_case, gpu_node
 from tests.topology import pcie_node
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from preflight.judge.node.gpu_busy_throttled import gpu_throttled
 from preflight.model.finding import Severity
-from tests.facts import gpu_node
 from tests.gpus import gpu
 from tests.judge.findings import on_gpus, only
+from tests.node_facts import gpu_node
 
 
 @pytest.mark.parametrize("reasons", [(), ("idle",), ("sw_power_cap",), ("applications_clocks", "0x200")])

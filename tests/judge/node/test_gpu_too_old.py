@@ -5,9 +5,9 @@ import pytest
 from preflight.judge.node.driver_gpu_too_old import gpu_too_old
 from preflight.model.facts import Gap, NodeFacts, SoftwareFacts, TorchFacts
 from preflight.model.finding import Severity
-from tests.facts import NO_CUDA, gpu_case, gpu_node
 from tests.gpus import gpu
 from tests.judge.findings import on_gpus, only, skips
+from tests.node_facts import NO_CUDA, gpu_case, gpu_node
 
 
 def with_capability(capability: str | Gap, cuda: str | Gap) -> NodeFacts:

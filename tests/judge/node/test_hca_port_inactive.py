@@ -9,8 +9,8 @@ from preflight.model.facts import NodeFacts
 from preflight.model.finding import Severity
 from preflight.model.hca import PhysState, PortState
 from preflight.model.policy import Policy
-from tests.facts import gpu_case, gpu_node
 from tests.judge.findings import applies_not, on_gpus, only
+from tests.node_facts import gpu_case, gpu_node
 from tests.topology import nic, port
 
 

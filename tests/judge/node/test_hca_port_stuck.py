@@ -6,8 +6,8 @@ from preflight.judge.node.hca_rdma_roce import hca_port_stuck
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
 from preflight.model.hca import PhysState, PortState
-from tests.facts import gpu_case, gpu_node
 from tests.judge.findings import on_gpus, only, skips
+from tests.node_facts import gpu_case, gpu_node
 from tests.topology import port, roce_port
 
 

@@ -4,8 +4,8 @@ from preflight.judge.node.hca_rdma_roce import hca_siblings
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.hca import NicKind, PhysState, PortState
-from tests.facts import gpu_node
 from tests.judge.findings import on_gpus, only
+from tests.node_facts import gpu_node
 from tests.topology import nic, port, roce_port
 
 TWO = (nic("mlx5_0"), nic("mlx5_1"))

@@ -6,8 +6,8 @@ from preflight.judge.node.netif_usable_hostname import hostname_loopback
 from preflight.model.facts import Gap, NameResolution, NodeFacts
 from preflight.model.finding import Severity
 from preflight.model.trial import Outcome
-from tests.facts import case, env, gpu_case, netif, node, trial
 from tests.judge.findings import found, on, only, skips
+from tests.node_facts import case, env, gpu_case, netif, node, trial
 
 
 def resolving_to(*addresses: str) -> NodeFacts:

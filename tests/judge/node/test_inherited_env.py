@@ -6,9 +6,9 @@ from preflight.judge.node.inherited_env import inherited_env, settings_in_force
 from preflight.model.facts import Gap, NcclConfEntry
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu import Gpu
-from tests.facts import case, env, gpu_node, node
 from tests.gpus import gpu
 from tests.judge.findings import on, on_gpus, only, skips
+from tests.node_facts import case, env, gpu_node, node
 
 
 def test_an_empty_environment_is_fine() -> None:

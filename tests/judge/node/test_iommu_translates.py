@@ -5,8 +5,8 @@ import pytest
 from preflight.judge.node.acs_iommu import iommu_translates
 from preflight.model.facts import Gap, PciKind
 from preflight.model.finding import Severity
-from tests.facts import gpu_case, system, trial
 from tests.judge.findings import found, only, skips
+from tests.node_facts import gpu_case, system, trial
 from tests.topology import pcie_node, with_device
 
 BOTH = {"gpus": (0, 1)}

@@ -4,8 +4,8 @@ from preflight.judge.node.memlock_nofile_pids_stack import memlock
 from preflight.model.facts import Limit, NetifKind
 from preflight.model.finding import Blame, Severity
 from preflight.model.hca import PortState
-from tests.facts import LO, MIB, contained, failed_with, gpu_case, gpu_node, limits, netif, node, trial
 from tests.judge.findings import found, on, on_gpus, only
+from tests.node_facts import LO, MIB, contained, failed_with, gpu_case, gpu_node, limits, netif, node, trial
 from tests.topology import nic, port
 
 IPOIB = (LO, netif(), netif("ib0", kind=NetifKind.IPOIB))

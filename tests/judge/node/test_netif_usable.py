@@ -7,8 +7,8 @@ import pytest
 from preflight.judge.node.netif_usable_hostname import netif_usable
 from preflight.model.facts import Gap, NetifKind
 from preflight.model.finding import Blame, Severity
-from tests.facts import LO, case, contained, failed_with, netif, node
 from tests.judge.findings import found, on, only
+from tests.node_facts import LO, case, contained, failed_with, netif, node
 
 
 def test_one_interface_with_carrier_and_address_is_enough() -> None:

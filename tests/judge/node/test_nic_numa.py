@@ -4,8 +4,8 @@ from preflight.judge.node.cpu_affinity_nic_numa import nic_numa
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.hca import PortState
-from tests.facts import gpu_case, gpu_node
 from tests.judge.findings import found, only, skips
+from tests.node_facts import gpu_case, gpu_node
 from tests.topology import port, reaching
 
 ONE_EACH = reaching((0, "mlx5_0", "PIX"), (0, "mlx5_1", "SYS"), (1, "mlx5_0", "SYS"), (1, "mlx5_1", "PXB"))

@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.memlock_nofile_pids_stack import nofile
 from preflight.model.facts import Limit
 from preflight.model.finding import Severity
-from tests.facts import case, failed_with, limits, node, trial
 from tests.judge.findings import found, on, only
+from tests.node_facts import case, failed_with, limits, node, trial
 
 
 def test_the_stock_limit_of_1024_is_fine_on_one_node() -> None:

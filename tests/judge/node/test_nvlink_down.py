@@ -4,9 +4,9 @@ from preflight.judge.node.nvlink_down_fabric_state import nvlink_down
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.gpu import LinkPeer, NvLink
-from tests.facts import gpu_case, gpu_node
 from tests.gpus import gpu, nvlink
 from tests.judge.findings import found, on_gpus, only, skips
+from tests.node_facts import gpu_case, gpu_node
 
 DOWN = Gap("the link is down")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.dataloader_overcommit import overcommit
 from preflight.model.facts import Gap, Overcommit
 from preflight.model.finding import Severity
-from tests.facts import GIB, gpu_case, gpu_node, node, system
 from tests.judge.findings import on, on_gpus, only, skips
+from tests.node_facts import GIB, gpu_case, gpu_node, node, system
 
 NEVER = system(overcommit=Overcommit.NEVER, commit_left_bytes=8 * GIB)
 

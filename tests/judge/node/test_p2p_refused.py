@@ -8,9 +8,9 @@ from preflight.judge.node.p2p_refused import p2p_refused
 from preflight.model.facts import DriverFacts, Gap, GpuPath, NodeFacts
 from preflight.model.finding import Severity
 from preflight.model.gpu import Mode, P2pStatus
-from tests.facts import gpu_case, gpu_node
 from tests.gpus import NO_PAGES, gpu, gpu_p2p
 from tests.judge.findings import found, on_gpus, only, skips
+from tests.node_facts import gpu_case, gpu_node
 
 
 def pair(status: P2pStatus | Gap, level: str = "PIX") -> NodeFacts:

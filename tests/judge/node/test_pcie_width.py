@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from preflight.judge.node.bar1_pcie import pcie_width
 from preflight.model.finding import Severity
-from tests.facts import gpu_node
 from tests.gpus import NO_PAGES, PCIE, gpu
 from tests.judge.findings import on_gpus, only
+from tests.node_facts import gpu_node
 
 
 def test_an_idle_link_of_full_width_is_fine_whatever_its_generation() -> None:

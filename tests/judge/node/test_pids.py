@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.memlock_nofile_pids_stack import pids
 from preflight.model.facts import Gap, Limit
 from preflight.model.finding import Severity
-from tests.facts import case, contained, failed_with, gpu_case, gpu_node, limits, node, system, trial
 from tests.judge.findings import found, on, on_gpus, only, skips
+from tests.node_facts import case, contained, failed_with, gpu_case, gpu_node, limits, node, system, trial
 
 
 def test_stock_limits_are_fine() -> None:

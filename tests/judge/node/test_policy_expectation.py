@@ -14,10 +14,10 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.gpu import Mode
 from preflight.model.policy import Policy
 from preflight.model.report import NodeVerdict, Verdict
-from tests.facts import advice, case, gpu_node
-from tests.facts import node as plain_node
 from tests.gpus import gpu
 from tests.judge.findings import applies_not
+from tests.node_facts import advice, case, gpu_node
+from tests.node_facts import node as plain_node
 from tests.topology import port
 
 TODAY = "2026-11-21"

@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.hca_rdma_roce import rdma_devices
 from preflight.model.facts import Gap, RdmaFacts
 from preflight.model.finding import Blame, Severity
-from tests.facts import contained, gpu_case, gpu_node, node
 from tests.judge.findings import on, on_gpus, only, skips
+from tests.node_facts import contained, gpu_case, gpu_node, node
 
 NONE = Gap("no peermem module is loaded")
 MISSING = RdmaFacts((), ("uverbs0", "uverbs1"), NONE, NONE)

@@ -6,8 +6,8 @@ from preflight.judge.node.hca_rdma_roce import roce_gid
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.hca import NicKind, PortState
-from tests.facts import gpu_case, gpu_node
 from tests.judge.findings import on_gpus, only, skips
+from tests.node_facts import gpu_case, gpu_node
 from tests.topology import V1, nic, port, roce_port
 
 ROCE = (nic(kind=NicKind.ROCE),)

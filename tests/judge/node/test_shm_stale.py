@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from preflight.judge.node.shm import shm_stale
 from preflight.model.finding import Severity
-from tests.facts import MIB, node, shm
 from tests.judge.findings import on, only
+from tests.node_facts import MIB, node, shm
 
 
 def test_an_empty_dev_shm_is_fine() -> None:

@@ -7,8 +7,8 @@ from preflight.judge.node.shm import shm_too_small
 from preflight.judge.node_limits import nccl_shm_bytes
 from preflight.model.facts import ContainerKind, Gap
 from preflight.model.finding import Blame, Severity
-from tests.facts import GIB, MIB, case, contained, failed_with, gpu_case, gpu_node, node, shm, trial
 from tests.judge.findings import found, on_gpus, only, skips
+from tests.node_facts import GIB, MIB, case, contained, failed_with, gpu_case, gpu_node, node, shm, trial
 
 DOCKER = contained(gpu_node(shm=shm(64 * MIB)))
 NCCL_TEXT = "Error while creating shared memory segment /dev/shm/nccl-4QWzIv (size 9637888)"

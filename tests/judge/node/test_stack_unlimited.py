@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.node.memlock_nofile_pids_stack import stack_unlimited
 from preflight.model.facts import Gap, Limit, SoftwareFacts, TorchFacts
 from preflight.model.finding import Severity
-from tests.facts import gpu_node, limits, node
 from tests.judge.findings import on, on_gpus, only
+from tests.node_facts import gpu_node, limits, node
 
 UNLIMITED = limits(stack_bytes=Limit.UNLIMITED)
 

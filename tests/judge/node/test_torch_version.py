@@ -7,8 +7,8 @@ import pytest
 from preflight.judge.node.torch import torch_version
 from preflight.model.facts import Gap, NodeFacts, SoftwareFacts, TorchFacts
 from preflight.model.finding import Blame, Severity
-from tests.facts import TORCH, case, node
 from tests.judge.findings import found, on, only
+from tests.node_facts import TORCH, case, node
 
 MISSING = Gap("no distribution called torch")
 

@@ -5,8 +5,8 @@ import pytest
 from preflight.judge.node.torch import torch_without_cuda
 from preflight.model.facts import DriverFacts, Gap, NodeFacts, SoftwareFacts
 from preflight.model.finding import Blame, Severity
-from tests.facts import TORCH, case, gpu_node, node
 from tests.judge.findings import found, on, on_gpus, only
+from tests.node_facts import TORCH, case, gpu_node, node
 
 CPU_BUILD = SoftwareFacts("3.11.7", "0.1.0", TORCH)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.run.trial_as_is_failed import as_is_failed
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import AS_IS, Outcome
-from tests.facts import case, trial
 from tests.judge.findings import found, only
+from tests.node_facts import case, trial
 
 
 def test_inherited_variables_that_fail_where_the_defaults_work_are_a_warning() -> None:

@@ -27,8 +27,8 @@ from preflight.model.trial import (
     without_speeds,
 )
 from preflight.system.links import load_links
-from tests.facts import GIB, advice, gpu_case, result, trial
 from tests.judge.findings import applies_not
+from tests.node_facts import GIB, advice, gpu_case, result, trial
 
 GOOD_GB_S = 200.0
 RING = ("0>1 via P2P/CUMEM",)

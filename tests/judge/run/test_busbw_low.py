@@ -16,9 +16,9 @@ from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity
 from preflight.model.transport import carriers_from
 from preflight.model.trial import Outcome, RankTime, TrialResult, without_speeds
-from preflight.plan.gpus.link_speeds import expected_busbw
+from preflight.search.gpus.link_speeds import expected_busbw
 from preflight.system.links import load_links
-from tests.facts import GIB, MIB, gpu_case, gpu_node, result, trial
+from tests.node_facts import GIB, MIB, gpu_case, gpu_node, result, trial
 from tests.topology import pcie_node
 
 LINKS = load_links()

@@ -6,8 +6,8 @@ from preflight.judge.run.checkpoint_shared_storage import checkpoint_dir
 from preflight.model.facts import Gap
 from preflight.model.finding import Severity
 from preflight.model.storage import StorageSpeed
-from tests.facts import case
 from tests.judge.findings import found, only
+from tests.node_facts import case
 
 
 def tried(write: float | Gap, read: float | Gap) -> StorageSpeed:

@@ -5,8 +5,8 @@ from preflight.judge.run.data_verified import data_verified
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import UNDER_LOAD, CollectiveResult, Outcome, TrialResult
-from tests.facts import MIB, case, gpu_case, result, trial
 from tests.judge.findings import found, only
+from tests.node_facts import MIB, case, gpu_case, result, trial
 
 
 def wrong(size_bytes: int = MIB, collective: Collective = Collective.ALL_REDUCE) -> CollectiveResult:

@@ -11,10 +11,10 @@ from preflight.judge.run.gpu import gpu_slow
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu_test import GpuTest
-from tests.facts import gpu_case, gpu_node
 from tests.gpus import gpu
 from tests.hardware import gemm, gpu_test, hardware, run_with, with_one
 from tests.judge.findings import found, only, skips
+from tests.node_facts import gpu_case, gpu_node
 
 
 def at(tflop_s: float) -> dict[str, object]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.run.gpu import gpu_unkillable
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import Outcome, RankEnd
-from tests.facts import case, gpu_case, trial
 from tests.judge.findings import found, only
+from tests.node_facts import case, gpu_case, trial
 
 STUCK = trial(
     outcome=Outcome.HANG, ranks=(RankEnd(0, "killed", "first", ""), RankEnd(1, "unkillable", "first", "state D"))

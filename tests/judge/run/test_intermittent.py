@@ -6,8 +6,8 @@ from preflight.judge.run.intermittent import intermittent
 from preflight.judge.run.trial_as_is_failed import trial_failed
 from preflight.model.finding import Blame, CheckOutcome, Severity, Unseen
 from preflight.model.trial import DEFAULT, NO_CONTROL, Control, Outcome, Rerun
-from tests.facts import case, gpu_case, trial
 from tests.judge.findings import applies_not, found, only, skips
+from tests.node_facts import case, gpu_case, trial
 
 
 def control(*outcomes: Outcome, chosen: str = "") -> Control:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import UnreadableFact
+from preflight.facts.lookback import parse_history
 from preflight.judge.check import Case, run_checks
 from preflight.judge.run.lookback import lookback
 from preflight.judge.verdict import decide
@@ -17,9 +18,8 @@ from preflight.model.finding import Blame, Severity, Unseen
 from preflight.model.hca import PortCounter
 from preflight.model.lookback import KernelHistory, TimedLine
 from preflight.model.policy import Lookback, Policy
-from preflight.probe.lookback import parse_history
-from tests.facts import advice, gpu_case, gpu_node
 from tests.judge.findings import applies_not, found, only, skips
+from tests.node_facts import advice, gpu_case, gpu_node
 from tests.topology import port
 
 HOUR_S, DAY_S = 3600.0, 86400.0

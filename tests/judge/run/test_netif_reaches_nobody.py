@@ -6,9 +6,9 @@ from preflight.judge.run.netif_path import netif_reaches_nobody
 from preflight.model.finding import Severity
 from preflight.model.network_survey import PathEnd
 from preflight.model.trial import DEFAULT
-from tests.facts import case, failed_with, node, trial
 from tests.judge.findings import found, only
-from tests.plan.ways import between, nodes
+from tests.node_facts import case, failed_with, node, trial
+from tests.search.ways import between, nodes
 
 TWO = (node(host="n0"), node(host="n1"))
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from preflight.judge.run.netif_path import netif_same_address
 from preflight.model.finding import Severity
 from preflight.model.network_survey import NodeOffers, PathEnd
-from tests.facts import case, failed_with, node
 from tests.judge.findings import found, only
-from tests.plan.ways import between, nodes, offer
+from tests.node_facts import case, failed_with, node
+from tests.search.ways import between, nodes, offer
 
 TWO = (node(host="n0"), node(host="n1"))
 SAME = [NodeOffers(k, f"n{k}", (offer("docker0", "172.17.0.1"), offer("eth0", f"10.0.0.{k + 1}"))) for k in range(2)]

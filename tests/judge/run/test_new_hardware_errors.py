@@ -10,9 +10,9 @@ from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity, Unseen
 from preflight.model.trial import Outcome
 from preflight.model.xids import ROWS
-from tests.facts import trial
 from tests.hardware import counter, run_with
 from tests.judge.findings import found, only, skips
+from tests.node_facts import trial
 
 FATAL, REPAIRED, TRAFFIC = CounterKind.FATAL, CounterKind.REPAIRED, CounterKind.TRAFFIC
 

@@ -17,8 +17,8 @@ from preflight.model.isolation import (
     RouteTrial,
 )
 from preflight.model.trial import Outcome
-from tests.facts import case, node
 from tests.judge.findings import found, only
+from tests.node_facts import case, node
 
 NODES = tuple(node(host=f"n{i:02}") for i in range(4))
 

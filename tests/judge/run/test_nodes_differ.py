@@ -4,9 +4,9 @@ import pytest
 
 from preflight.judge.run.world_size_nodes_differ import nodes_differ
 from preflight.model.finding import Severity
-from tests.facts import case, netif, node
 from tests.judge.findings import found, only
-from tests.plan.nodes.test_differences import with_nccl
+from tests.node_facts import case, netif, node
+from tests.search.nodes.test_differences import with_nccl
 
 
 @pytest.mark.parametrize(("backend", "severity"), [("nccl", Severity.FAIL), ("gloo", Severity.WARN)])

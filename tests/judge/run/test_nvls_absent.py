@@ -11,8 +11,8 @@ from preflight.judge.run.transport_silent_fallback_nvls import nvls_absent
 from preflight.model.facts import DriverFacts, NcclConfEntry, NodeFacts
 from preflight.model.finding import Severity
 from preflight.system.links import load_links
-from tests.facts import gpu_case, gpu_node, trial
 from tests.judge.findings import applies_not, found, only
+from tests.node_facts import gpu_case, gpu_node, trial
 
 RING = ("0>1 via P2P/CUMEM",)
 

@@ -13,9 +13,9 @@ from preflight.model.finding import Blame, CheckOutcome, Severity
 from preflight.model.gpu_test import Ending
 from preflight.model.report import NodeVerdict
 from preflight.model.trial import Outcome
-from tests.facts import advice, case, gpu_case, gpu_node, system, trial
 from tests.hardware import hardware, pair, run_with
 from tests.judge.findings import applies_not, ended, found, only, skips
+from tests.node_facts import advice, case, gpu_case, gpu_node, system, trial
 from tests.topology import device
 
 LOST: dict[str, Any] = {"end": Ending.WRONG, "problem": "never written by sm (a to b; 64 MiB)"}

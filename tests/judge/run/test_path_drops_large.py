@@ -3,9 +3,9 @@ from __future__ import annotations
 from preflight.judge.run.netif_path import path_drops_large
 from preflight.model.finding import Severity
 from preflight.model.network_survey import PathEnd
-from tests.facts import case, failed_with, node, trial
 from tests.judge.findings import found, only
-from tests.plan.ways import between, nodes
+from tests.node_facts import case, failed_with, node, trial
+from tests.search.ways import between, nodes
 
 TWO = (node(host="n0"), node(host="n1"))
 NARROW = between(nodes(2, "eth1", "eth0"), lambda r: PathEnd.SMALL_ONLY if r.netif == "eth1" else PathEnd.OK)

@@ -10,7 +10,7 @@ from preflight.errors import UnreadableFact
 from preflight.judge.run.baseline_missed_policy_floor import policy_floor
 from preflight.model.finding import Finding, Severity
 from preflight.model.policy import Floor, Policy
-from tests.facts import case
+from tests.node_facts import case
 from tests.reports import trial_result
 
 TODAY = "2026-11-21"

@@ -8,8 +8,8 @@ from preflight.judge.run.rail import rail
 from preflight.model.facts import Gap
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import Outcome, RailTest
-from tests.facts import gpu_case
 from tests.judge.findings import found, only, skips
+from tests.node_facts import gpu_case
 
 
 def rail_test(number: int, gb_s: float = 40.0, outcome: Outcome = Outcome.OK, **overrides: object) -> RailTest:

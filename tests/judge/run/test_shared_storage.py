@@ -8,9 +8,9 @@ from preflight.judge.run.checkpoint_shared_storage import shared_storage
 from preflight.model.finding import Blame, Severity
 from preflight.model.network_survey import PathEnd
 from preflight.model.storage import NodeStorage, SharedStorage
-from tests.facts import case, node
 from tests.judge.findings import found, only
-from tests.plan.ways import between, nodes
+from tests.node_facts import case, node
+from tests.search.ways import between, nodes
 
 
 def stored(**second: Any) -> Any:

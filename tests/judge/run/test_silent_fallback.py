@@ -10,7 +10,7 @@ from preflight.model.facts import NcclConfEntry
 from preflight.model.finding import Finding, Severity
 from preflight.model.hca import PortState
 from preflight.model.trial import Outcome, TrialResult
-from tests.facts import gpu_case, gpu_node, trial
+from tests.node_facts import gpu_case, gpu_node, trial
 from tests.topology import port, roce_port
 
 SOCKETS = ("0>1 via P2P/CUMEM", "netif eth0", "network Socket")

@@ -8,8 +8,8 @@ from preflight.judge.run.straggler import straggler
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import AGAIN, Outcome, TrialResult
-from tests.facts import GIB, MIB, case, gpu_case, result, trial
 from tests.judge.findings import found, only
+from tests.node_facts import GIB, MIB, case, gpu_case, result, trial
 
 BOTH = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 EVEN = (1000.0, 1000.0, 1000.0, 1000.0)

@@ -9,7 +9,7 @@ from preflight.judge.run.transport_silent_fallback_nvls import transport_below_l
 from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, Severity
 from preflight.model.trial import Outcome, TrialResult
-from tests.facts import gpu_case, gpu_node, trial
+from tests.node_facts import gpu_case, gpu_node, trial
 from tests.topology import pcie_node
 
 

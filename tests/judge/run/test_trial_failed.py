@@ -6,8 +6,8 @@ from preflight.judge.run.trial_as_is_failed import trial_failed
 from preflight.model.facts import ContainerKind
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import UNDER_LOAD, Outcome
-from tests.facts import case, contained, failed_with, gpu_case, gpu_node, trial
 from tests.judge.findings import found, only
+from tests.node_facts import case, contained, failed_with, gpu_case, gpu_node, trial
 
 FAILURES = (Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from preflight.judge.run.world_size_nodes_differ import world_size
 from preflight.model.finding import Blame, Severity
 from preflight.model.trial import Outcome
-from tests.facts import case, trial
 from tests.judge.findings import found, only
+from tests.node_facts import case, trial
 
 
 def test_ranks_that_all_see_the_world_asked_for_are_fine() -> None:

@@ -1,0 +1,45 @@
+"""How an option is declared, the groups of --help, and the options that nearly every command has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from preflight.model.parsing import parse_duration_s
+
+# The groups of options in --help; what has none stands last.
+TRIED, JUDGED, PRINTED = "What is looked at and tried", "How it is judged", "What is printed and written"
+NODES, ELSEWHERE = "Several nodes", "Another machine than this one"
+
+
+def valued(metavar: str, what: str, *names: str, group: str | None = None) -> Any:
+    """Return an option with a value; its help says what that is."""
+    return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group)
+
+
+def timed(what: str, name: str, group: str | None = None) -> Any:
+    """Return an option that takes a duration as people write it, in seconds: 90, 90s, 5m, 1h30m."""
+
+    def parse(text: str) -> float:
+        return parse_duration_s(text, name)
+
+    return typer.Option(name, metavar="T", help=what, parser=parse, rich_help_panel=group)
+
+
+def choice(what: str, *names: str, group: str | None = None) -> Any:
+    """Return an option that takes one of a few words, in any case."""
+    return typer.Option(*names, help=what, case_sensitive=False, rich_help_panel=group)
+
+
+def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group)
+
+
+Verbose = Annotated[
+    bool,
+    switch("Print everything, not just one screen.", "--verbose", "-v", group=PRINTED, envvar="PREFLIGHT_VERBOSE"),
+]
+Quiet = Annotated[bool, switch("Print the verdict's line only.", "--quiet", "-q", group=PRINTED)]
+JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is stdout.", "--json", group=PRINTED)]

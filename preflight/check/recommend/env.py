@@ -1,0 +1,313 @@
+"""From trials and comparisons to settings: the fewest that were tried, worked and helped; and the GPUs of `--gpus`."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from preflight.check.recommend.compare import loses
+from preflight.check.recommend.machine_context import MachineContext
+from preflight.check.recommend.required_settings import RequiredSetting, comments_of, ending, figure, why_needed
+from preflight.model.facts import EnvVar, Gap, Gpu, known
+from preflight.model.report import Advice
+from preflight.model.timeout import SafeTimeout
+from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Comparison, Control, Outcome, Scope, TrialResult
+from preflight.model.units import percent_text
+from preflight.search.settings.control import PROVISIONAL_TEXT, Proof, intermittent, proof_of, proof_text
+from preflight.search.settings.duel import MIN_GAIN, is_sound
+from preflight.search.settings.minimise import env_of
+from preflight.timeout.frameworks import timeout_env
+
+Pairs = tuple[tuple[str, str], ...]
+NO_TIMEOUT = Gap("no safe timeout was computed")  # until with_timeouts() puts one in
+# What these say holds for the network between this node's own ranks; between nodes it may be another one.
+NETWORK = (
+    "NCCL_MNNVL_", "NCCL_CONF_FILE", "NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_",
+    "TP_SOCKET_",
+)  # fmt: skip
+# What acts within a node. Anything else that was inherited may be what several nodes need: a cloud's network profile.
+WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "NCCL_CUMEM_", "CUDA_", "TORCH_", "PYTORCH_")
+SOCKETS = frozenset({"NCCL_IB_DISABLE", "NCCL_NET"})
+NO_CONTEXT = MachineContext()
+INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
+@dataclass(frozen=True, slots=True)
+class _TrialsOfRun:
+    """What the run has to decide with."""
+
+    trials: tuple[TrialResult, ...]
+    default: TrialResult | None
+    as_is: TrialResult | None
+    candidates: tuple[TrialResult, ...]  # sound ones that may be recommended
+    comparisons: dict[str, Comparison]
+    inherited: tuple[str, ...]
+    cpu_path: bool
+    context: MachineContext
+    control: Control
+
+
+def recommend(
+    trials: Sequence[TrialResult],
+    comparisons: Sequence[Comparison],
+    inherited: Sequence[EnvVar],
+    cpu_path: bool,
+    context: MachineContext = NO_CONTEXT,
+    control: Control = NO_CONTROL,
+) -> Advice:
+    """Return the settings to source, or none and why.
+
+    Where the same settings worked and failed nothing is a cure. Nor is what was not shown by going back (`control`).
+    The default stays unless a comparison was won against it. Where the default fails, those of the inherited settings
+    are kept that it needs; otherwise what the search ended with.
+    """
+    run = _TrialsOfRun(
+        trials=tuple(trials),
+        default=next((trial for trial in trials if trial.candidate == DEFAULT), None),
+        as_is=next((trial for trial in trials if trial.candidate == AS_IS), None),
+        candidates=tuple(trial for trial in trials if _may_win(trial)),
+        comparisons={comparison.candidate: comparison for comparison in comparisons},
+        inherited=tuple(variable.name for variable in inherited),
+        cpu_path=cpu_path,
+        context=context,
+        control=control,
+    )
+    if run.default is None:
+        return _advice("no trial ran, so nothing can be recommended")
+    comes_and_goes = intermittent(run.trials, control.reruns)
+    if comes_and_goes:
+        return _advice(f"nothing is recommended: the fault comes and goes, {comes_and_goes[0].text()}")
+    if is_sound(run.default):
+        return _beside_a_working_default(run, run.default)
+    return _beside_a_failing_default(run, run.default)
+
+
+def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
+    as_is_works = run.as_is is not None and is_sound(run.as_is)
+    if not run.candidates and not as_is_works:
+        return _advice(f"no setting that was tried works: the default {ending(default)}")
+    chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
+    if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
+        why = "time ran out before the fault was shown to come back without them (give more --deadline)"
+        return _advice(
+            f"nothing is recommended: the default {ending(default)}; there are settings that work, but {why}"
+        )
+    best = chosen[-1]
+    if as_is_works:
+        return _with_proof(run, default, _inherited_that_are_needed(run, default, best))
+    return _with_proof(run, default, _cured_by(run, default, best))
+
+
+def _with_proof(run: _TrialsOfRun, default: TrialResult, advice: Advice) -> Advice:
+    """Return the advice with the figures of its control at every line."""
+    shown = proof_text(run.control, default)
+    control = [(name, f"Control: {shown}.") for name, _ in advice.env]
+    is_proved = proof_of(run.control, run.trials) is Proof.PROVED
+    reason = advice.reason if is_proved or not advice.env else f"{advice.reason}; {PROVISIONAL_TEXT}"
+    return replace(advice, reason=reason, evidence=_by_name((*advice.evidence, *control)))
+
+
+def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
+    cure = why_needed(run.context.settings, best, run.trials)
+    if not cure:
+        sentence = f"trial '{best.candidate}' works, the default does not"
+        advice = _settings(run, best, f"the default {ending(default)}", sentence)
+        return replace(advice, evidence=_by_name((*advice.evidence, *_price_of_sockets(run, best))))
+    advice = _settings(run, best, "", _cure_reason(cure, best, run.cpu_path))
+    comments = [line for required in cure for line in comments_of(required, best, run.cpu_path, run.context)]
+    comments += _price_of_sockets(run, best)
+    removed = [(name, text) for name, text in advice.evidence if name in advice.unset]
+    local = {name for each in cure if each.setting.scope is Scope.ONE_NODE for name, _ in each.setting.env}
+    one_node = tuple(dict.fromkeys([*(name for name, _ in best.env if name in local), *advice.one_node_only]))
+    return replace(advice, evidence=_by_name((*comments, *removed)), one_node_only=one_node)
+
+
+def _price_of_sockets(run: _TrialsOfRun, best: TrialResult) -> Pairs:
+    """Return what several nodes lose without RDMA; a single node's settings for that act on it alone or with others."""
+    if best.scope is not Scope.ANYWHERE or not best.env or not {name for name, _ in best.env} <= SOCKETS:
+        return ()
+    over_rdma = next((each for each in run.candidates if "NCCL_IB_HCA" in dict(each.env)), None)
+    beside = f"trial '{over_rdma.candidate}': {figure(over_rdma, run.cpu_path)}" if over_rdma else "no other way worked"
+    return ((best.env[0][0], f"Costs: {best.reason}. Sockets: {figure(best, run.cpu_path)}; {beside}."),)
+
+
+def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
+    """Keep what the default needs of the inherited settings; the others stay as they are, they do no harm."""
+    inherited = run.context.inherited
+    with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
+    cure = why_needed(inherited, with_env, run.trials)
+    why = f"the inherited settings are needed: without them the default {ending(default)}"
+    unproven = best.candidate == AS_IS and any(each.failed is None for each in cure)
+    if not cure or unproven or _names_loopback(with_env):
+        return _advice(why)
+    comments = [line for each in cure for line in comments_of(each, best, run.cpu_path, run.context, inherited=True)]
+    required = {name for each in cure for name, _ in each.setting.env}
+    others = ", ".join(name for name in run.inherited if name not in required)
+    reason = "; ".join(filter(None, (why, f"it works without {others}" if others else "", _open(cure))))
+    one_node = _network(name for name, _ in with_env.env)
+    return _advice(reason, env=with_env.env, evidence=_by_name(comments), one_node_only=one_node)
+
+
+def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
+    names = [each.setting.name for each in cure]
+    sentence = f"the default fails; with {_and(names)} it works: {figure(best, cpu_path)}, verified"
+    all_needed = "each of them is needed, since without it and with the others a trial failed"
+    return "; ".join(filter(None, (sentence, _open(cure) or (all_needed if len(names) > 1 else ""))))
+
+
+def _by_name(comments: Iterable[tuple[str, str]]) -> Pairs:
+    """Return one entry a name, its lines below each other: in JSON the evidence is an object."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for name, line in comments:
+        lines[name].append(line)
+    return tuple((name, "\n".join(of_name)) for name, of_name in lines.items())
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _open(cure: Sequence[RequiredSetting]) -> str:
+    unproven = [each.setting.name for each in cure if each.failed is None]
+    if not unproven:
+        return ""
+    return f"not yet the fewest: time ran out before it was tried without {', '.join(unproven)} (give more --deadline)"
+
+
+def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
+    speed = figure(default, run.cpu_path)
+    as_is = run.as_is
+    against_as_is = run.comparisons.get(AS_IS)
+    if as_is is not None and is_sound(as_is) and against_as_is is not None and against_as_is.wins:
+        gain = percent_text(against_as_is.mean_gain)
+        return _advice(f"the inherited settings are {gain} faster than the default ({speed}): keep them")
+    best = _winner(run)
+    if best is not None:
+        won = run.comparisons[best.candidate]
+        gain, sure_of = percent_text(won.mean_gain), percent_text(won.lower_bound)
+        against = f"{gain} in {won.rounds} rounds against the default ({speed})"
+        reason = f"trial '{best.candidate}' is {gain} faster than the default: "
+        reason += f"99 % sure of {sure_of} over {won.rounds} fresh rounds"
+        return _settings(run, best, against, reason)
+    removed = tuple(name for name in default.unset if name in run.inherited)
+    if as_is is None or not removed:
+        return _advice(f"the default works, and {_nothing_beats(run)}: {speed}, verified")
+    if not is_sound(as_is) and as_is.outcome is not Outcome.SKIPPED:
+        why = f"with the inherited settings trial '{AS_IS}' {ending(as_is)}"
+        return _unset(removed, f"{why}; without them the default works: {speed}, verified")
+    if against_as_is is not None and loses(against_as_is):
+        slower = percent_text(against_as_is.mean_gain)
+        why = f"the inherited settings cost speed ({slower}, {against_as_is.rounds} rounds)"
+        return _unset(removed, f"{why}; without them the default reaches {speed}, verified")
+    kept = "were not tried" if as_is.outcome is Outcome.SKIPPED else "do no clear harm and stay"
+    why = f"the default works, and {_nothing_beats(run)}: {speed}, verified"
+    return _advice(f"{why}; the inherited settings {kept}")
+
+
+def _winner(run: _TrialsOfRun) -> TrialResult | None:
+    """Return the sound candidate with the largest of the gains that were proved."""
+    gains = {comparison.candidate: comparison.mean_gain for comparison in run.comparisons.values() if comparison.wins}
+    won = (trial for trial in run.candidates if trial.candidate in gains)
+    return max(won, key=lambda trial: (gains[trial.candidate], trial.candidate), default=None)
+
+
+def _settings(run: _TrialsOfRun, best: TrialResult, against: str, reason: str) -> Advice:
+    """Return a candidate's settings, and the removal of what its trial ran without."""
+    names = {name for name, _ in best.env}
+    removed = tuple(name for name in best.unset if name in run.inherited and name not in names)
+    earned = f"trial '{best.candidate}': {figure(best, run.cpu_path)}, verified; {against}"
+    evidence = [(name, earned) for name, _ in best.env]
+    evidence += [(name, f"trial '{best.candidate}' ran without it: {figure(best, run.cpu_path)}") for name in removed]
+    local = best.scope is Scope.ONE_NODE
+    # A cure may hold what is the node's own, such as P2P, and what is the network's.
+    one_node = [name for name, _ in best.env if local or name.startswith(NETWORK)] + list(_beyond_node(removed))
+    return _advice(reason, env=best.env, unset=removed, evidence=tuple(evidence), one_node_only=one_node)
+
+
+def _unset(names: tuple[str, ...], why: str) -> Advice:
+    evidence = tuple((name, why) for name in names)
+    return _advice(why, unset=names, evidence=evidence, one_node_only=_beyond_node(names))
+
+
+def _advice(
+    reason: str,
+    *,
+    env: Pairs = (),
+    unset: tuple[str, ...] = (),
+    evidence: Pairs = (),
+    one_node_only: Iterable[str] = (),
+) -> Advice:
+    """Return advice that sets and removes nothing but what is given."""
+    return Advice(env, unset, evidence, tuple(one_node_only), NO_TIMEOUT, NO_TIMEOUT, (), reason)
+
+
+def _may_win(trial: TrialResult) -> bool:
+    recommends = trial.candidate not in (DEFAULT, AS_IS) and bool(trial.env)
+    return recommends and is_sound(trial) and not _names_loopback(trial)
+
+
+def _names_loopback(trial: TrialResult) -> bool:
+    """Tell whether a candidate chooses `lo`, which works on one node and breaks every other job."""
+    values = [value for name, value in trial.env if name in INTERFACE_NAMES and not value.startswith("^")]
+    words = [word.strip().lstrip("=").partition(":")[0] for value in values for word in value.split(",")]
+    return "lo" in words
+
+
+def _network(names: Iterable[str]) -> Iterable[str]:
+    return (name for name in names if name.startswith(NETWORK))
+
+
+def _beyond_node(removed: Iterable[str]) -> Iterable[str]:
+    return (name for name in removed if not name.startswith(WITHIN_A_NODE))
+
+
+def _nothing_beats(run: _TrialsOfRun) -> str:
+    """Return what else was tried, as part of a sentence."""
+    compared = [name for name in run.comparisons if name != AS_IS]
+    if compared:
+        best = max(compared, key=lambda name: run.comparisons[name].mean_gain)
+        gain = percent_text(run.comparisons[best].mean_gain)
+        return f"nothing clearly beats it (best '{best}' {gain}; needs {percent_text(MIN_GAIN)} and to be sure)"
+    if run.default is not None and any(isinstance(each.busbw_gb_s, Gap) for each in run.default.results):
+        return "no speed was compared, since somebody else used the GPUs"
+    return "nothing that was tried beats it" if run.candidates else "nothing else had to be tried"
+
+
+def gpu_env(
+    asked: bool, visible: str | None, chosen: Sequence[Gpu], listed: Sequence[Gpu], some_closed: bool
+) -> tuple[tuple[str, str], ...]:
+    """Return what to export where `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
+
+    Integers, which every framework reads, where they are proved to mean the same GPUs: CUDA counts in order of bus
+    addresses, and each rank has seen that the GPU of its UUID is there. UUIDs where an address is not known, or where
+    NVML lists GPUs that CUDA can't open and so does not count.
+    """
+    if not asked or visible is not None or not 0 < len(chosen) < len(listed):
+        return ()
+    places = None if some_closed else cuda_places(listed)
+    names = [known(gpu.uuid) if places is None else str(places[gpu.nvml_index]) for gpu in chosen]
+    return ((VISIBLE, ",".join(names)), ORDER)
+
+
+def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
+    """Return CUDA's number by nvml_index under PCI_BUS_ID; None where an address is not known or given twice."""
+    addresses = {gpu.bdf for gpu in listed}
+    if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
+        return None
+    ordered = sorted(listed, key=lambda gpu: [int(part, 16) for part in re.split("[.:]", known(gpu.bdf))])
+    return {gpu.nvml_index: place for place, gpu in enumerate(ordered)}
+
+
+def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
+    """Return the advice with its timeouts; `dialect` tells whether NCCL is there for torch to record."""
+    return replace(
+        advice,
+        pg_timeout_s=safe.pg_timeout_s,
+        init_timeout_s=safe.init_timeout_s,
+        timeout_env=timeout_env(safe, versions, dialect),
+        timeout_reason=safe.verdict,
+    )

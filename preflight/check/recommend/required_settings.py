@@ -1,0 +1,143 @@
+"""Which settings a failing default needs, and what is said of each: without it, with it, its cost, the real repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from preflight.check.recommend.machine_context import MachineContext
+from preflight.model.facts import Gap
+from preflight.model.nccl_variables import BY_NAME, Variable
+from preflight.model.trial import AS_IS, DEFAULT, FAILED, CollectiveResult, Outcome, Setting, TrialResult
+from preflight.model.units import rate_text, size_text
+from preflight.search.settings.duel import decision_results
+from preflight.search.settings.minimise import env_of
+
+ENDINGS = {
+    Outcome.OK: "gave no verified result",
+    Outcome.HANG: "hung",
+    Outcome.CRASH: "crashed",
+    Outcome.WRONG_DATA: "gave wrong data",
+    Outcome.INIT_ERROR: "failed at init",
+    Outcome.NO_EFFECT: "had no effect",
+    Outcome.SKIPPED: "was not tried",
+}
+WARNING = "NCCL WARN "
+Comment = tuple[str, str]
+
+CONFIGURATION = "take what does not work out of the files that NCCL reads: /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE"
+INHERITED = "find who sets it (`grep -rn NAME ~/.bashrc /etc/profile.d`) and keep it there: the job needs it"
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredSetting:
+    """One setting of those that work together; `failed` is None where it is not known to be needed."""
+
+    setting: Setting
+    failed: TrialResult | None
+
+
+def why_needed(
+    settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
+) -> tuple[RequiredSetting, ...]:
+    """Return the settings of the trial that worked with the failure of each: the rest alone, or a part of the rest."""
+    there = dict(best.env).items()
+    on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
+    failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
+    return tuple(RequiredSetting(setting, _failure_without(setting, on, failures)) for setting in on)
+
+
+def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
+    """Return the failure that had all of the rest, the fewest others beside it, and not this setting.
+
+    That more settings did not help is what shows the need: with fewer it would have failed as well.
+    """
+    rest = dict(env_of([each for each in on if each is not setting])).items()
+    own = dict(setting.env).items()
+    fit = [trial for trial in failures if rest <= dict(trial.env).items() and not own <= dict(trial.env).items()]
+    return min(fit, key=lambda trial: (len(trial.env), trial.candidate), default=None)
+
+
+def comments_of(
+    required: RequiredSetting, best: TrialResult, cpu_path: bool, context: MachineContext, *, inherited: bool = False
+) -> Iterator[Comment]:
+    """Yield the lines about a setting; where it has two variables, about the first, and of the other whose it is."""
+    (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
+    lines = [
+        _without(required.failed),
+        f"With it: {figure(best, cpu_path)}, verified (trial '{best.candidate}').",
+        _cost(best, cpu_path, context),
+    ]
+    repair = repair_of(name, value, contained=context.is_contained(), inherited=inherited)
+    lines += [f"Repair: {repair}." if repair else "", "" if inherited else _until(context)]
+    yield from ((name, line) for line in lines if line)
+    for other, _ in others:
+        yield other, f"Goes with {name}."
+
+
+def _without(failed: TrialResult | None) -> str:
+    if failed is None:
+        return "Without it: not known; time ran out before that was tried."
+    which = "the default" if failed.candidate == DEFAULT else f"trial '{failed.candidate}'"
+    return f"Without it: {which} {ending(failed)}{_log_line(failed)}."
+
+
+def _log_line(failed: TrialResult) -> str:
+    for end in failed.ranks:
+        for line in end.log:
+            _, is_warning, warning = line.text.partition(WARNING)
+            if is_warning and warning not in failed.problem:
+                return f'; rank {end.rank}\'s log: "{warning}"'
+    return ""
+
+
+def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
+    """Return what share of the links' limit is left; one figure stands for all that was set together."""
+    result = deciding_result(best, cpu_path)
+    if result is None or isinstance(result.busbw_gb_s, Gap):
+        return ""
+    expected = context.expected(result.collective, result.size_bytes)
+    if expected is None or not expected.limit_gb_s:
+        return ""
+    share = result.busbw_gb_s / expected.limit_gb_s
+    healthy = f"{rate_text(expected.low_gb_s)} would be healthy"
+    return f"Costs: what is left is {share:.0%} of the links' {rate_text(expected.limit_gb_s)}; {healthy}."
+
+
+def _until(context: MachineContext) -> str:
+    when = f"learnt {learnt}; " if (learnt := context.learnt()) else ""
+    return f"Delete this line once that is repaired ({when}`preflight check` shows whether it is still needed)."
+
+
+def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
+    """Return the result that stands for a trial: all_reduce at the largest decision size."""
+    results = decision_results(trial.results, cpu_path)
+    same = (each for each in results if each.collective is results[0].collective)
+    return max(same, key=lambda result: result.size_bytes, default=None)
+
+
+def figure(trial: TrialResult, cpu_path: bool) -> str:
+    """Return the number that stands for a trial."""
+    largest = deciding_result(trial, cpu_path)
+    if largest is None:
+        return "no timed collective"
+    what = f"{largest.collective.value} {size_text(largest.size_bytes)}"
+    if isinstance(largest.shown_gb_s, Gap):
+        return what
+    return f"{what} {rate_text(largest.shown_gb_s)}"
+
+
+def ending(trial: TrialResult) -> str:
+    """Return how a trial failed, as the rest of a sentence."""
+    how = ENDINGS[trial.outcome]
+    return f"{how} ({trial.problem})" if trial.problem else how
+
+
+def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str:
+    """Return the repair behind a setting, "" where none is known; it depends on who made /dev/shm and the devices."""
+    if inherited:
+        return INHERITED.replace("NAME", name)
+    if not value or name == "NCCL_CONF_FILE":
+        return CONFIGURATION
+    variable = BY_NAME.get(name, Variable(name))
+    return (variable.container_repair if contained else "") or variable.repair

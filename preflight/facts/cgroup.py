@@ -1,0 +1,140 @@
+"""Read what the cgroups of this process leave of the CPUs and the memory, version 1, 2 and both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from preflight.errors import UnreadableFact
+from preflight.facts.reading import gap_or, parse_whole
+from preflight.model.facts import Limit
+from preflight.system.machine import Machine
+
+MOUNT = "sys/fs/cgroup"
+MOUNT_V2 = (MOUNT, f"{MOUNT}/unified")  # alone, or beside version 1
+MOUNT_V1 = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",), "pids": ("pids",)}
+
+# Version 1 has no word for "no limit": it gives the largest number of whole pages, which is near 2**63.
+NO_LIMIT_V1 = 1 << 60
+
+N = TypeVar("N", int, float)
+
+
+def read_cpu_limit(machine: Machine) -> float | Limit:
+    """Return how many CPUs' worth of time the tightest cgroup above this process allows."""
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
+    v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
+    return tightest([*v2, *v1])
+
+
+def read_memory_limit_bytes(machine: Machine) -> int | Limit:
+    """Return how many bytes the tightest cgroup above this process allows."""
+    v2 = [parse_max(text, "memory.max") for (text,) in _texts(machine, "", "memory.max")]
+    v1 = [parse_memory_limit_v1(text) for (text,) in _texts(machine, "memory", "memory.limit_in_bytes")]
+    return tightest([*v2, *v1])
+
+
+def read_pids_limit(machine: Machine) -> int | Limit:
+    """Return how many processes and threads the tightest cgroup above this process allows."""
+    texts = [*_texts(machine, "", "pids.max"), *_texts(machine, "pids", "pids.max")]
+    return tightest(parse_max(text, "pids.max") for (text,) in texts)
+
+
+def usable_cpus(machine: Machine) -> float:
+    """Return how many CPUs' worth of time this process has: those it may run on, or less by its cgroup's limit."""
+    allowed = float(len(machine.ask("cpu_affinity")))
+    limit = gap_or(lambda: read_cpu_limit(machine))
+    return max(0.1, min(allowed, limit)) if isinstance(limit, float) else allowed
+
+
+def read_oom_kills(machine: Machine) -> int:
+    """Return how many processes of this process's own cgroup were killed for want of memory, also by the host's."""
+    v2 = _texts(machine, "", "memory.events")
+    texts = v2 or _texts(machine, "memory", "memory.oom_control")
+    if not texts:
+        raise UnreadableFact("cgroup: no memory.events above this process")
+    return parse_event_count(texts[-1][0], "oom_kill")
+
+
+def read_pids_refusals(machine: Machine) -> int:
+    """Return how often a limit on processes refused one, in all cgroups above this process.
+
+    Before Linux 6.11 the cgroup that wanted to start one counts it, since then the one whose limit it was.
+    """
+    texts = [*_texts(machine, "", "pids.events"), *_texts(machine, "pids", "pids.events")]
+    if not texts:
+        raise UnreadableFact("cgroup: no pids.events above this process")
+    return sum(parse_event_count(text, "max") for (text,) in texts)
+
+
+def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
+    """Return these files at each level of a controller's hierarchy, "" for version 2, that has the first of them."""
+    if not controller and not machine.names(MOUNT):
+        raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")
+    path = parse_cgroup_path(machine.text("proc/self/cgroup"), controller)
+    mounts: Iterable[str] = MOUNT_V2
+    if controller:  # the same hierarchy is mounted under one name and linked from others
+        mounts = [f"{MOUNT}/{name}" for name in MOUNT_V1[controller] if machine.exists(f"{MOUNT}/{name}")][:1]
+    places = [f"{mount}{level}" for mount in mounts for level in levels(path)]
+    there = [place for place in places if machine.exists(f"{place}/{names[0]}")]
+    return [tuple(machine.text(f"{place}/{name}") for name in names) for place in there]
+
+
+def parse_cgroup_path(text: str, controller: str) -> str:
+    """Return the process's path in a controller's hierarchy (version 2: ""), from /proc/self/cgroup; "/" if none."""
+    for line in text.splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controller in controllers.split(",") and path.startswith("/"):
+            return path
+    return "/"
+
+
+def levels(path: str) -> tuple[str, ...]:
+    """Return a cgroup's path and all above it, `/a/b` as `("", "/a", "/a/b")`.
+
+    The limits of the levels above hold too, and in a container the path may be the host's, of which only the
+    topmost level exists here. `..` stands for what is outside of the cgroup namespace.
+    """
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    return tuple("".join(f"/{part}" for part in parts[:depth]) for depth in range(len(parts) + 1))
+
+
+def parse_cpu_max(text: str) -> float | Limit:
+    """Parse `50000 100000` (quota and period in us) into 0.5 CPUs, and `max 100000` into no limit."""
+    quota, _, period = text.partition(" ")
+    if quota == "max":
+        return Limit.UNLIMITED
+    return cpus_of(parse_whole(quota, "cpu.max"), parse_whole(period or "100000", "cpu.max"))
+
+
+def parse_max(text: str, name: str) -> int | Limit:
+    """Parse memory.max and pids.max."""
+    return Limit.UNLIMITED if text == "max" else parse_whole(text, name)
+
+
+def parse_memory_limit_v1(text: str) -> int | Limit:
+    """Parse memory.limit_in_bytes."""
+    limit_bytes = parse_whole(text, "memory.limit_in_bytes")
+    return Limit.UNLIMITED if not 0 <= limit_bytes < NO_LIMIT_V1 else limit_bytes
+
+
+def cpus_of(quota_us: int, period_us: int) -> float | Limit:
+    """Return a quota as CPUs' worth of time; a negative quota is none."""
+    if period_us <= 0:
+        raise UnreadableFact(f"cgroup: {period_us} us is not a period")
+    return Limit.UNLIMITED if quota_us < 0 else quota_us / period_us
+
+
+def parse_event_count(text: str, name: str) -> int:
+    """Return the number beside a name in memory.events, memory.oom_control or pids.events."""
+    for line in text.splitlines():
+        found, _, count = line.partition(" ")
+        if found == name:
+            return parse_whole(count.strip(), name)
+    raise UnreadableFact(f"cgroup: no {name} in its events")
+
+
+def tightest(limits: Iterable[N | Limit]) -> N | Limit:
+    """Return the smallest limit."""
+    return min((limit for limit in limits if not isinstance(limit, Limit)), default=Limit.UNLIMITED)

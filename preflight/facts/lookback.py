@@ -1,0 +1,52 @@
+"""Read what the kernel wrote before this run, with its times, and how often interfaces have lost their links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from preflight.errors import UnreadableFact
+from preflight.facts.reading import first_of, gap_or, read_whole
+from preflight.model.facts import Gap
+from preflight.model.lookback import KernelHistory, TimedLine
+from preflight.model.policy import Lookback, Policy
+from preflight.system.machine import Machine
+
+NETIFS = "sys/class/net"
+MOST_LINES = 10_000
+
+
+def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
+    """Return the kernel's history; a Gap where it may not be read, None where the policy does not look back."""
+    if policy is None or policy.lookback == Lookback():
+        return None
+    read = gap_or(lambda: parse_history(machine.ask("kernel_history")))
+    if isinstance(read, Gap):
+        return read
+    return KernelHistory(read.now_s, read.begins_s, read.lines, tuple(_losses(machine)))
+
+
+def parse_history(answer: Any) -> KernelHistory:
+    """Return what {"now_s", "begins_s", "lines": [[seconds, text], ...]} says; UnreadableFact for anything else."""
+    try:
+        lines = tuple(TimedLine(float(at_s), str(text)) for at_s, text in answer["lines"][-MOST_LINES:])
+        return KernelHistory(float(answer["now_s"]), float(answer["begins_s"]), lines)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UnreadableFact(f"the kernel log is no list of lines with times: {type(error).__name__}") from None
+
+
+def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
+    """Yield the counts of interfaces that are a device's and have a link now (Documentation/ABI, sysfs-class-net)."""
+    for name in machine.names(NETIFS):
+        place = f"{NETIFS}/{name}"
+        if machine.exists(f"{place}/device") and gap_or(partial(read_whole, machine, f"{place}/carrier")) == 1:
+            yield name, gap_or(partial(_lost, machine, place))
+
+
+def _lost(machine: Machine, place: str) -> int:
+    """Return carrier_down_count (Linux 4.16), or half of what came and went before it."""
+    return first_of(
+        lambda: read_whole(machine, f"{place}/carrier_down_count"),
+        lambda: read_whole(machine, f"{place}/carrier_changes") // 2,
+    )

@@ -1,0 +1,229 @@
+"""Read the PCI bus: the NVIDIA GPUs, and the tree above them and the RDMA adapters: bridges, links, ACS, IOMMU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from preflight.errors import UnreadableFact
+from preflight.facts.reading import first_of, gap_or, need, parse_numa_node, parse_whole
+from preflight.model.facts import Gap, NvidiaPciDevice, PciDevice, PciKind
+from preflight.system.machine import Machine
+
+DEVICES = "sys/bus/pci/devices"
+NVIDIA = "0x10de"
+DISPLAY_CONTROLLER = "0x03"  # VGA 0x0300 and 3D 0x0302; audio, USB and NVSwitch bridges have others
+
+
+def probe_nvidia_pci(machine: Machine) -> tuple[NvidiaPciDevice, ...]:
+    """Return the GPUs in bus order; none on a machine without a PCI bus."""
+    need(machine, "sys/bus", ", so the PCI bus can't be seen")
+    return tuple(_read_nvidia(machine, bdf) for bdf in machine.names(DEVICES) if _is_nvidia_gpu(machine, bdf))
+
+
+def _is_nvidia_gpu(machine: Machine, bdf: str) -> bool:
+    if not machine.exists(f"{DEVICES}/{bdf}/vendor"):
+        return False  # unplugged since the directory was listed
+    return machine.text(f"{DEVICES}/{bdf}/vendor") == NVIDIA and is_display(machine.text(f"{DEVICES}/{bdf}/class"))
+
+
+def _read_nvidia(machine: Machine, bdf: str) -> NvidiaPciDevice:
+    device_id = parse_id(machine.text(f"{DEVICES}/{bdf}/device"))
+    driver = gap_or(lambda: _read_driver(machine, bdf))
+    numa_node = gap_or(lambda: parse_numa_node(machine.text(f"{DEVICES}/{bdf}/numa_node")))
+    return NvidiaPciDevice(bdf, device_id, driver, numa_node)
+
+
+def _read_driver(machine: Machine, bdf: str) -> str:
+    if not machine.exists(f"{DEVICES}/{bdf}/driver"):
+        raise UnreadableFact("no kernel driver is bound to it")
+    return machine.link(f"{DEVICES}/{bdf}/driver").rpartition("/")[2]
+
+
+def is_display(pci_class: str) -> bool:
+    """Tell whether a PCI class such as `0x030200` is a display controller."""
+    return pci_class.startswith(DISPLAY_CONTROLLER) and len(pci_class) == len("0x030200")
+
+
+def parse_id(text: str) -> str:
+    """Return a PCI id as the kernel spells it, `0x2330`."""
+    if not re.fullmatch(r"0x[0-9a-f]{4}", text):
+        raise UnreadableFact(f"{text[:40]!r} is not a PCI id")
+    return text
+
+
+BDF = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+GROUPS = "sys/kernel/iommu_groups"
+HCAS = "sys/class/infiniband"
+PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device hangs: its host bridge, then the bridges down to it."""
+
+    host_bridge: str
+    parents: tuple[str, ...]
+
+
+def probe_pci(machine: Machine) -> tuple[PciDevice, ...]:
+    """Return the GPUs and the adapters in bus order, then the bridges above them."""
+    need(machine, "sys/bus", ", so the PCI bus can't be seen")
+    kinds = {bdf: PciKind.GPU for bdf in machine.names(DEVICES) if _is_gpu(machine, bdf)}
+    kinds |= dict.fromkeys(_adapters(machine), PciKind.NIC)
+    leaves = [(bdf, kind, read_place(machine, bdf)) for bdf, kind in sorted(kinds.items())]
+    bridges = {
+        bdf: (bridge_kind(depth), Place(place.host_bridge, place.parents[:depth]))
+        for _, _, place in leaves
+        for depth, bdf in enumerate(place.parents)
+    }
+    above = [(bdf, kind, place) for bdf, (kind, place) in sorted(bridges.items())]
+    return tuple(_read_device(machine, *each) for each in [*leaves, *above])
+
+
+def _is_gpu(machine: Machine, bdf: str) -> bool:
+    vendor = gap_or(lambda: machine.text(f"{DEVICES}/{bdf}/vendor"))
+    return vendor == NVIDIA and is_display(machine.text(f"{DEVICES}/{bdf}/class"))
+
+
+def _adapters(machine: Machine) -> Iterable[str]:
+    found = (gap_or(partial(read_adapter_bdf, machine, name)) for name in machine.names(HCAS))
+    return (bdf for bdf in found if isinstance(bdf, str))
+
+
+def read_adapter_bdf(machine: Machine, name: str) -> str:
+    """Return the PCI function behind an RDMA device; UnreadableFact where it is no PCI device (SCIF, rxe)."""
+    link = first_of(
+        lambda: machine.link(f"{HCAS}/{name}/device"),
+        lambda: machine.link(f"{HCAS}/{name}").rpartition("/infiniband/")[0],
+    )
+    bdf = link.rpartition("/")[2].lower()
+    if not re.fullmatch(BDF, bdf):
+        raise UnreadableFact(f"/{HCAS}/{name}/device: it points to {link[-60:]!r}, no PCI device")
+    return bdf
+
+
+def read_place(machine: Machine, bdf: str) -> Place:
+    """Return where the device hangs; without its link in /sys/bus it hangs on a bridge that isn't known."""
+    place = gap_or(lambda: parse_place(machine.link(f"{DEVICES}/{bdf}")))
+    return Place("", ()) if isinstance(place, Gap) else place
+
+
+def parse_place(link: str) -> Place:
+    """Parse `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`; virtual roots (VMD, Hyper-V) stand further in."""
+    parts = link.lower().split("/")
+    last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
+    if last < 0:
+        return Place("", ())
+    return Place(parts[last], tuple(part for part in parts[last + 1 : -1] if re.fullmatch(BDF, part)))
+
+
+def bridge_kind(depth: int) -> PciKind:
+    """Return what a bridge at this depth is: below the root port, up- and downstream ports of switches alternate."""
+    if depth == 0:
+        return PciKind.ROOT_PORT
+    return PciKind.SWITCH_UPSTREAM if depth % 2 else PciKind.SWITCH_DOWNSTREAM
+
+
+def _read_device(machine: Machine, bdf: str, kind: PciKind, place: Place) -> PciDevice:
+    directory = f"{DEVICES}/{bdf}"
+    is_bridge = kind not in (PciKind.GPU, PciKind.NIC)
+    return PciDevice(
+        bdf=bdf,
+        kind=kind,
+        device=gap_or(lambda: read_ids(machine, directory)),
+        host_bridge=place.host_bridge,
+        parents=place.parents,
+        numa_node=gap_or(lambda: parse_numa_node(machine.text(f"{directory}/numa_node"))),
+        speed_gt_s=gap_or(lambda: parse_speed(machine.text(f"{directory}/current_link_speed"))),
+        speed_max_gt_s=gap_or(lambda: parse_speed(machine.text(f"{directory}/max_link_speed"))),
+        width=gap_or(lambda: parse_width(machine.text(f"{directory}/current_link_width"))),
+        width_max=gap_or(lambda: parse_width(machine.text(f"{directory}/max_link_width"))),
+        acs=gap_or(lambda: parse_acs(machine.data(f"{directory}/config"))) if is_bridge else (),
+        iommu_group=gap_or(lambda: _group(machine, directory)),
+        iommu_type=gap_or(lambda: _group_type(machine, directory)),
+    )
+
+
+def read_ids(machine: Machine, directory: str) -> str:
+    """Return vendor and device of a PCI function."""
+    vendor, device = (parse_id(machine.text(f"{directory}/{name}")) for name in ("vendor", "device"))
+    return f"{vendor[2:]}:{device[2:]}"
+
+
+def _group(machine: Machine, directory: str) -> str:
+    if machine.exists(f"{directory}/iommu_group"):
+        return machine.link(f"{directory}/iommu_group").rpartition("/")[2]
+    need(machine, "sys/kernel", ", so whether an IOMMU is active can't be told")
+    if machine.names(GROUPS):
+        raise UnreadableFact("an IOMMU is active, but this device is in no group")
+    return ""
+
+
+def _group_type(machine: Machine, directory: str) -> str:
+    group = _group(machine, directory)
+    return machine.text(f"{GROUPS}/{group}/type") if group else ""
+
+
+def parse_speed(text: str) -> float:
+    """Parse `16.0 GT/s PCIe` and the older `16 GT/s`."""
+    number, _, unit = text.partition(" ")
+    if not PLAIN.fullmatch(number) or not unit.startswith("GT/s"):
+        raise UnreadableFact(f"link speed: the kernel says {text[:40]!r}")
+    return float(number)
+
+
+def parse_width(text: str) -> int:
+    """Parse a link's lanes; a device that sits in a root complex has none, and the kernel says 0 or 255."""
+    lanes = parse_whole(text, "link width")
+    if not 0 < lanes <= 32:
+        raise UnreadableFact(f"link width: the kernel says {lanes}: there is no link")
+    return lanes
+
+
+def gpu_devices(devices: tuple[PciDevice, ...] | Gap) -> tuple[PciDevice, ...]:
+    """Return the GPUs of a PCI tree."""
+    return () if isinstance(devices, Gap) else tuple(each for each in devices if each.kind is PciKind.GPU)
+
+
+UNPRIVILEGED_BYTES = 64  # what the kernel gives without CAP_SYS_ADMIN (pci-sysfs.c, pci_read_config)
+EXTENDED = 0x100  # where extended capabilities begin; a conventional device has none
+ACS_ID = 0x000D
+SERIAL_ID = 0x0003  # a network card's holds its MAC address
+MOST_CAPABILITIES = 96
+
+# In bit order, as `lspci -vvv` names them. ReqRedir, CmpltRedir and EgressCtrl send peer traffic through the root.
+CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
+
+
+def parse_acs(config: bytes) -> tuple[str, ...]:
+    """Return the controls that are on; none where the device has no ACS. UnreadableFact where root is needed."""
+    if len(config) <= UNPRIVILEGED_BYTES:
+        raise UnreadableFact(f"config space: only {len(config)} bytes are readable without root; ACS lies beyond 256")
+    offset = _capability(config, ACS_ID)
+    if offset == 0:
+        return ()
+    word = int.from_bytes(config[offset + 6 : offset + 8], "little")
+    return tuple(name for bit, name in enumerate(CONTROLS) if word >> bit & 1)
+
+
+def without_serial(config: bytes) -> bytes:
+    """Return a config space with its device serial number as zeros."""
+    offset = _capability(config, SERIAL_ID)
+    return config if offset == 0 else config[: offset + 4] + bytes(8) + config[offset + 12 :]
+
+
+def _capability(config: bytes, identity: int) -> int:
+    """Return where an extended capability begins, 0 where the device has none."""
+    offset = EXTENDED
+    for _ in range(MOST_CAPABILITIES):
+        header = int.from_bytes(config[offset : offset + 4], "little")
+        if offset < EXTENDED or offset + 12 > len(config) or header in (0, 0xFFFFFFFF):
+            return 0
+        if header & 0xFFFF == identity:
+            return offset
+        offset = header >> 20 & 0xFFC
+    return 0

@@ -1,0 +1,111 @@
+"""Read what the ranks inherit: limits, variables, the files that NCCL reads, and which Python, torch and NCCL."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from preflight.errors import UnreadableFact
+from preflight.facts.reading import answered, gap_or
+from preflight.model.facts import EnvVar, Limit, LimitFacts, NcclConfEntry, SoftwareFacts, TorchFacts
+from preflight.system.kernel_queries import is_reported
+from preflight.system.machine import Json, Machine
+from preflight.system.secrets import shown
+
+
+def probe_limits(machine: Machine) -> LimitFacts:
+    """Return the limits that NCCL and RDMA run into."""
+    answer = machine.ask("rlimits")
+    names = {"memlock": "memlock_bytes", "nofile": "nofile", "stack": "stack_bytes", "nproc": "nproc"}
+    limits = {fact: answer[name] for name, fact in names.items()}
+    return LimitFacts(**{fact: each if isinstance(each, int) else Limit.UNLIMITED for fact, each in limits.items()})
+
+
+def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
+    """Return the variables by name."""
+    return tuple(EnvVar(name, value) for name, value in sorted(machine.ask("environment").items()))
+
+
+def reported_environment(environ: Mapping[str, str]) -> tuple[EnvVar, ...]:
+    """Return those of the given variables that may stand in a report, by name."""
+    return tuple(EnvVar(name, shown(name, value)) for name, value in sorted(environ.items()) if is_reported(name))
+
+
+SYSTEM_FILE = "/etc/nccl.conf"
+VALUE_CHARS = 1023  # NCCL cuts what is longer
+
+
+def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, ...]:
+    """Return the settings in force, in reading order; files that do not exist hold none.
+
+    NCCL_CONF_FILE or else the user's file comes first, then always /etc/nccl.conf; the first value of a name wins.
+    The files are read of `machine`; `process` tells which variables and home directory NCCL sees.
+    """
+    variables, place = process.ask("environment"), process.ask("home")
+    named, home = variables.get("NCCL_CONF_FILE", ""), place["home"]  # NCCL expands no `~`
+    own = posixpath.join(place["working_directory"], named) if named else f"{home}/.nccl.conf" if home else ""
+    files = filter(None, (own, SYSTEM_FILE))
+    texts = [(file, machine.text(file)) for file in files if machine.exists(file)]
+    return first_of_each_name([entry for file, text in texts for entry in parse_nccl_conf(file, text)])
+
+
+def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
+    """Parse `NAME=value` lines as NCCL does: `#` only in the first column, no quotes removed, no blanks trimmed."""
+    found = re.findall(r"^([^#=\n][^=\n]*)=(.*)$", text, re.MULTILINE)
+    return tuple(NcclConfEntry(file, name[:VALUE_CHARS], value[:VALUE_CHARS]) for name, value in found)
+
+
+def first_of_each_name(entries: list[NcclConfEntry]) -> tuple[NcclConfEntry, ...]:
+    """Return the entries that are not shadowed by an earlier one."""
+    winners = {entry.name: entry for entry in reversed(entries)}
+    return tuple(entry for entry in entries if entry is winners[entry.name])
+
+
+def probe_software(machine: Machine) -> SoftwareFacts:
+    """Return the versions; torch is a Gap where it is not installed."""
+    answer = machine.ask("software")
+    return SoftwareFacts(
+        python=str(answer["python"]),
+        preflight=str(answer["preflight"]),
+        torch=gap_or(lambda: _parse_torch(answered(answer["torch"]))),
+    )
+
+
+def _parse_torch(torch: Json) -> TorchFacts:
+    version_file = str(torch["version_file"])
+    return TorchFacts(
+        version=parse_version(version_file, "__version__"),
+        cuda=gap_or(lambda: parse_version(version_file, "cuda")),
+        nccl=gap_or(lambda: choose_nccl(parse_version(version_file, "cuda"), torch["nccl_wheels"])),
+        location=str(torch["location"]),
+        other_build=parse_other_build(version_file),
+    )
+
+
+def parse_other_build(version_file: str) -> str:
+    """Return `ROCm 6.2.41134` or `XPU 20250101` of a torch that is built for AMD's or Intel's GPUs, else ""."""
+    for name, build in (("hip", "ROCm"), ("xpu", "XPU")):
+        version = gap_or(partial(parse_version, version_file, name))
+        if isinstance(version, str):
+            return f"{build} {version}"
+    return ""
+
+
+def parse_version(version_file: str, name: str) -> str:
+    """Return a string that torch/version.py assigns; UnreadableFact where it is None or not there."""
+    match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
+    if match is None:
+        raise UnreadableFact(f"torch/version.py: it assigns no {name}")
+    if version := match[1] or match[2]:
+        return version
+    raise UnreadableFact("this torch was built without CUDA" if name == "cuda" else f"torch/version.py: no {name}")
+
+
+def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
+    """Return the version of the NCCL wheel for torch's CUDA; others may be installed for other packages."""
+    wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
+    if wheel not in wheels:
+        raise UnreadableFact(f"{wheel} is not installed: torch brings its own NCCL or uses the system's")
+    return wheels[wheel]

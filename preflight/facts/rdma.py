@@ -1,0 +1,220 @@
+"""Read the RDMA adapters, their ports, what applications can open, and how GPU memory is handed to an adapter."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TypeVar
+
+from preflight.errors import UnreadableFact
+from preflight.facts.nvidia_driver import PROC
+from preflight.facts.pci_bus import DEVICES, HCAS, read_adapter_bdf, read_ids
+from preflight.facts.reading import first_of, gap_or, need, parse_numa_node, read_whole
+from preflight.model.facts import Gap, HcaPort, Nic, RdmaFacts
+from preflight.model.hca import Gid, NicKind, PhysState, PortCounter, PortState
+from preflight.system.machine import Machine
+
+# A slot that was never set, and one that has the subnet prefix only.
+EMPTY_GIDS = frozenset({"0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000"})
+EMPTY_PKEY = "0x0000"
+# An index with no address ends the table in practice; RoCE ports have 256 slots, of which a handful is in use.
+MOST_EMPTY_IN_A_ROW = 32
+S = TypeVar("S", PortState, PhysState)
+RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec.*")
+
+
+def probe_nics(machine: Machine) -> tuple[Nic, ...]:
+    """Return the adapters in the order of their numbers; none where no RDMA driver is loaded."""
+    return tuple(_read_nic(machine, name) for name in _adapters(machine))
+
+
+def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
+    """Return the ports, adapter by adapter."""
+    found = [(hca, port) for hca in _adapters(machine) for port in machine.names(f"{HCAS}/{hca}/ports")]
+    return tuple(_read_port(machine, hca, int(port)) for hca, port in found if re.fullmatch(r"[0-9]{1,3}", port))
+
+
+def _adapters(machine: Machine) -> list[str]:
+    need(machine, "sys/class", ", so RDMA adapters can't be seen")
+    return sorted(machine.names(HCAS), key=natural)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a sort key by which mlx5_10 follows mlx5_9."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
+def _read_nic(machine: Machine, name: str) -> Nic:
+    bdf = gap_or(lambda: read_adapter_bdf(machine, name))
+    device = f"{HCAS}/{name}/device"
+    driver = gap_or(lambda: _driver(machine, device, bdf))
+    return Nic(
+        name=name,
+        kind=gap_or(lambda: nic_kind(_layers(machine, name), driver if isinstance(driver, str) else "")),
+        bdf=bdf,
+        driver=driver,
+        device=gap_or(lambda: read_ids(machine, device)),
+        firmware=gap_or(lambda: machine.text(f"{HCAS}/{name}/fw_ver")),
+        numa_node=gap_or(lambda: parse_numa_node(machine.text(f"{device}/numa_node"))),
+        netifs=gap_or(lambda: _netifs(machine, device)),
+    )
+
+
+def _driver(machine: Machine, device: str, bdf: str | Gap) -> str:
+    place = device if machine.exists(f"{device}/driver") or isinstance(bdf, Gap) else f"{DEVICES}/{bdf}"
+    return machine.link(f"{place}/driver").rpartition("/")[2]
+
+
+def _netifs(machine: Machine, device: str) -> tuple[str, ...]:
+    need(machine, device)
+    return machine.names(f"{device}/net")
+
+
+def _layers(machine: Machine, name: str) -> frozenset[str]:
+    ports = machine.names(f"{HCAS}/{name}/ports")
+    return frozenset(machine.text(f"{HCAS}/{name}/ports/{port}/link_layer") for port in ports)
+
+
+def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
+    """Return what an adapter speaks, by its ports' link layer; EFA's is "Unspecified"."""
+    if driver == "efa":
+        return NicKind.EFA
+    if {"InfiniBand", "Ethernet"} <= layers:
+        return NicKind.MIXED
+    alone = {frozenset({"InfiniBand"}): NicKind.INFINIBAND, frozenset({"Ethernet"}): NicKind.ROCE}
+    return alone.get(layers, NicKind.OTHER)
+
+
+def _read_port(machine: Machine, hca: str, port: int) -> HcaPort:
+    directory = f"{HCAS}/{hca}/ports/{port}"
+    return HcaPort(
+        hca=hca,
+        port=port,
+        state=gap_or(lambda: parse_state(machine.text(f"{directory}/state"))),
+        phys_state=gap_or(lambda: parse_phys_state(machine.text(f"{directory}/phys_state"))),
+        rate_gbit_s=gap_or(lambda: parse_rate(machine.text(f"{directory}/rate"))),
+        link_layer=gap_or(lambda: machine.text(f"{directory}/link_layer")),
+        lid=gap_or(lambda: parse_lid(machine.text(f"{directory}/lid"))),
+        sm_lid=gap_or(lambda: parse_lid(machine.text(f"{directory}/sm_lid"))),
+        gids=gap_or(lambda: _gids(machine, directory)),
+        pkeys=gap_or(lambda: _pkeys(machine, directory)),
+        counters=gap_or(lambda: _counters(machine, directory)),
+    )
+
+
+def _gids(machine: Machine, directory: str) -> tuple[Gid, ...]:
+    need(machine, f"{directory}/gids")
+    found: list[Gid] = []
+    empty = 0
+    for index in _indices(machine, f"{directory}/gids"):
+        gid = gap_or(partial(machine.text, f"{directory}/gids/{index}"))
+        empty = empty + 1 if isinstance(gid, Gap) or gid in EMPTY_GIDS else 0
+        if empty > MOST_EMPTY_IN_A_ROW:
+            break
+        if isinstance(gid, str) and not empty:
+            attributes = (f"{directory}/gid_attrs/{name}/{index}" for name in ("types", "ndevs"))
+            found.append(Gid(index, gid, *(gap_or(partial(machine.text, path)) for path in attributes)))
+    return tuple(found)
+
+
+def _indices(machine: Machine, directory: str) -> list[int]:
+    return sorted(int(name) for name in machine.names(directory) if name.isdecimal())
+
+
+def _pkeys(machine: Machine, directory: str) -> tuple[str, ...]:
+    need(machine, f"{directory}/pkeys")
+    pkeys = [gap_or(partial(machine.text, f"{directory}/pkeys/{i}")) for i in _indices(machine, f"{directory}/pkeys")]
+    return tuple(pkey for pkey in pkeys if isinstance(pkey, str) and pkey != EMPTY_PKEY)
+
+
+def _counters(machine: Machine, directory: str) -> tuple[PortCounter, ...]:
+    """Return the counters of both directories; a virtual function lacks some, and some need root."""
+    found: dict[str, int] = {}
+    kinds = [f"{directory}/{kind}" for kind in ("counters", "hw_counters")]
+    if not any(map(machine.exists, kinds)):
+        raise UnreadableFact(f"/{directory}/counters: not there")
+    for kind in kinds:
+        for name in machine.names(kind):
+            value = gap_or(partial(read_whole, machine, f"{kind}/{name}"))
+            if isinstance(value, int) and name != "lifespan":  # how long the driver keeps values, no counter
+                found.setdefault(name, value)
+    return tuple(PortCounter(name, value) for name, value in sorted(found.items()))
+
+
+def _parse_state(kind: type[S], what: str, text: str) -> S:
+    word = text.partition(": ")[2]
+    if word not in {state.value for state in kind}:
+        raise UnreadableFact(f"{what}: the kernel says {text[:40]!r}")
+    return kind(word)
+
+
+parse_state = partial(_parse_state, PortState, "port state")  # of `4: ACTIVE`
+parse_phys_state = partial(_parse_state, PhysState, "physical port state")  # of `5: LinkUp`
+
+
+def parse_rate(text: str) -> float:
+    """Parse `400 Gb/sec (4X NDR)` into 400.0; the kernel says Gb, so gigabits."""
+    match = RATE.fullmatch(text)
+    if match is None:
+        raise UnreadableFact(f"port rate: the kernel says {text[:40]!r}")
+    return float(match[1])
+
+
+def parse_lid(text: str) -> int:
+    """Parse a local id, `0x1a`."""
+    if not re.fullmatch(r"0x[0-9a-f]{1,8}", text):
+        raise UnreadableFact(f"lid: the kernel says {text[:40]!r}")
+    return int(text, 16)
+
+
+VERBS = "sys/class/infiniband_verbs"
+# The files that NCCL looks at (net_ib/gdr.cc): of the older out-of-tree modules and of the driver's own one.
+PEERMEM = (
+    "sys/module/nvidia_peermem/version",
+    "sys/kernel/mm/memory_peers/nv_mem/version",
+    "sys/kernel/mm/memory_peers/nv_mem_nc/version",
+)
+DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
+
+
+def probe_rdma(machine: Machine) -> RdmaFacts:
+    """Return the device files and the ways to GPU memory; each is a Gap by itself."""
+    need(machine, "dev")
+    return RdmaFacts(
+        uverbs=tuple(name for name in machine.names("dev/infiniband") if name.startswith("uverbs")),
+        uverbs_expected=gap_or(lambda: _expected(machine)),
+        peermem=gap_or(lambda: _peermem(machine)),
+        dma_buf=gap_or(lambda: _dma_buf(machine)),
+    )
+
+
+def _expected(machine: Machine) -> tuple[str, ...]:
+    need(machine, "sys/class")
+    return tuple(name for name in machine.names(VERBS) if name.startswith("uverbs"))
+
+
+def _peermem(machine: Machine) -> str:
+    present = next((path for path in PEERMEM if machine.exists(path)), None)
+    if present is None:
+        need(machine, "sys/module")
+        raise UnreadableFact("no peermem module is loaded")
+    return machine.text(present)
+
+
+def _dma_buf(machine: Machine) -> bool:
+    driver = machine.text(PROC)
+    release = first_of(lambda: str(machine.ask("uname")["release"]), lambda: machine.text("proc/sys/kernel/osrelease"))
+    return is_open_module(driver) and kernel_version(release) >= DMA_BUF_SINCE
+
+
+def is_open_module(text: str) -> bool:
+    """Tell whether /proc/driver/nvidia/version is of the open kernel modules, which alone export dma-bufs."""
+    return "Open Kernel Module" in text
+
+
+def kernel_version(release: str) -> tuple[int, int]:
+    """Return (6, 1) for `6.1.0-18-amd64`."""
+    match = re.match(r"(\d{1,3})\.(\d{1,4})", release)
+    if match is None:
+        raise UnreadableFact(f"kernel release: {release[:40]!r}")
+    return int(match[1]), int(match[2])

@@ -1,0 +1,176 @@
+"""Measure a checkpoint directory: one rank alone, then all together, writing and then reading what was written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from preflight.errors import UnreadableFact, UsageError
+from preflight.facts.reading import gap_or
+from preflight.model.gap import Gap
+from preflight.model.storage import NOTHING, StorageSpeed
+from preflight.model.units import size_text
+from preflight.system.kernel_queries import live_machine
+from preflight.system.storage_file import BLOCK_BYTES
+from preflight.system.storage_writers import LOOK, READ, WRITE, Task, WriterOutcome, Writers, start_writers
+
+MOST_FILE_BYTES = 1 << 30
+SHARE_OF_FREE = 10  # at most a tenth of the free space, all files together
+MOST_WRITERS = 256
+NODE_WRITERS = 8  # ranks of one node that write together
+BUDGET_S = 5.0
+WORK_SHARE = 0.6  # of a step's time; the rest is for fsync
+UNTIL_SHARE = 0.75  # of the budget that the steps share; the rest is for what throttled storage owes at the end
+LEAST_STEP_S = 0.01
+LEAST_BUDGET_S = 1.0
+
+Watch = Callable[[float], None]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A measurement in progress: the steps still to do share the time that is left."""
+
+    end_at: float
+    work_until: float
+    steps: int
+    watch: Watch
+    file_bytes: int  # at most, then what there is room for
+    done_steps: int = 0
+    is_direct: bool | Gap = NOTHING
+    least_bytes: list[int] = field(default_factory=list)
+
+    def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
+        """Have so many writers do one step; return their bytes per second, summed. Not after one that failed."""
+        if isinstance(after, Gap):
+            return self.skip(after)
+        now = time.monotonic()
+        if now >= self.end_at:
+            return self.skip(Gap("the time for measuring was up"))
+        step_s = max(LEAST_STEP_S, self.work_until - now) / (self.steps - self.done_steps)
+        # What flushes for long takes from the steps after it; only what takes all the time that is left has stalled.
+        task = Task(what, now + WORK_SHARE * step_s, self.end_at, self.file_bytes)
+        whole = self.file_bytes * count
+
+        def watch(done_bytes: int) -> None:
+            share = max(done_bytes / whole, (time.monotonic() - now) / step_s)
+            self.watch((self.done_steps + min(1.0, share)) / self.steps)
+
+        paused_s = writers.crew.paused_s
+        outcomes = writers.carry_out(task, count, watch)
+        paused_s = writers.crew.paused_s - paused_s
+        self.done_steps += 1
+        self.watch(self.done_steps / self.steps)
+        return (
+            Gap(f"preflight itself stood still for {paused_s:.0f} s meanwhile") if paused_s else self._speed(outcomes)
+        )
+
+    def skip(self, speed: Gap) -> Gap:
+        """Leave out a step that another's failure, or the clock, makes pointless."""
+        self.done_steps += 1
+        self.watch(min(1.0, self.done_steps / self.steps))
+        return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
+
+    def _speed(self, outcomes: Sequence[WriterOutcome]) -> float | Gap:
+        for number, outcome in enumerate(outcomes):
+            if outcome.failure:
+                which = f"writer {number} of {len(outcomes)}: " if len(outcomes) > 1 else ""
+                return Gap(f"{which}{outcome.failure}")
+        values = [outcome.value for outcome in outcomes]
+        self.is_direct = all(value["is_direct"] for value in values)
+        done_bytes = [int(value["done_bytes"]) for value in values]
+        self.least_bytes.append(min(done_bytes))
+        took_s = float(max(value["end"] for value in values) - min(value["start"] for value in values))
+        return sum(done_bytes) / max(took_s, 1e-9)
+
+
+def measure_storage(
+    directory: str, writers: int, budget_s: float, watch: Watch = lambda _: None, most_bytes: int = MOST_FILE_BYTES
+) -> StorageSpeed:
+    """Write and read a file per writer within `budget_s`, all together at most a tenth of the free space.
+
+    The files have no names, so that they are gone with the processes, whatever ends them. A symbolic link to a
+    directory is followed. `watch` is given the share that is done, 0 to 1. What can't be measured (no room, no
+    permission, a directory that stalls) is a Gap. UsageError where there is no such directory; Interrupted passes.
+    Must be called from a process with a single thread, since it forks.
+    """
+    if not 1 <= writers <= MOST_WRITERS:
+        raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")
+    start = time.monotonic()
+    budget_s = max(LEAST_BUDGET_S, budget_s)
+    run = _Run(start + budget_s, start + UNTIL_SHARE * budget_s, 4 if writers > 1 else 2, watch, most_bytes)
+    try:
+        with start_writers(directory, writers) as started:
+            return _measure(started, writers, run, start)
+    except UnreadableFact as error:
+        return _speeds(directory, writers, run, start, *[Gap(str(error))] * 4)
+
+
+def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSpeed:
+    run.watch(0.0)
+    path, room_bytes = _room(writers, count, run)
+    run.file_bytes = min(run.file_bytes, room_bytes)
+    write_one = write_all = run.do(WRITE, writers, 1)
+    read_one = read_all = run.do(READ, writers, 1, write_one)
+    failed = next((speed for speed in (write_one, read_one) if isinstance(speed, Gap)), None)
+    if count > 1 and failed:
+        write_all = read_all = run.skip(failed)
+    elif count > 1:
+        write_all = run.do(WRITE, writers, count)
+        read_all = run.do(READ, writers, count, write_all)
+    return _speeds(path, count, run, start, write_one, write_all, read_one, read_all)
+
+
+def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
+    """Return the real path and how much each writer may write."""
+    now = time.monotonic()
+    by = now + (run.end_at - now) / (run.steps + 1)
+    (look,) = writers.carry_out(Task(LOOK, by, by), 1, lambda _: None)
+    if look.failure:
+        raise (UsageError if look.is_usage else UnreadableFact)(look.failure)
+    file_bytes = file_size_bytes(look.value["free_bytes"], count)
+    if not file_bytes:
+        need = size_text(SHARE_OF_FREE * BLOCK_BYTES * count)
+        free = size_text(look.value["free_bytes"])
+        raise UnreadableFact(f"{free} free; at most a tenth is used, so that measuring needs {need}")
+    return look.value["path"], file_bytes
+
+
+def file_size_bytes(free_bytes: int, writers_count: int) -> int:
+    """Return the largest whole number of blocks for each writer; 0 where there is no room for one."""
+    size_bytes = min(MOST_FILE_BYTES, free_bytes // SHARE_OF_FREE // writers_count)
+    return size_bytes // BLOCK_BYTES * BLOCK_BYTES
+
+
+def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap) -> StorageSpeed:
+    write_one, write_all, read_one, read_all = speeds
+    return StorageSpeed(
+        directory=path,
+        writers=count,
+        file_bytes=min(run.least_bytes, default=0),
+        write_one_bytes_per_s=write_one,
+        write_all_bytes_per_s=write_all,
+        read_one_bytes_per_s=read_one,
+        read_all_bytes_per_s=read_all,
+        took_s=time.monotonic() - start,
+        is_direct=run.is_direct,
+        file_system=gap_or(lambda: parse_file_system(live_machine().text("proc/self/mountinfo"), path)),
+    )
+
+
+def parse_file_system(mountinfo: str, path: str) -> str:
+    """Return the type of the last mount that is nearest above the path, from /proc/self/mountinfo."""
+    best, found = -1, ""
+    for line in mountinfo.splitlines():
+        before, dash, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not dash or len(fields) < 5:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]).rstrip("/")
+        if len(point) >= best and (path == point or path.startswith(f"{point}/")):
+            best, found = len(point), after.split(" ")[0]
+    if not found:
+        raise UnreadableFact("/proc/self/mountinfo: it names no mount above the directory")
+    return found

@@ -1,0 +1,67 @@
+"""Which GPUs of this node a job's launcher takes, as its command line says: the check tries just these.
+
+The answer is what its ranks see in CUDA_VISIBLE_DEVICES: rank k of torchrun has the k-th of them; accelerate's
+--gpu_ids and DeepSpeed's --include and --num_gpus put others in the place of those that are inherited.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from preflight.job.order import VISIBLE
+from preflight.model.gpu import GPU_FILE
+from preflight.model.launchers import LAUNCHERS, GpuOptions
+
+STARTED_BY = {program: each for each in LAUNCHERS if each.gpus for program in each.programs}
+MODULES = {module: each for each in LAUNCHERS if each.gpus for module in each.modules}
+LIST = re.compile(r"\d{1,4}(?:,\d{1,4})*", re.ASCII)
+
+
+def gpus_here() -> int:
+    """Return for how many GPUs there is a device file."""
+    return sum(GPU_FILE.fullmatch(name) is not None for name in os.listdir("/dev"))
+
+
+def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
+    """Return the CUDA_VISIBLE_DEVICES of a job's ranks; "" where it takes all of them, or does not say."""
+    found = next(_launchers(command), None)
+    if found is None:
+        return ""
+    said, options = found[0], dict(_options(command[found[1] :]))
+    listed, inherited = options.get(said.listed, "").removeprefix("localhost:"), environ.get(VISIBLE)
+    if LIST.fullmatch(listed):
+        return listed
+    count = math.prod(_number(options[name]) for name in said.counts if name in options)
+    if not any(name in options for name in said.counts):
+        count = _number(environ.get(said.count_variable, ""))
+    count //= max(1, _number(options.get(said.nodes, "")))
+    if inherited is None or (count and said.ignores_visible):
+        names = [str(place) for place in range(present)]
+    else:
+        names = inherited.split(",")
+    return ",".join(names[:count]) if 0 < count < len(names) else ""
+
+
+def _launchers(command: Sequence[str]) -> Iterator[tuple[GpuOptions, int]]:
+    """Yield what each launcher's options say of GPUs, and where these options begin."""
+    for place, word in enumerate(command):
+        known = MODULES.get(word) if command[place - 1] == "-m" else STARTED_BY.get(os.path.basename(word))
+        if known is not None and known.gpus is not None:
+            yield known.gpus, place + 1
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options before the script with their values; a dash in a name is as good as an underscore."""
+    for place, word in enumerate(words):
+        if word.endswith(".py"):
+            return
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            yield name.replace("-", "_"), value if equals else "".join(words[place + 1 : place + 2])
+
+
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch(r"\d{1,4}", text, re.ASCII) else 0

@@ -1,0 +1,63 @@
+"""What `preflight run` is to do, handed from the process that read the options to the small one that does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, NoReturn
+
+from preflight.system.own_command import own_argv
+
+# Without site and the user's paths: it starts at once, stays small, and the job's environment is left alone.
+SMALL = ("-I", "-S")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Order(NamedTuple):  # no dataclass: importing those takes a third of what stays beside the job takes in all
+    """The job, what comes before it, and what is done where it hangs or fails."""
+
+    command: list[str]
+    check: list[str]  # arguments of `preflight`; none where a report is used again
+    env_path: str  # the settings that the check leaves, or left
+    not_ready_code: int
+    starts_if_unknown: bool
+    stuck_after_s: float  # 0: half of the timeout that the job's environment says
+    keep_dir: str  # where the job's output is kept for good; "" keeps it only where the job fails
+    splits_ranks: bool  # have torchrun write each rank's output into a file of its own
+    detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`
+    visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, where the job's launcher takes some GPUs only
+
+
+def supervisor_argv(order: Order) -> list[str]:
+    """Return the command line that carries the order out, once, for who inherits the descriptor that it names.
+
+    The order lies in memory: an argument holds 128 KiB at most, and `pkill -f train.py` means the job alone.
+    """
+    descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
+    with open(descriptor, "w", encoding="ascii", closefd=False) as file:
+        json.dump(order._asdict(), file)
+    return own_argv(str(descriptor), module="preflight.job.supervise", options=SMALL)
+
+
+def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
+    """Replace this process, so that who started it sees one; `ignored` are the signals that it ignored at its start."""
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    argv = supervisor_argv(order)
+    os.execve(argv[0], argv, inherited_environ())
+
+
+def inherited_environ() -> dict[str, str]:
+    """Return the environment as we were given it: in the C locale Python sets LC_CTYPE for all that it starts."""
+    with open("/proc/self/environ", "rb") as file:
+        was_set = b"\0LC_CTYPE=" in b"\0" + file.read()
+    return {name: value for name, value in os.environ.items() if was_set or name != "LC_CTYPE"}
+
+
+def read_order(descriptor: int) -> Order:
+    """Return what `become_supervisor` was given; the job inherits nothing of it."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, encoding="ascii") as file:
+        return Order(**json.load(file))

@@ -1,0 +1,184 @@
+"""Whether the chosen GPUs sit well together, and which set of as many free GPUs sits better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import combinations
+
+from preflight.model.facts import NodeFacts, inherited_value
+from preflight.model.gap import known_or
+from preflight.search.gpus.gpu_set import visible_gpus
+from preflight.search.gpus.locality import (
+    BELOW_SWITCH,
+    NVLINK,
+    PCIE,
+    Locality,
+    cost,
+    domains,
+    islands,
+    locality_of,
+    switches,
+)
+
+MOST_SETS = 20_000  # tried one by one; of larger machines each GPU's best neighbours are tried
+
+
+class Boundary(Enum):
+    """What a set of GPUs can cross."""
+
+    MODEL = "GPU models"
+    NVLINK = "NVLink islands"
+    NUMA = "NUMA nodes (sockets)"
+    SWITCH = "PCIe switches"
+
+
+ONE = {
+    Boundary.MODEL: "one GPU model",
+    Boundary.NVLINK: "one NVLink island",
+    Boundary.NUMA: "one NUMA node (socket)",
+    Boundary.SWITCH: "one PCIe switch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The chosen GPUs on one side of a boundary."""
+
+    name: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A boundary and the GPUs on its sides."""
+
+    boundary: Boundary
+    sides: tuple[Side, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSetAdvice:
+    """What the chosen set crosses, and the best other set; none where no set of free GPUs is better."""
+
+    gpus: tuple[int, ...]
+    crossings: tuple[Crossing, ...]
+    within: tuple[Boundary, ...]  # what it is known not to cross
+    worst: str  # the slowest path in the set, "" for one GPU or where none is known
+    better: tuple[int, ...]
+    better_crossings: tuple[Crossing, ...]
+    better_worst: str
+    reason: str
+
+
+def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
+    """Return what to know about a set of GPUs; UnreadableFact where nothing tells how they are connected.
+
+    Only free GPUs and the chosen ones are proposed, and none that CUDA_VISIBLE_DEVICES hides: a scheduler gave it.
+    """
+    locality = locality_of(node)
+    visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
+    allowed = None if visible is None else [gpu.nvml_index for gpu in visible_gpus(visible, known_or(node.gpus, ()))]
+    free = [gpu for gpu, place in locality.by_gpu.items() if place.is_free and (allowed is None or gpu in allowed)]
+    pool = [gpu for gpu in locality.by_gpu if gpu in gpus or gpu in free]
+    mine = _score(locality, gpus)
+    best = min(_sets(locality, pool, len(gpus)), key=lambda each: (*_score(locality, each), *_order(each, gpus)))
+    better = best if _score(locality, best) < mine else ()
+    crossings, others = crossings_of(locality, gpus), crossings_of(locality, better)
+    worst, better_worst = worst_level(locality, gpus), worst_level(locality, better)
+    reason = _reason(crossings, worst, others, better_worst) if better else ""
+    return GpuSetAdvice(tuple(gpus), crossings, within(locality, gpus), worst, better, others, better_worst, reason)
+
+
+def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...]:
+    """Return every boundary that runs through the set; PCIe switches only where NVLink does not join the GPUs."""
+    found = []
+    names = {locality.by_gpu[gpu].name for gpu in gpus}
+    if len(names) > 1:
+        sides = [Side(name or "unknown", tuple(g for g in gpus if locality.by_gpu[g].name == name)) for name in names]
+        found.append(Crossing(Boundary.MODEL, tuple(sorted(sides, key=lambda side: side.gpus))))
+    joined = islands(locality, gpus)
+    has_nvlink = any(NVLINK.fullmatch(level) for level in locality.levels.values())
+    if has_nvlink and len(joined) > 1:
+        found.append(Crossing(Boundary.NVLINK, _numbered("island", joined)))
+    by_node = domains(locality, gpus)
+    if len(by_node) > 1:
+        found.append(Crossing(Boundary.NUMA, tuple(Side(_node_name(locality, group), group) for group in by_node)))
+    below = switches(locality, gpus)
+    everywhere = switches(locality, tuple(locality.by_gpu))
+    if len(joined) > 1 and len(below) > 1 and any(len(group) > 1 for group in everywhere):
+        found.append(Crossing(Boundary.SWITCH, _numbered("switch", below)))
+    return tuple(found)
+
+
+def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
+    """Return the boundaries that are known not to run through the set."""
+    crossed = {each.boundary for each in crossings_of(locality, gpus)}
+    levels = [locality.level(a, b) for a, b in combinations(gpus, 2)]
+    has_nodes = all(locality.by_gpu[gpu].numa_node is not None for gpu in gpus)
+    uncrossed = {
+        Boundary.MODEL: all(locality.by_gpu[gpu].name for gpu in gpus),
+        Boundary.NVLINK: bool(levels) and all(NVLINK.fullmatch(level) for level in levels),
+        Boundary.NUMA: has_nodes or all(level in PCIE for level in levels),
+        Boundary.SWITCH: all(level in BELOW_SWITCH for level in levels),
+    }
+    return tuple(boundary for boundary, is_known in uncrossed.items() if is_known and boundary not in crossed)
+
+
+def worst_level(locality: Locality, gpus: Sequence[int]) -> str:
+    """Return the slowest path within a set."""
+    return max((locality.level(a, b) for a, b in combinations(gpus, 2)), key=cost, default="")
+
+
+def _sets(locality: Locality, pool: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
+    if math.comb(len(pool), size) <= MOST_SETS:
+        return combinations(sorted(pool), size)
+    return [_grown(locality, pool, seed, size) for seed in pool]
+
+
+def _grown(locality: Locality, pool: Sequence[int], seed: int, size: int) -> tuple[int, ...]:
+    """Return a set that takes the nearest GPU again and again."""
+    chosen = [seed]
+    while len(chosen) < size:
+        rest = [gpu for gpu in pool if gpu not in chosen]
+        chosen.append(min(rest, key=lambda gpu: (*_score(locality, [*chosen, gpu]), gpu)))
+    return tuple(sorted(chosen))
+
+
+def _score(locality: Locality, gpus: Sequence[int]) -> tuple[float, ...]:
+    """Return what makes a set worse, the weightiest first."""
+    costs = [cost(locality.level(a, b)) for a, b in combinations(gpus, 2)]
+    models = len({locality.by_gpu[gpu].name for gpu in gpus})
+    # A set that is slow at its slowest path is slow; sums differ in the last digits by the order of adding.
+    return (models, max(costs, default=0.0), round(sum(costs), 6), len(domains(locality, gpus)))
+
+
+def _order(gpus: Sequence[int], chosen: Sequence[int]) -> tuple[int, ...]:
+    """Among equals: GPUs in a row, then those that were asked for, then the first ones."""
+    return (max(gpus) - min(gpus), -len({*gpus} & {*chosen}), *gpus) if gpus else ()
+
+
+def _numbered(what: str, sets: Sequence[tuple[int, ...]]) -> tuple[Side, ...]:
+    return tuple(Side(f"{what} {number}", group) for number, group in enumerate(sets, 1))
+
+
+def _node_name(locality: Locality, group: Sequence[int]) -> str:
+    nodes = sorted({node for gpu in group if (node := locality.by_gpu[gpu].numa_node) is not None})
+    return f"node {nodes[0]}" if nodes else "unnamed node"
+
+
+def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing], better_worst: str) -> str:
+    left = {each.boundary for each in others}
+    gone = [ONE[each.boundary] for each in crossings if each.boundary not in left]
+    parts = [f"it stays within {' and '.join(gone)}"] if gone else []
+    parts += [
+        f"{len(other.sides)} {each.boundary.value} in place of {len(each.sides)}"
+        for each in crossings
+        for other in others
+        if other.boundary is each.boundary and len(other.sides) < len(each.sides)
+    ]
+    if cost(better_worst) < cost(worst) and worst:
+        parts.append(f"its slowest path is {better_worst}, not {worst}")
+    return "; ".join(parts) or "its paths are shorter on the whole"

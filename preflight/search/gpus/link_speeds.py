@@ -1,0 +1,179 @@
+"""What the links that are there carry, and what collectives over them should reach, with the formula in words.
+
+No list of machines: the rates of links are known, and which links a node has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import combinations
+
+from preflight.errors import DispensableFact, NotApplicable, UnreadableFact
+from preflight.model.collective import Collective
+from preflight.model.facts import Gap, Gpu, NodeFacts, known
+from preflight.model.gpu import NvLink
+from preflight.model.gpu_test import PairLimit
+from preflight.model.links import Expected, Links
+from preflight.model.transport import NVLS, Carrier, Transport
+from preflight.model.trial import TrialResult
+from preflight.model.units import size_text
+from preflight.search.gpus.locality import NVLINK, Locality, islands, locality_of
+
+NO_GPU_TRIED = Gap("no GPU was tried, and what a CPU path should give is not known")
+NVLINK_PATH, NVLS_PATH, PCIE_PATH = "nvlink", "nvls", "pcie"
+
+
+def expected_busbw(
+    links: Links,
+    node: NodeFacts,
+    gpus: Sequence[int],
+    collective: Collective,
+    size_bytes: int,
+    transport: Sequence[Carrier] = (),
+) -> Expected:
+    """Return what a collective over these GPUs of one node should reach, over the ways that were really taken.
+
+    `transport` is as a trial reports it, empty where unknown. UnreadableFact where a link isn't known; NotApplicable
+    for a single GPU, and where ranks of one node met over the network, which no link between GPUs limits: NCCL takes a
+    NIC between its own GPUs by default where both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
+    """
+    taken = {carrier.transport for carrier in transport}
+    if Transport.NET in taken:
+        raise NotApplicable("ranks of this node met over the network, not over the links between their GPUs")
+    if len(gpus) < 2:
+        raise NotApplicable("a single GPU has no link to another one in use")
+    locality = locality_of(node)
+    chosen = [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus]
+    if _is_ring(locality, gpus):
+        limit, words = _nvlink_limit(links, locality, chosen)
+        has_nvls = collective is Collective.ALL_REDUCE and _has_nvls(links, locality, chosen)
+        path = NVLS_PATH if has_nvls and (not transport or NVLS in transport) else NVLINK_PATH
+        if Transport.SHM in taken:
+            (limit, words), path = _pcie_limit(links, chosen), PCIE_PATH
+            words = f"through host memory: {words}"
+    else:
+        (limit, words), path = _pcie_limit(links, chosen), PCIE_PATH
+    reach, curve = next(row for row in links.reach if row.path == path), links.curve[0]
+    share = grown(size_bytes, limit, len(gpus), curve.hop_us)
+    formula = [f"{words} on the slowest GPU", f"healthy is {reach.low:.0%} to {reach.high:.0%} of it"]
+    if path == NVLS_PATH:
+        formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
+    formula.append(f"x {share:.2f} at {size_text(size_bytes)}")
+    low, high = reach.low * limit * share, reach.high * limit
+    return Expected(collective.value, size_bytes, path, limit, low, high, "; ".join(formula))
+
+
+def expected_of_trials(
+    links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
+) -> tuple[Expected, ...] | Gap:
+    """Return what these GPUs should give at every point that was measured; a Gap where that isn't known."""
+    if not gpus:
+        return NO_GPU_TRIED
+    points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
+    try:
+        return tuple(expected_busbw(links, node, gpus, *point) for point in points)
+    except (NotApplicable, UnreadableFact) as error:
+        return Gap(str(error))
+
+
+def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float:
+    """Return the rate of one NVLink one way; UnreadableFact where no row tells."""
+    for capability in (compute_capability, ""):
+        for row in links.nvlink:
+            if (row.generation, row.compute_capability) == (generation, capability):
+                return row.gb_s_per_link
+    raise DispensableFact(f"the rate of NVLink {generation} is not in links.toml")
+
+
+def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
+    """Return what so many lanes carry one way; UnreadableFact where no row tells."""
+    for row in links.pcie:
+        if row.generation == generation:
+            return row.gb_s_per_lane * lanes
+    raise DispensableFact(f"the rate of PCIe {generation}.0 is not in links.toml")
+
+
+def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
+    """Return which share of the speed with large messages a message of this size can reach."""
+    half_bytes = limit_gb_s * 1e3 * hop_us * gpus
+    return size_bytes / (size_bytes + half_bytes)
+
+
+def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
+    """Tell whether NVLinks alone can carry a ring: all joined, and none at a dead end."""
+    if len(islands(locality, gpus)) != 1:
+        return False
+    joined = [pair for pair in combinations(gpus, 2) if NVLINK.fullmatch(locality.level(*pair))]
+    return len(gpus) == 2 or all(sum(gpu in pair for pair in joined) >= 2 for gpu in gpus)
+
+
+def _nvlink_limit(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> tuple[float, str]:
+    """Return the rate of the GPU with the fewest links into the set."""
+    limits = []
+    for gpu in gpus:
+        active, rate = _nvlinks(links, gpu)
+        levels = (locality.level(gpu.nvml_index, other.nvml_index) for other in gpus if other is not gpu)
+        # To a switch all links lead to each peer; without one, each peer has its own.
+        count = min(sum(int(match[1]) for match in map(NVLINK.fullmatch, levels) if match), len(active))
+        words = f"{count} NVLinks {known(active[0].generation)} x {rate:g} GB/s = {count * rate:g} GB/s one way"
+        limits.append((count * rate, words))
+    return min(limits)
+
+
+def _nvlinks(links: Links, gpu: Gpu) -> tuple[list[NvLink], float]:
+    """Return the active NVLinks of a GPU, and the rate of each."""
+    active = [link for link in known(gpu.nvlinks) if link.is_active is True]
+    if not active:
+        raise UnreadableFact(f"GPU {gpu.nvml_index}: its NVLinks are not known")
+    return active, nvlink_gb_s(links, known(active[0].generation), known(gpu.compute_capability))
+
+
+def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
+    """Return the rate of the slowest PCIe link, at its full generation and the lanes that it has."""
+    limits = []
+    for gpu in gpus:
+        pcie = known(gpu.pcie)
+        generation, lanes = known(pcie.gen_max), known(pcie.width)
+        rate = pcie_gb_s(links, generation, lanes)
+        limits.append((rate, f"PCIe {generation}.0 x{lanes} = {rate:.1f} GB/s one way"))
+    return min(limits)
+
+
+def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
+    """Tell whether NCCL takes NVLS for the large all-reduces of these GPUs; UnreadableFact where a link isn't known."""
+    return _has_nvls(links, locality_of(node), [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus])
+
+
+def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
+    """Tell whether NCCL takes NVLS: a switch joins all, and there are more GPUs than the rule says."""
+    indices = [gpu.nvml_index for gpu in gpus]
+    if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
+        return False
+    capability = known(gpus[0].compute_capability)
+    rule = next((row for row in links.nvls if row.compute_capability == capability), None)
+    return rule is not None and len(gpus) > rule.above_gpus
+
+
+def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
+    """Return the rate of each GPU's PCIe link at its full generation and the lanes that it has, where it is known."""
+    found = []
+    for gpu in gpus:
+        with suppress(UnreadableFact):
+            found.append((gpu.nvml_index, _pcie_limit(links, [gpu])[0]))
+    return tuple(found)
+
+
+def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
+    """Return the rate between each two GPUs where it is known: their NVLinks, or the slower of their PCIe links."""
+    limits: list[PairLimit] = []
+    with suppress(UnreadableFact):
+        locality = locality_of(node)
+        for one, other in combinations(gpus, 2):
+            a, b = sorted((one.nvml_index, other.nvml_index))
+            level = locality.level(a, b)
+            with suppress(UnreadableFact):
+                match = NVLINK.fullmatch(level)
+                rate = int(match[1]) * _nvlinks(links, one)[1] if match else _pcie_limit(links, (one, other))[0]
+                limits.append(PairLimit(a, b, level, rate))
+    return tuple(limits)

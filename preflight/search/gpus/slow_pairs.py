@@ -1,0 +1,78 @@
+"""Which pairs of GPUs copy slower than their links or than pairs that are joined alike. Pure.
+
+Over NVLink 88 % is usual (H200: 396 of 450 GB/s). Over PCIe a host bridge between the two may cost half of the link, so
+only siblings tell.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from preflight.model.gap import Gap
+from preflight.model.gpu_test import CopyBy, Direction, PairLimit, PairTruth
+from preflight.search.gpus.locality import NVLINK
+
+NVLINK_WARN_BELOW, NVLINK_FAIL_BELOW = 0.60, 0.30
+SIBLING_WARN_BELOW = 0.70
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PairTime:
+    """How fast a pair copies in its slower direction: the best of so many times that it was timed."""
+
+    gb_s: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPair:
+    """A pair that is slower than it should be."""
+
+    pair: Pair
+    time: PairTime
+    limit: PairLimit
+    over_nvlink: bool
+    is_far_below: bool
+    usual: str
+
+
+def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
+    """Return the copy engine's speed of each pair that may access its peer."""
+    found: dict[tuple[Pair, Direction], list[float]] = defaultdict(list)
+    for each in pairs:
+        for speed in each.speeds:
+            one_way = speed.by is CopyBy.COPY_ENGINE and speed.direction is not Direction.BOTH
+            if one_way and not isinstance(speed.gb_s, Gap) and each.cuda is not False:
+                found[(each.a, each.b), speed.direction].append(speed.gb_s)
+    ways: dict[Pair, list[PairTime]] = defaultdict(list)
+    for (pair, _), speeds in found.items():
+        ways[pair].append(PairTime(max(speeds), len(speeds)))
+    return {pair: min(of_it, key=lambda each: each.gb_s) for pair, of_it in ways.items()}
+
+
+def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
+    """Return the pairs far below their NVLinks, or below the pairs that PCIe joins as it does them."""
+    by_pair = {(limit.a, limit.b): limit for limit in limits}
+    levels: dict[str, list[Pair]] = defaultdict(list)
+    for pair in times.keys() & by_pair.keys():
+        levels[by_pair[pair].level].append(pair)
+    slow = []
+    for pair, time in times.items():
+        limit = by_pair.get(pair)
+        if limit is None:
+            continue
+        others = [times[other].gb_s for other in levels[limit.level] if other != pair]
+        over_nvlink = NVLINK.fullmatch(limit.level) is not None
+        if over_nvlink and time.gb_s < NVLINK_WARN_BELOW * limit.gb_s:
+            is_far = time.gb_s < NVLINK_FAIL_BELOW * limit.gb_s
+            usual = f"its links carry {limit.gb_s:.0f} GB/s one way"
+        elif len(others) > 1 and time.gb_s < SIBLING_WARN_BELOW * median(others):
+            is_far, usual = False, f"pairs that are joined alike ({limit.level}) reach {median(others):.1f} GB/s"
+        else:
+            continue
+        slow.append(SlowPair(pair, time, limit, over_nvlink, is_far, usual))
+    return sorted(slow, key=lambda each: each.time.gb_s)

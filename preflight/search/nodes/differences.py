@@ -1,0 +1,175 @@
+"""What is not the same on all nodes of a run, and whether it must be. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from preflight.model.facts import Gap, Limit, Netif, NodeFacts, inherited_value
+from preflight.model.gap import known_or
+from preflight.model.network_survey import ClockOffset
+from preflight.model.units import size_text
+from preflight.search.settings.candidates import why_unusable
+
+CLOCK_S = 1.0  # beyond, the lines of two nodes' logs can't be put in order
+NOT_READ = "not read"
+OWN_BY_NODE = ("IFNAME", "NCCL_IB_HCA", "VISIBLE_DEVICES", "TOPO_FILE", "HOSTNAME", "HOSTID", "RANK", "PREFLIGHT")
+
+
+class Must(Enum):
+    """Whether nodes may differ in a fact."""
+
+    EQUAL = "must be equal"
+    BETTER = "should be equal"
+    NOT = "may differ"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A fact that differs: its values, the commonest first, each with the hosts that have it."""
+
+    what: str
+    must: Must
+    values: tuple[tuple[str, tuple[str, ...]], ...]
+    why: str  # it matters; "" where it need not
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A fact that is compared."""
+
+    what: str
+    read: Callable[[NodeFacts], str | None]  # None where it could not be read
+    must: Must
+    why: str = ""
+    fix: str = "install the same on every node"
+
+
+def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
+    """Return what differs, what must be equal first."""
+    found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
+    order = list(Must)
+    return tuple(sorted(found, key=lambda each: order.index(each.must)))
+
+
+def _compared(nodes: Sequence[NodeFacts], facts: Sequence[Fact]) -> Iterator[Difference]:
+    for fact in facts:
+        read = [(node.host, fact.read(node)) for node in nodes]
+        known = {value for _, value in read if value is not None}
+        if not known or len({value for _, value in read}) < 2:
+            continue
+        must = fact.must if len(known) > 1 else Must.NOT  # nobody is accused of what could not be read
+        hosts = defaultdict[str, list[str]](list)
+        for host, value in read:
+            hosts[NOT_READ if value is None else value].append(host)
+        values = sorted(hosts.items(), key=lambda item: -len(item[1]))
+        yield Difference(fact.what, must, tuple((value, tuple(each)) for value, each in values), fact.why, fact.fix)
+
+
+def _clocks(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset]) -> Iterator[Difference]:
+    far = [clock for clock in clocks if abs(clock.offset_s) - clock.within_s > CLOCK_S]
+    if far:
+        values = [("0 s", (nodes[0].host,)), *[(f"{clock.offset_s:+.1f} s", (clock.host,)) for clock in far]]
+        why = "lines of their logs can't be put in order, and files seem to come from the future"
+        yield Difference("clock", Must.BETTER, tuple(values), why, "start chrony or systemd-timesyncd on every node")
+
+
+def _facts(nodes: Sequence[NodeFacts], backend: str) -> list[Fact]:
+    on_nccl = Must.EQUAL if backend == "nccl" else Must.BETTER
+    return [
+        Fact("NCCL", _at("software", "torch", "nccl"), on_nccl, "NCCL refuses to connect ranks of different versions"),
+        Fact("torch", _at("software", "torch", "version"), Must.BETTER,
+             "ranks may run collectives in another order or with another timeout"),
+        Fact("CUDA of torch", _at("software", "torch", "cuda"), Must.BETTER, "kernels and numerics differ"),
+        Fact("driver", _at("driver", "version"), Must.BETTER, "what NCCL can use (NVLS, fabric handles) depends on it"),
+        Fact("CUDA of the driver", _at("driver", "cuda"), Must.NOT),
+        Fact("GPUs", _gpus, Must.BETTER, "the slowest sets the pace, and ranks per node must fit the smallest"),
+        Fact("Python", _at("software", "python"), Must.BETTER, "what one rank pickles another can't always load"),
+        Fact("kernel", _at("system", "kernel"), Must.NOT),
+        Fact("firmware of the adapters", _firmware, Must.NOT),
+        Fact("RDMA adapters", _hcas, Must.BETTER, "a rail that one node lacks is lost to all", "`ibstat` there"),
+        Fact("interfaces", _names, Must.NOT),
+        Fact("/dev/shm", _at("shm", "size_bytes", text=_size), Must.NOT),
+        Fact("memlock", _at("limits", "memlock_bytes", text=_size), Must.BETTER,
+             "RDMA and pinned memory fail where it is small",
+             "the same `ulimit -l` (limits.conf, the unit file or docker's --ulimit) on every node"),
+        Fact("nofile", _at("limits", "nofile"), Must.NOT),
+        *_mtus(nodes), *_variables(nodes),
+    ]  # fmt: skip
+
+
+def _mtus(nodes: Sequence[NodeFacts]) -> Iterator[Fact]:
+    names = set.intersection(*({netif.name for netif in _usable(node)} for node in nodes))
+    why = "RDMA fails and jumbo frames are lost where the ends differ; TCP alone agrees on the smaller"
+    for name in sorted(names):
+        fix = f"`ip link set {name} mtu N`, the same on every node"
+        yield Fact(f"MTU of {name}", partial(_mtu_of, name), Must.BETTER, why, fix)
+
+
+def _variables(nodes: Sequence[NodeFacts]) -> Iterator[Fact]:
+    why = "ranks that are set differently choose different protocols and hang, or one fails"
+    for name in sorted({variable.name for node in nodes for variable in known_or(node.environment, ())}):
+        must = Must.NOT if any(part in name for part in OWN_BY_NODE) else Must.BETTER
+        yield Fact(name, partial(_variable, name), must, why, f"set {name} alike on every node, or nowhere")
+
+
+def _variable(name: str, node: NodeFacts) -> str | None:
+    if isinstance(node.environment, Gap):
+        return None
+    value = inherited_value(node, name)
+    return "not set" if value is None else value
+
+
+def _mtu_of(name: str, node: NodeFacts) -> str | None:
+    return next((_text(netif.mtu) for netif in _usable(node) if netif.name == name), None)
+
+
+def _usable(node: NodeFacts) -> list[Netif]:
+    return [netif for netif in known_or(node.netifs, ()) if not why_unusable(netif)]
+
+
+def _text(value: object) -> str | None:
+    return None if isinstance(value, Gap) else str(value.value if isinstance(value, Limit) else value)
+
+
+def _size(value: object) -> str | None:
+    return size_text(value) if isinstance(value, int) else _text(value)
+
+
+def _at(*names: str, text: Callable[[object], str | None] = _text) -> Callable[[NodeFacts], str | None]:
+    """Return what reads a fact by the names that lead to it, None where a gap is on the way."""
+
+    def read(node: NodeFacts) -> str | None:
+        value: object = node
+        for name in names:
+            value = value if isinstance(value, Gap) else getattr(value, name)
+        return text(value)
+
+    return read
+
+
+def _gpus(node: NodeFacts) -> str | None:
+    if isinstance(node.gpus, Gap):
+        return None
+    counts = Counter(known_or(gpu.name, "a GPU without a name") or "a GPU without a name" for gpu in node.gpus)
+    return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def _firmware(node: NodeFacts) -> str | None:
+    adapters = known_or(node.nics, ())
+    return ", ".join(sorted({f"{_text(nic.device)} {_text(nic.firmware)}" for nic in adapters})) or None
+
+
+def _hcas(node: NodeFacts) -> str | None:
+    if isinstance(node.hca_ports, Gap):
+        return None
+    states = ((port, "?" if isinstance(port.state, Gap) else port.state.value) for port in node.hca_ports)
+    return ", ".join(sorted(f"{port.hca}:{port.port} {state}" for port, state in states)) or "none"
+
+
+def _names(node: NodeFacts) -> str | None:
+    return None if isinstance(node.netifs, Gap) else ", ".join(sorted(netif.name for netif in _usable(node))) or "none"

@@ -1,0 +1,172 @@
+"""Rounds of small groups of nodes: when they are worth taking, what each group showed, and what follows. Pure.
+
+isolation.py names the nodes; this is what it is told, and what is asked of it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from preflight.model.gap import Gap
+from preflight.model.isolation import BadPath, GroupOutcome, GroupTrial, Isolation, IsolationRound
+from preflight.model.stats import MAD_TO_SIGMA
+from preflight.model.trial import DEFAULT, Candidate, CollectiveResult, Outcome, TrialResult
+from preflight.search.nodes.isolation import Isolated, NodeGroupRound, next_round
+from preflight.search.settings.duel import decision_results, is_sound
+
+FEWEST_NODES = 3  # of two nobody can be cleared
+SLOW_SHARE = 0.25  # of the other groups' speed; less is no fault that somebody would look for
+SLOW_RANK_SHARE = 0.5  # single ranks share their node's CPU and links
+SLOW_MADS = 4.0
+LATE_FACTOR = 1.5  # a rank's own time over the others', at every decision size
+LATE_US = 200.0  # less is a time slice
+FINISHED = "no pair is slower than the others"
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Why groups are worth trying, and with which candidates' settings, one after the other until a group works."""
+
+    why: str
+    candidates: tuple[Candidate, ...]
+    is_failing: bool
+
+
+def worth_dividing(
+    nodes: int, candidates: Sequence[Candidate], results: Sequence[TrialResult], is_thorough: bool
+) -> Worth | None:
+    """Return why the nodes should be tried in groups, None where the common trials leave nothing to ask.
+
+    They do where no candidate works, where one rank is late at every size, and in a thorough run: a slow network of one
+    node makes all ranks of the common trial equally slow.
+    """
+    tried = {result.candidate: result for result in results}
+    default = tried.get(DEFAULT)
+    if nodes < FEWEST_NODES or default is None:
+        return None
+    working = [each for each in candidates if each.name in tried and is_sound(tried[each.name])]
+    if not working:
+        failed = tuple(c for c in candidates if c.name in tried and tried[c.name].outcome is not Outcome.SKIPPED)
+        return Worth(f"the {nodes} nodes fail together", failed, is_failing=True) if failed else None
+    job = next((each for each in working if each.name == DEFAULT), working[0])
+    late = late_rank(tried[job.name])
+    if late is not None:
+        return Worth(f"rank {late} is late at every size", (job,), is_failing=False)
+    return Worth("whether a node slows all others down", (job,), is_failing=False) if is_thorough else None
+
+
+def late_rank(trial: TrialResult) -> int | None:
+    """Return the rank that is the latest one, clearly so, at every decision size of a trial."""
+    deciding = decision_results(trial.results, cpu_path=False) + decision_results(trial.results, cpu_path=True)
+    late = {_late_rank(result) for result in deciding}
+    return late.pop() if len(late) == 1 else None
+
+
+def _late_rank(result: CollectiveResult) -> int | None:
+    if len(result.ranks) < 2:
+        return None
+    latest = max(result.ranks, key=lambda rank: rank.slowdown)
+    is_late = latest.slowdown > LATE_FACTOR and latest.own_us * (1 - 1 / latest.slowdown) > LATE_US
+    return latest.rank if is_late else None
+
+
+def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
+    """Return the rounds with what each group showed: slow is told beside all groups of as many nodes, of any round."""
+    every = [group for done in rounds for group in done.groups]
+    bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
+    return tuple(
+        replace(done, groups=tuple(replace(g, observed=observed_of(g, bounds[len(g.nodes)])) for g in done.groups))
+        for done in rounds
+    )
+
+
+def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
+    """Return what single ranks of nodes showed, beside each other; of a dead node only whether they work."""
+    speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
+    bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)
+    return tuple(replace(each, observed=observed_of(each, 0.0 if each.nodes[0] in dead else bound)) for each in groups)
+
+
+def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
+    """Return the best that each node reached in groups of this size: a slow one is tried again and again."""
+    best: dict[int, float] = {}
+    for group in groups:
+        if len(group.nodes) == size and isinstance(group.busbw_gb_s, float):
+            best |= {node: max(group.busbw_gb_s, best.get(node, 0.0)) for node in group.nodes}
+    return list(best.values())
+
+
+def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
+    """Return what a group showed, where this speed tells slow from good."""
+    if group.outcome is Outcome.SKIPPED:
+        return GroupOutcome.UNTRIED
+    if group.outcome is not Outcome.OK:
+        return GroupOutcome.DEAD
+    is_slow = not isinstance(group.busbw_gb_s, Gap) and group.busbw_gb_s < bound_gb_s
+    return GroupOutcome.SLOW if is_slow else GroupOutcome.OK
+
+
+def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float:
+    """Return the speed below which a group is slow: four robust deviations, and this share, below the median.
+
+    Of two figures the median is the larger one and the deviation the smaller: one slow group of two is told.
+    """
+    if not speeds:
+        return 0.0
+    middle = statistics.median_high(speeds)
+    deviation = MAD_TO_SIGMA * statistics.median_low([abs(speed - middle) for speed in speeds])
+    return middle - max(share * middle, SLOW_MADS * deviation)
+
+
+def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
+    """Return the next groups, or the end; where everything works, pairs are all that is tried."""
+    shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
+    if any(GroupOutcome.UNTRIED in done.values() for done in shown):
+        tried = [{nodes: each for nodes, each in done.items() if each is not GroupOutcome.UNTRIED} for done in shown]
+        cut = next_round(nodes, [each for each in tried if each])
+        end = cut if isinstance(cut, Isolated) else Isolated(unresolved=tuple(range(nodes)))
+        return replace(end, ended_because="the deadline came before the rounds were through")
+    following = next_round(nodes, shown)
+    is_clear = isinstance(following, Isolated) and not (following.dead or following.slow or following.paths)
+    if is_clear and nodes == FEWEST_NODES and len(shown) == FEWEST_NODES - 1:
+        return NodeGroupRound(((1, 2),), "the pair without node 0, which was in both")
+    if not is_failing and isinstance(following, NodeGroupRound) and any(len(group) > 2 for group in following.groups):
+        return Isolated(ended_because=FINISHED)
+    return following
+
+
+def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
+    """Tell whether not one group has worked: then it is the settings rather than a node."""
+    return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
+
+
+def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return each node at fault with a good node of its own, as far as there are any, and the other good nodes."""
+    good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
+    bad = [*end.dead, *end.slow]
+    free = sorted(good.difference(bad))
+    return list(zip(bad, free, strict=False)), free[len(bad) :]
+
+
+def rank_by_rank(
+    end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
+) -> tuple[tuple[int, int, int], ...]:
+    """Return (node at fault, good node, local rank): every rank by itself shows which GPU, NIC or rail it is."""
+    single: list[tuple[int, int, int]] = []
+    for node, partner in partners(end, rounds)[0]:
+        local_ranks = min(ranks_of[node], ranks_of[partner])
+        single += [(node, partner, local_rank) for local_rank in range(local_ranks) if local_ranks > 1]
+    return tuple(single)
+
+
+def isolation_of(
+    worth: Worth, candidate: str, rounds: Sequence[IsolationRound], singles: Sequence[GroupTrial], end: Isolated | None
+) -> Isolation:
+    """Return the record of what was tried; `end` is None while it goes on."""
+    found = end or Isolated(ended_because="the rounds were not finished")
+    return Isolation(
+        worth.why, candidate, worth.is_failing, judged(rounds), judge_ranks(singles, found.dead),
+        found.dead, found.slow, tuple(BadPath(a, b) for a, b in found.paths), found.unresolved, found.ended_because,
+    )  # fmt: skip

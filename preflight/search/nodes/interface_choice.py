@@ -1,0 +1,195 @@
+"""Which interface each node should use: who tries to reach whom, and the fastest set that reaches everybody. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from preflight.model.facts import Gap, Netif, NetifKind
+from preflight.model.gap import known_or
+from preflight.model.network_survey import NetifSet, NodeOffers, Offer, PathEnd, PathResult, PathTask
+from preflight.search.settings.candidates import LINK_LOCAL, why_unusable
+
+FULL_MATRIX_NODES = 16
+RANDOM_PEERS = 7
+MOST_OFFERS = 32  # interfaces of a node
+MEETING = "the meeting's"
+PHYSICAL = frozenset({NetifKind.PHYSICAL, NetifKind.BOND, NetifKind.VLAN, NetifKind.IPOIB})
+# Within these a moment's measurement can't tell one way from another.
+SAME_SPEED = 0.75
+SAME_ROUND_TRIP = 1.5
+
+WORDS = {
+    PathEnd.OK: "works",
+    PathEnd.SMALL_ONLY: "drops large packets",
+    PathEnd.ITSELF: "has the same address on both nodes",
+    PathEnd.STRANGER: "is answered by another program",
+    PathEnd.REFUSED: "is refused",
+    PathEnd.NO_ROUTE: "has no route",
+    PathEnd.DROPPED: "gets no answer",
+    PathEnd.FAILED: "fails",
+    PathEnd.UNTRIED: "was not tried to the end",
+}
+
+
+def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
+    """Return an address of each interface that sockets can use: IPv4 where there is one, as NCCL and gloo choose."""
+    found = []
+    for netif in known_or(netifs, ()):
+        usable = [each for each in known_or(netif.addresses, ()) if _is_global(each)]
+        if usable and not why_unusable(netif):
+            found.append(Offer(netif.name, netif.kind, usable[0], netif.mtu, netif.speed_mbit_s))
+    return tuple(sorted(found, key=lambda offer: offer.kind not in PHYSICAL)[:MOST_OFFERS])
+
+
+def _is_global(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return not address.is_loopback and not text.startswith(LINK_LOCAL)
+
+
+def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
+    """Return what may belong together: the interfaces of one subnet, of one name, and those of the meeting.
+
+    A group need not have all nodes. Groups that are the same have one name; an interface that no other node has a
+    match for is in none.
+    """
+    found: dict[str, dict[int, str]] = defaultdict(dict)
+    listed = [(node.node_rank, offer) for node in nodes for offer in node.offers if offer.port]
+    for node_rank, offer in listed:
+        subnet = subnet_of(offer)
+        if subnet:
+            found[f"subnet {subnet}"].setdefault(node_rank, offer.netif)
+    for node_rank, offer in listed:
+        found[f"name {offer.netif}"].setdefault(node_rank, offer.netif)
+    offered = {(node_rank, offer.netif) for node_rank, offer in listed}
+    found[MEETING] = {rank: netif for rank, netif in met.items() if (rank, netif) in offered}
+    distinct: dict[tuple[tuple[int, str], ...], str] = {}
+    for name, members in found.items():
+        if len(members) > 1:
+            distinct.setdefault(tuple(sorted(members.items())), name)
+    return {name: dict(members) for members, name in distinct.items()}
+
+
+def subnet_of(offer: Offer) -> str:
+    """Return the network that an address lies in, "" where its prefix is not known."""
+    if isinstance(offer.prefix_bits, Gap):
+        return ""
+    try:
+        return str(ipaddress.ip_network(f"{offer.address}/{offer.prefix_bits}", strict=False))
+    except ValueError:
+        return ""
+
+
+def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
+    """Return what each node tries, by node rank: every other up to 16 nodes, else a neighbour and 7 more by chance.
+
+    The same run gives the same plan. A node's peers follow it in turn, so that all nodes are called equally often at
+    the same time.
+    """
+    offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
+    planned: dict[int, dict[tuple[str, int, str], PathTask]] = {node.node_rank: {} for node in nodes}
+    for name, members in groups(nodes, met).items():
+        for here, there in _pairs(sorted(members), f"{run_id} {name}"):
+            source, target = offers[(here, members[here])], offers[(there, members[there])]
+            if (":" in source.address) == (":" in target.address):
+                task = PathTask(source.netif, source.address, there, target.netif, target.address, target.port)
+                planned[here][source.netif, there, target.netif] = task
+    return {node_rank: tuple(tasks.values()) for node_rank, tasks in planned.items()}
+
+
+def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
+    """Yield who calls whom; whoever calls is also called back, so that both directions are known."""
+    count = len(members)
+    if count <= FULL_MATRIX_NODES:
+        for i, here in enumerate(members):
+            for step in range(1, count):
+                yield here, members[(i + step) % count]
+        return
+    chance = random.Random(seed)
+    for i, here in enumerate(members):
+        neighbour = (i + 1) % count
+        drawn = [each for each in chance.sample(range(count), RANDOM_PEERS + 2) if each not in (i, neighbour)]
+        for other in (neighbour, *drawn[:RANDOM_PEERS]):
+            yield here, members[other]
+            yield members[other], here
+
+
+def results_of(
+    planned: Mapping[int, Sequence[PathTask]], answers: Mapping[int, Sequence[PathResult]]
+) -> tuple[PathResult, ...]:
+    """Return a result for every attempt that was planned; one that nobody reported is untried, and proves nothing."""
+    found: list[PathResult] = []
+    for node_rank, tasks in planned.items():
+        answered = {(each.netif, each.to_node, each.to_netif): each for each in answers.get(node_rank, ())}
+        keys = ((task.netif, task.to_node, task.to_netif) for task in tasks)
+        found += [answered.get(key) or PathResult(node_rank, *key, PathEnd.UNTRIED) for key in keys]
+    return tuple(found)
+
+
+def judge_sets(
+    nodes: Sequence[NodeOffers], met: Mapping[int, str], results: Sequence[PathResult]
+) -> tuple[NetifSet, ...]:
+    """Return the sets that have an interface of every node, each with why it does not reach everybody."""
+    hosts = {node.node_rank: node.host for node in nodes}
+    offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
+    by_source = defaultdict[tuple[int, str], list[PathResult]](list)
+    for result in results:
+        by_source[result.from_node, result.netif].append(result)
+    found = []
+    for name, members in groups(nodes, met).items():
+        if set(members) == set(hosts):
+            sent = [result for place in members.items() for result in by_source[place]]
+            within = [result for result in sent if members[result.to_node] == result.to_netif]
+            found.append(_judge(name, members, [offers[place] for place in members.items()], within, hosts))
+    return tuple(found)
+
+
+def _judge(
+    name: str, members: Mapping[int, str], offers: Sequence[Offer], within: Sequence[PathResult], hosts: dict[int, str]
+) -> NetifSet:
+    tried = {result.from_node for result in within} & {result.to_node for result in within}
+    bad = [result for result in within if result.end is not PathEnd.OK]
+    problem = ""
+    if bad:
+        first = min(bad, key=lambda each: each.end is PathEnd.UNTRIED)
+        where = f"{hosts[first.from_node]} {first.netif} to {hosts[first.to_node]} {first.to_netif}"
+        problem = f"{where} {WORDS[first.end]}" + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else "")
+    elif tried != set(members):
+        untried = [hosts[rank] for rank in members if rank not in tried]
+        problem = f"{', '.join(untried[:4])} could not be tried through it"
+    speeds = [offer.speed_mbit_s for offer in offers if not isinstance(offer.speed_mbit_s, Gap)]
+    rates = [each.gb_s for each in within if not isinstance(each.gb_s, Gap)]
+    trips = [each.rtt_us for each in within if not isinstance(each.rtt_us, Gap)]
+    return NetifSet(
+        name=name,
+        netifs=tuple(sorted(members.items())),
+        problem=problem,
+        speed_mbit_s=min(speeds) if len(speeds) == len(offers) else Gap("not every driver says its link's speed"),
+        is_physical=all(offer.kind in PHYSICAL for offer in offers),
+        rtt_us=median(trips) if trips else Gap("no round trip was measured"),
+        gb_s=min(rates) if rates else Gap("no throughput was measured"),
+    )
+
+
+def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
+    """Return the fastest set that reaches everybody: by throughput, what the link can do, round trip, what it is.
+
+    What a moment's measurement can't tell apart is decided by the next of these, in the end by the order of the sets.
+    """
+    usable = [each for each in sets if not each.problem]
+    usable = _near_best(usable, [known_or(each.gb_s, 0.0) for each in usable], SAME_SPEED)
+    usable = _near_best(usable, [known_or(each.speed_mbit_s, 0.0) for each in usable], 1.0)
+    usable = _near_best(usable, [1 / max(known_or(each.rtt_us, 1e9), 1e-3) for each in usable], 1 / SAME_ROUND_TRIP)
+    usable = [each for each in usable if each.is_physical] or usable
+    return usable[0] if usable else None
+
+
+def _near_best(sets: Sequence[NetifSet], goodness: Sequence[float], share: float) -> list[NetifSet]:
+    best = max(goodness, default=0.0)
+    return [each for each, good in zip(sets, goodness, strict=True) if good >= share * best]

@@ -1,0 +1,167 @@
+"""What several nodes try together, from what each found alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from preflight.model.collective import Collective
+from preflight.model.finding import Blame, Severity
+from preflight.model.joint import JointPlan, SoloResult
+from preflight.model.network_survey import NetworkSurvey
+from preflight.model.profile import Profile
+from preflight.model.report import Advice, NodeEnv
+from preflight.model.run_spec import NodePlace, OwnEnv, TrialPlan
+from preflight.model.trial import AS_IS, Candidate, Scope, TrialResult
+from preflight.search import profiles
+from preflight.search.nodes.route_isolation import interface_env, routes_between
+from preflight.search.settings.candidates import DEFAULT_CANDIDATE
+from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
+from preflight.search.settings.internode import between_nodes
+
+MEETING_NETIF = "netif of the meeting"
+REACHING_NETIF = "netif that reaches all"
+ALONE = "needed alone"
+
+
+@dataclass(frozen=True, slots=True)
+class JointEffort:
+    """What the common trials may cost; node 0's options decide for all."""
+
+    profile: Profile
+    collectives: tuple[Collective, ...]
+    stage_limit_s: float | None
+    default_only: bool
+    sizes: tuple[int, ...] = ()  # in the place of the profile's
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A candidate of all nodes with what each sets for it, by node rank."""
+
+    candidate: Candidate
+    env_of: Mapping[int, tuple[tuple[str, str], ...]]
+
+
+def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
+    """Return why these nodes can't be tried together, "" where they can."""
+    for node_rank, solo in solo_results.items():
+        where = f"{solo.host} (node {node_rank})"
+        if solo.problem:
+            return f"the nodes were not tried together: {where}: {solo.problem}"
+        failed = [f for f in solo.findings if f.severity is Severity.FAIL and f.blame is not Blame.HARNESS]
+        if failed:
+            return f"the nodes were not tried together: {where} fails by itself: {failed[0].check}"
+    routes: dict[tuple[str, bool], str] = {}
+    for solo in solo_results.values():
+        routes.setdefault((solo.backend, solo.is_cpu_path), solo.host)
+    if len(routes) > 1:
+        differing = ", ".join(f"{backend} on {host}" for (backend, _), host in routes.items())
+        return f"the nodes were not tried together: they would not run the same: {differing}"
+    return ""
+
+
+def plan_jointly(
+    solo_results: Mapping[int, SoloResult],
+    store_host: str,
+    left_s: float,
+    effort: JointEffort,
+    between: NetworkSurvey | None = None,
+) -> dict[int, JointPlan]:
+    """Return what each node does, by node rank; ranks are numbered in the order of the nodes."""
+    shared = tuple(shared_candidates(solo_results, effort.default_only, between))
+    first = next(iter(solo_results.values()))
+    on_gpu = first.backend == "nccl"
+    room = min(solo.free_bytes_per_rank for solo in solo_results.values())
+    sizes = profiles.sizes(effort.profile, on_gpu, room, effort.sizes)
+    trials = TrialPlan(
+        candidates=tuple(each.candidate for each in shared),
+        limits=profiles.stage_limits(first.backend, effort.stage_limit_s, len(solo_results)),
+        screen_all=effort.profile.effort.for_speed,
+        measures=profiles.trial_measures(effort.profile, sizes, effort.collectives),
+        duel_measures=profiles.measures(profiles.DUEL_TIMING, decision_sizes(sizes, cpu_path=not on_gpu)),
+        duel_turns=DUEL_TURNS,
+        control_runs=0 if effort.default_only else effort.profile.effort.runs_each,
+        on_gpus=on_gpu,
+    )
+    world_size = sum(solo.ranks for solo in solo_results.values())
+    planned: dict[int, JointPlan] = {}
+    before = 0
+    for node_rank, solo in solo_results.items():
+        assert solo.ranks > 0  # a node without ranks has a problem
+        own = tuple(OwnEnv(each.candidate.name, each.env_of[node_rank]) for each in shared if each.env_of)
+        node_sizes = () if planned else tuple(each.ranks for each in solo_results.values())
+        routes = () if planned else routes_between(solo_results, between)
+        place = NodePlace(world_size, len(solo_results), solo.ranks, before, store_host, node_sizes)
+        planned[node_rank] = JointPlan(place, replace(trials, own_env=own, routes=routes), left_s)
+        before += solo.ranks
+    return planned
+
+
+def shared_candidates(
+    solo_results: Mapping[int, SoloResult], default_only: bool = False, between: NetworkSurvey | None = None
+) -> Iterator[Shared]:
+    """Yield the default, what is inherited, interfaces that reach all, what nodes needed alone, what networks need."""
+    yield Shared(DEFAULT_CANDIDATE, {})
+    if default_only:
+        return
+    if any(solo.inherits_tuning for solo in solo_results.values()):
+        yield Shared(Candidate(AS_IS, (), "what the job gets now, on each node its own", Scope.ANYWHERE), {})
+    chosen = between.chosen_set if between else None
+    if chosen is not None:
+        names = ", ".join(sorted({netif for _, netif in chosen.netifs}))
+        why = f"{names} ({chosen.name}) is the fastest way that reached every node"
+        yield _interfaces(REACHING_NETIF, dict(chosen.netifs), why)
+    met = {node_rank: solo.netif for node_rank, solo in solo_results.items()}
+    if all(met.values()) and (chosen is None or chosen.netifs != tuple(met.items())):
+        yield _interfaces(MEETING_NETIF, met, f"the nodes met through {', '.join(sorted(set(met.values())))}")
+    if any(solo.env for solo in solo_results.values()):
+        who = ", ".join(solo.host for solo in solo_results.values() if solo.env)
+        own = {node_rank: solo.env for node_rank, solo in solo_results.items()}
+        named = next(env for env in own.values() if env)
+        yield Shared(Candidate(ALONE, named, f"what {who} needed to work alone", Scope.ANYWHERE), own)
+    for candidate in between_nodes(solo_results, chosen):
+        yield Shared(candidate, {})
+
+
+def _interfaces(name: str, netifs: Mapping[int, str], why: str) -> Shared:
+    env_of = {node_rank: interface_env(netif) for node_rank, netif in netifs.items()}
+    return Shared(Candidate(name, env_of[0], why, Scope.ANYWHERE), env_of)
+
+
+def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
+    """Return the host of every rank."""
+    return tuple(solo.host for solo in solo_results.values() for _ in range(solo.ranks))
+
+
+def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
+    """Return the trial with the hosts of the ranks that its problem names."""
+    named = [(rank, hosts[rank]) for rank in trial.culprits if rank < len(hosts)]
+    if not trial.problem or not named:
+        return trial
+    where = ", ".join(f"rank {rank} is on {host}" for rank, host in named[:8])
+    return replace(trial, problem=f"{trial.problem} ({where})")
+
+
+def advice_of_nodes(
+    advice: Advice,
+    trials: Sequence[TrialResult],
+    solo_results: Mapping[int, SoloResult],
+    between: NetworkSurvey | None = None,
+) -> Advice:
+    """Return the advice with what each node sets, where that differs; it was confirmed by all of them together."""
+    confirmed = replace(advice, one_node_only=())
+    won = next((trial.candidate for trial in trials if advice.env and trial.env == advice.env), "")
+    shared = next(
+        (each for each in shared_candidates(solo_results, between=between) if each.candidate.name == won), None
+    )
+    if shared is None or len(set(shared.env_of.values())) < 2:
+        return confirmed
+    nodes = tuple(NodeEnv(solo.host, node_rank, shared.env_of[node_rank]) for node_rank, solo in solo_results.items())
+    return replace(confirmed, env=nodes[0].env, nodes=nodes)
+
+
+def advice_here(advice: Advice, node_rank: int) -> Advice:
+    """Return the advice of all nodes as it is for one of them."""
+    own = next((node.env for node in advice.nodes if node.node_rank == node_rank), advice.env)
+    return replace(advice, env=own)

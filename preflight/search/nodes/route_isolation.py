@@ -1,0 +1,180 @@
+"""Which interface or RDMA port of a node at fault it is: each is tried by itself, with a good node. Pure.
+
+A rank of the node takes one way, so that all ways are tried at the same time. Where two good nodes have ranks left,
+they try the same way at that time: what fails between them too accuses nobody, and what is slow is told beside them,
+since one interface may be built for a tenth of another's speed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from preflight.model.gap import Gap, known_or
+from preflight.model.isolation import BadPath, GroupTrial, IsolationRound, Route, RouteKind, RouteTrial
+from preflight.model.joint import SoloResult
+from preflight.model.network_survey import NetifSet, NetworkSurvey, PathEnd
+from preflight.search.nodes.group_rounds import FEWEST_NODES, SLOW_RANK_SHARE, observed_of, partners
+from preflight.search.nodes.isolation import Isolated
+from preflight.search.settings.rdma import is_usable
+
+EXTRA_ROUNDS = 2  # after a node is named: its ranks one by one, and its ways
+FEWEST_ROUTES = 2  # one alone has nothing that it could be told from
+MOST_BROKEN = 64  # pairs of a way; one that reaches nobody shows it in the first of them
+NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRanks:
+    """One rank each of two nodes, held to a way between them."""
+
+    route: Route
+    nodes: tuple[int, int]  # the node at fault first, if one is
+    local_rank: int
+
+    def end_of(self, node: int) -> str:
+        """Return the interface or port that a node's rank is held to."""
+        return dict(self.route.ends)[node]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRound:
+    """Disjoint pairs of ranks to try at the same time."""
+
+    accused: tuple[RouteRanks, ...]  # with a node at fault
+    beside: tuple[RouteRanks, ...]  # the same ways between good nodes
+
+    @property
+    def pairs(self) -> tuple[RouteRanks, ...]:
+        """All of them, in the order in which `route_trials` takes what they showed."""
+        return (*self.accused, *self.beside)
+
+
+def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
+    """Return the ways, those that tell most first: a rail, an interface, the other rails, the other interfaces.
+
+    A node with few ranks has no place for all of them. RDMA ports count where every backend speaks NCCL's dialect.
+    """
+    if len(solo_results) < FEWEST_NODES:
+        return ()
+    ports = list(_ports(solo_results)) if all(solo.dialect == "nccl" for solo in solo_results.values()) else []
+    netifs = list(_netifs(between)) if between else []
+    return (*ports[:1], *netifs[:1], *ports[1:], *netifs[1:])
+
+
+def _ports(solo_results: Mapping[int, SoloResult]) -> Iterator[Route]:
+    """Yield every port that two or more nodes can use: rails have the same name everywhere, as NCCL takes them."""
+    nodes_of = defaultdict[str, list[int]](list)
+    for node_rank, solo in solo_results.items():
+        for port in filter(is_usable, known_or(solo.facts.hca_ports, ())):
+            nodes_of[f"{port.hca}:{port.port}"].append(node_rank)
+    for name, nodes in nodes_of.items():
+        if len(nodes) > 1:
+            yield Route(RouteKind.PORT, tuple((node_rank, name) for node_rank in nodes))
+
+
+def _netifs(between: NetworkSurvey) -> Iterator[Route]:
+    """Yield the sets of interfaces, the chosen one first: whoever fails most likely fails through that."""
+    for each in sorted(between.sets, key=lambda each: each.name != between.chosen):
+        yield Route(RouteKind.NETIF, each.netifs, _broken(each, between))
+
+
+def _broken(chosen: NetifSet, between: NetworkSurvey) -> tuple[BadPath, ...]:
+    members = dict(chosen.netifs)
+    pairs = (
+        (min(result.from_node, result.to_node), max(result.from_node, result.to_node))
+        for result in between.results
+        if result.end not in (PathEnd.OK, PathEnd.UNTRIED)
+        and members.get(result.from_node) == result.netif
+        and members.get(result.to_node) == result.to_netif
+    )
+    return tuple(BadPath(a, b) for a, b in list(dict.fromkeys(pairs))[:MOST_BROKEN])
+
+
+def route_rounds(
+    end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int], routes: Sequence[Route], most: int
+) -> tuple[RouteRound, ...]:
+    """Return at most so many rounds that try each way of the nodes at fault; `ranks_of` are ranks by node."""
+    pairs, spare = partners(end, rounds)
+    seated = [
+        (position // locality, RouteRanks(route, (node, partner), position % locality))
+        for node, partner in pairs
+        for locality in [min(ranks_of[node], ranks_of[partner])]
+        for position, route in enumerate(_routes_of(node, partner, routes, {*end.dead, *end.slow}))
+    ]
+    by_round = [[held for number, held in seated if number == wanted] for wanted in range(most)]
+    return tuple(RouteRound(tuple(held), tuple(_beside(held, spare, ranks_of))) for held in by_round if held)
+
+
+def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[int]) -> list[Route]:
+    """Return the ways between two nodes that are not broken among nodes that nobody accuses."""
+    found: dict[tuple[RouteKind, str, str], Route] = {}
+    for route in routes:
+        ends = dict(route.ends)
+        if node in ends and partner in ends and all(accused & {each.a, each.b} for each in route.broken):
+            found.setdefault((route.kind, ends[node], ends[partner]), route)
+    return list(found.values()) if len(found) >= FEWEST_ROUTES else []
+
+
+def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequence[int]) -> Iterator[RouteRanks]:
+    """Yield each way once more between two good nodes, on the same local ranks: they are as far from their NICs.
+
+    Where only one more good node is there, it meets a good one that is taken, on the ranks which that has left.
+    """
+    if not spare:
+        return
+    one, other = (spare[0], spare[1]) if len(spare) > 1 else (tried[0].nodes[1], spare[0])
+    taken = {held.local_rank for held in tried if one in held.nodes}
+    shift = len(taken)
+    routes: set[Route] = set()
+    for held in tried:
+        local_rank = held.local_rank + shift
+        has_ends = {one, other} <= {node for node, _ in held.route.ends}
+        has_seats = local_rank < min(ranks_of[one], ranks_of[other]) and local_rank not in taken
+        if has_ends and has_seats and held.route not in routes:
+            taken.add(local_rank)
+            routes.add(held.route)
+            yield RouteRanks(held.route, (one, other), local_rank)
+
+
+def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables that choose an interface, for all who read one."""
+    return (("GLOO_SOCKET_IFNAME", netif), ("NCCL_SOCKET_IFNAME", f"={netif}"), ("TP_SOCKET_IFNAME", netif))
+
+
+def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
+    """Return what holds a rank to an interface or a port of its node.
+
+    NCCL takes an interface for its bootstrap only, and data through InfiniBand or NVLink between nodes, unless told.
+    """
+    no_nvlink = ("NCCL_MNNVL_ENABLE", "0")
+    match kind:
+        case RouteKind.NETIF:
+            return (*interface_env(end), *((("NCCL_NET", "Socket"), no_nvlink) if dialect == "nccl" else ()))
+        case RouteKind.PORT:
+            return (("NCCL_IB_DISABLE", "0"), ("NCCL_IB_HCA", f"={end}"), ("NCCL_NET", "IB"), no_nvlink)
+
+
+def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
+    """Return what a round's pairs showed, in their order; of a dead node only whether a way works."""
+    beside = {
+        held.route: replace(each, observed=observed_of(each, 0.0))
+        for held, each in zip(round_.beside, observed[len(round_.accused) :], strict=True)
+    }
+    trials = []
+    for held, each in zip(round_.accused, observed, strict=False):
+        node, partner = held.nodes
+        good = beside.get(held.route, NOT_BESIDE)
+        bound_gb_s = 0.0 if node in dead else _slow_below_gb_s(held, good)
+        judged = replace(each, observed=observed_of(each, bound_gb_s))
+        trials.append(RouteTrial(held.route.kind, held.end_of(node), held.end_of(partner), judged, good))
+    return tuple(trials)
+
+
+def _slow_below_gb_s(held: RouteRanks, beside: GroupTrial | Gap) -> float:
+    """Return the speed below which a way is slow: half of good nodes'; 0 where their GPU may be nearer to a port."""
+    if isinstance(beside, Gap) or isinstance(beside.busbw_gb_s, Gap):
+        return 0.0
+    is_alike = held.route.kind is RouteKind.NETIF or beside.local_rank == held.local_rank
+    return SLOW_RANK_SHARE * beside.busbw_gb_s if is_alike else 0.0

@@ -1,0 +1,83 @@
+"""Everything that is worth trying with NCCL on one node, and everything that is not, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from preflight.model.facts import SETTABLE, Gap, NodeFacts
+from preflight.model.trial import DEFAULT, Candidate, LeftOut, Scope, Setting, TrialResult
+from preflight.search.settings import gpu_links, interfaces, rdma
+from preflight.search.settings.candidates import nccl_candidates
+from preflight.search.settings.duel import is_sound
+from preflight.search.settings.node_view import NodeView, Planned, view_of
+from preflight.search.settings.speed import speed_candidates
+
+CONF = "nccl.conf"
+SYSTEM_FILE = "/etc/nccl.conf"
+NOTHING = "/dev/null"  # an empty file in place of the user's; /etc/nccl.conf is read all the same
+CONF_FILE_SINCE = (2, 23)
+
+
+@dataclass(frozen=True, slots=True)
+class NcclPlan:
+    """The candidates for a default that works, the settings for one that fails, and what is left out."""
+
+    candidates: tuple[Candidate, ...]
+    settings: tuple[Setting, ...]
+    left_out: tuple[LeftOut, ...]  # of the candidates
+    settings_left_out: tuple[LeftOut, ...] = ()
+
+    def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
+        """Return what was left out of the search that took place: settings only where the default failed."""
+        searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
+        return (*self.left_out, *self.settings_left_out) if searched else self.left_out
+
+
+def plan_nccl(
+    node: NodeFacts, gpus: tuple[int, ...], inherited: tuple[tuple[str, str], ...], *, for_speed: bool
+) -> NcclPlan:
+    """Return the plan for these GPUs (nvml_index); candidates for speed only where the profile has time for them."""
+    view = view_of(node, gpus)
+    always, unread = nccl_candidates(inherited)
+    settings, unfit = conservative_settings(view)
+    fast, slow = speed_candidates(view) if for_speed else ((), ())
+    return NcclPlan((*always, *fast), settings, (*unread, *slow), unfit)
+
+
+def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
+    """Return the settings that the facts allow, the first to be given up first, and those left out, with the reason.
+
+    Where one fault has several cures, the last of them in this order is what remains. So what costs much stands before
+    what costs little and cures the same: all RDMA before some ports of it, P2P before the kind of its memory.
+    """
+    planned = [
+        *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),
+        *interfaces.interfaces(view), *interfaces.family(view),
+        *gpu_links.p2p(view), *gpu_links.mnnvl(view), *gpu_links.cumem(view), *gpu_links.nvls(view),
+        *_conf_files(view),
+    ]  # fmt: skip
+    settings = tuple(each for each in planned if isinstance(each, Setting))
+    return settings, tuple(each for each in planned if isinstance(each, LeftOut))
+
+
+def _conf_files(view: NodeView) -> Iterator[Planned]:
+    """Yield what puts NCCL's defaults in the place of its files' content (facts 1.0); nothing where they hold nothing.
+
+    The environment goes before the files, and NCCL takes an empty value as its default, for numbers in every version;
+    but not for NCCL_NET, where "" matches no network (net.cc 2.18.6, plugin/net.cc 2.27.7).
+    """
+    entries = view.node.nccl_conf
+    if isinstance(entries, Gap):
+        yield LeftOut(CONF, f"the files that NCCL reads could not be read: {entries.reason}")
+        return
+    by_file = view.version is None or view.version >= CONF_FILE_SINCE
+    named = [entry for entry in entries if SETTABLE.fullmatch(entry.name)]
+    named = [entry for entry in named if entry.name != "NCCL_NET" or (by_file and entry.file != SYSTEM_FILE)]
+    if not named:
+        return
+    emptied = [entry.name for entry in named if entry.file == SYSTEM_FILE or not by_file]
+    env = dict.fromkeys(emptied, "")
+    if len(emptied) < len(named):
+        env["NCCL_CONF_FILE"] = NOTHING
+    yield Setting(CONF, tuple(sorted(env.items())), ("conf",), Scope.ONE_NODE)

@@ -1,0 +1,68 @@
+"""The settings that are worth a trial on this node, each with its reason, and those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from preflight.model.facts import Netif, NetifKind
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, LeftOut, Scope
+from preflight.search.settings.environment import matters
+
+LINK_LOCAL = ("169.254.", "fe80:")
+DEFAULT_CANDIDATE = Candidate(DEFAULT, (), "what the job gets when nothing is set", Scope.ANYWHERE)
+
+
+def gloo_candidates(
+    netifs: Sequence[Netif], inherited: tuple[tuple[str, str], ...]
+) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+    """Return the default, the inherited settings where gloo reads any, and each usable interface by name."""
+    as_is, unread = inherited_candidate(inherited, "gloo")
+    by_name = [netif_candidate(netif) for netif in netifs if not why_unusable(netif)]
+    reasons = ((netif_candidate_name(netif.name), why_unusable(netif)) for netif in netifs)
+    left_out = [LeftOut(name, reason) for name, reason in reasons if reason]
+    return (DEFAULT_CANDIDATE, *as_is, *by_name), (*unread, *left_out)
+
+
+def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+    """Return the default and the inherited settings where NCCL or torch reads any."""
+    as_is, unread = inherited_candidate(inherited, "nccl")
+    return (DEFAULT_CANDIDATE, *as_is), unread
+
+
+def inherited_candidate(
+    inherited: tuple[tuple[str, str], ...], backend: str
+) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
+    """Return the as-is candidate where the backend reads an inherited variable, else why it is left out."""
+    read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
+    if read:
+        return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()
+    if inherited:
+        names = ", ".join(name for name, _ in inherited)
+        return (), (LeftOut(AS_IS, f"{backend} reads none of the inherited {names}"),)
+    return (), ()
+
+
+def netif_candidate_name(name: str) -> str:
+    """Return the name of the candidate that chooses this interface."""
+    return f"netif {name}"
+
+
+def netif_candidate(netif: Netif) -> Candidate:
+    """Return the candidate that chooses one interface, for gloo by its plain name and for NCCL by an exact match."""
+    env = (("GLOO_SOCKET_IFNAME", netif.name), ("NCCL_SOCKET_IFNAME", f"={netif.name}"))
+    return Candidate(netif_candidate_name(netif.name), env, f"{netif.name} is up and has an address", Scope.ONE_NODE)
+
+
+def why_unusable(netif: Netif) -> str:
+    """Return why sockets can't or shouldn't use this interface; "" where they can."""
+    if netif.kind is NetifKind.LOOPBACK:
+        return "loopback reaches no other node and is never recommended"
+    if not netif.is_up or netif.has_carrier is False:
+        return "it is down" if not netif.is_up else "it has no carrier"
+    if "," in netif.name or "\ufffd" in netif.name:
+        return "neither NCCL nor gloo can be told a name with a comma or undecodable bytes"
+    if netif.addresses == ():
+        return "it has no address"
+    if isinstance(netif.addresses, tuple) and all(each.startswith(LINK_LOCAL) for each in netif.addresses):
+        return "it has only a link-local address"
+    return ""

@@ -1,0 +1,54 @@
+"""Settings that take a way between the GPUs of a node from NCCL: P2P, NVLink SHARP, cuMem, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from preflight.model.trial import LeftOut, Scope
+from preflight.search.settings.node_view import NodeView, Planned, setting, unless, why_not_known
+
+
+def p2p(view: NodeView) -> Iterator[Planned]:
+    """Yield P2P off, and beside it the gentler NVL where some of the pairs have NVLink and some have not.
+
+    Peer copies hang or arrive wrong for a translating IOMMU, ACS on a bridge, a driver that promises too much.
+    """
+    off, nvl = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"
+    pairs = view.levels()
+    if len(view.gpus) == 1:
+        yield LeftOut(off, "a single GPU has no peer")
+        return
+    if view.denied_p2p():
+        yield LeftOut(off, "the driver denies peer access between all of these GPUs, so NCCL does not use it anyway")
+        return
+    yield setting(off, "1")
+    joined = view.nvlink_pairs()
+    if 0 < joined < len(pairs):
+        yield setting(nvl, "NVL")
+    elif pairs and joined == len(pairs):
+        yield LeftOut(f"{nvl}=NVL", "NVLink joins all of these GPUs: there is no PCIe peer copy to switch off")
+
+
+def shm(view: NodeView) -> Iterator[Planned]:
+    """Yield shared memory off, for a /dev/shm that is too small, read-only or not shared: ranks talk over sockets."""
+    reason = "a single GPU shares memory with nobody" if len(view.gpus) == 1 else ""
+    yield unless(reason, setting("NCCL_SHM_DISABLE", "1"))
+
+
+def nvls(view: NodeView) -> Iterator[Planned]:
+    """Yield NVLink SHARP off where there is an NVSwitch, whose Fabric Manager may not set up multicast."""
+    name = "NCCL_NVLS_ENABLE"
+    yield unless(view.why_no_nvls() or why_not_known(view.version, name), setting(name, "0"))
+
+
+def cumem(view: NodeView) -> Iterator[Planned]:
+    """Yield cuMem off, for the GPUs' memory and for the host's, which a container without SYS_NICE does not get."""
+    for name in ("NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"):
+        yield unless(why_not_known(view.version, name), setting(name, "0"))
+
+
+def mnnvl(view: NodeView) -> Iterator[Planned]:
+    """Yield NVLink between nodes off where the GPUs may belong to such a fabric, which needs a working IMEX daemon."""
+    name = "NCCL_MNNVL_ENABLE"
+    no_fabric = "" if view.may_be_fabric() else "these GPUs belong to no NVLink fabric"
+    yield unless(why_not_known(view.version, name) or no_fabric, setting(name, "0", Scope.ONE_NODE))

@@ -1,0 +1,215 @@
+"""The search for the fewest settings that cure a default that fails. Pure; it ends, and what it finds is minimal.
+
+First the safe corner: all conservative settings together. Where that fails too, no setting cures the default. Where it
+passes, settings are given up in order, least suspect first: as many at once as the rest does without, found by halves.
+The first that it does not do without is needed, and stays; then it goes on with those behind it. If a setting only ever
+helps, then what remains is minimal whatever the number of faults: each setting in it was needed beside a superset of
+the others. With k settings of which m are needed these are at most
+
+    default, corner                                                              2
+    settings that exclude each other (interfaces): the corner with each other    their number - 1
+    one split by halves for each that is needed, and one try with no more        m (1 + log2 k)
+    a failure that keeps a setting is repeated before it counts                  m
+
+trials; for one cause among nine about six. What a failed trial implies is not tried again: without its last setting the
+corner is the default, which failed. Where only some settings are suspect, the first split is between them and the rest.
+
+A setting may also do harm, such as shared memory off where sockets are broken. Then the corner fails, but most often
+elsewhere than the default did: only then the most suspect settings are tried alone. Where it failed alike nothing more
+is tried: each trial of a dead node would take its whole stage limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from preflight.model.trial import AS_IS, Candidate, Outcome, Scope, Setting, TrialResult
+from preflight.search.settings.duel import is_sound
+
+CORNER = "safe corner"
+MOST_ALONE = 3  # settings that are tried by themselves where the corner did harm
+NUMBERS = re.compile(r"0x[0-9a-f]+|[\d.]+")
+Env = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """How far a search has come: what to try next, or why nothing more."""
+
+    next: Candidate | None
+    on: tuple[Setting, ...] = ()  # the fewest that are known to work together
+    repeats: bool = False  # `next` has failed once, and that keeps a setting: it is to fail again
+
+
+def always(_: Env) -> bool:
+    """Tell that every failure that matters was repeated."""
+    return True
+
+
+def env_of(settings: Sequence[Setting]) -> Env:
+    """Return what settings set together; a later one goes before an earlier one, but never with an empty value."""
+    together: dict[str, str] = {}
+    for setting in settings:
+        together |= {name: value for name, value in setting.env if value or name not in together}
+    return tuple(sorted(together.items()))
+
+
+def find_cure(
+    ordered: Sequence[Setting],
+    results: Sequence[TrialResult],
+    unsuspected: int = 0,
+    is_repeated: Callable[[Env], bool] = always,
+) -> Cure:
+    """Return the next step of the search; `ordered` has the least suspect setting first, `unsuspected` of them."""
+    tried = _tried(results)
+    start = _corner(ordered, tried)
+    if not start.on:
+        return start
+    front = set(ordered[:unsuspected])
+    first_split = sum(each in front for each in start.on)
+    return _give_up_by_halves(start.on, ordered, tried, is_repeated, first_split)
+
+
+def minimise_inherited(
+    inherited: Sequence[Setting], results: Sequence[TrialResult], is_repeated: Callable[[Env], bool] = always
+) -> Cure:
+    """Return the next step where the inherited settings work and the default does not: they are their own corner."""
+    return _give_up_by_halves(tuple(inherited), inherited, _tried(results), is_repeated, prefix="as-is ")
+
+
+def _tried(results: Sequence[TrialResult]) -> dict[Env, TrialResult]:
+    """Return the results by what they set; the default sets nothing, and as-is is no trial of settings."""
+    return {tuple(sorted(each.env)): each for each in results if each.candidate != AS_IS}
+
+
+def _corner(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
+    failures = []
+    for i, corner in enumerate(_corners(ordered)):
+        result = tried.get(env_of(corner))
+        if result is None:
+            chosen = next((setting for setting in corner if setting.choice == "netif"), None)
+            name = CORNER if i == 0 or chosen is None else f"{CORNER}, {chosen.name}"
+            return Cure(_candidate(name, corner, "all conservative settings together: if this fails, none cures it"))
+        if is_sound(result):
+            return Cure(None, corner)
+        if result.outcome is Outcome.SKIPPED:
+            return Cure(None)
+        failures.append(result)
+    default = tried.get(())
+    if not failures or default is None or all(sign_of(each) == sign_of(default) for each in failures):
+        return Cure(None)
+    return _alone(ordered, tried)
+
+
+def _corners(ordered: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
+    """Yield all settings, of those that exclude each other the most plausible; then with each other interface.
+
+    Other sets of RDMA ports wait: with RDMA off their choice changes nothing.
+    """
+    if not ordered:
+        return
+    first = {setting.choice: setting for setting in reversed(ordered) if setting.choice}
+    netifs = [setting for setting in ordered if setting.choice == "netif"]
+    for kept in [first, *({**first, "netif": other} for other in netifs[1:])]:
+        yield tuple(setting for setting in ordered if not setting.choice or kept[setting.choice] is setting)
+
+
+def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
+    """Return the trial of the most suspect settings by themselves, which needs no setting to be harmless."""
+    for setting in [each for each in reversed(ordered) if not each.choice][:MOST_ALONE]:
+        result = tried.get(env_of((setting,)))
+        if result is None:
+            why = "the safe corner failed elsewhere than the default did, so one of its settings may do harm itself"
+            return Cure(_candidate(f"only {setting.name}", (setting,), why))
+        if is_sound(result):
+            return Cure(None, (setting,))
+        if result.outcome is Outcome.SKIPPED:
+            break
+    return Cure(None)
+
+
+def _give_up_by_halves(
+    on: tuple[Setting, ...],
+    ordered: Sequence[Setting],
+    tried: dict[Env, TrialResult],
+    is_repeated: Callable[[Env], bool],
+    first_split: int = 0,
+    prefix: str = "",
+) -> Cure:
+    """Return the next step from settings that work together: of `rest`, the most in front that it works without."""
+    kept: tuple[Setting, ...] = ()
+    rest = on
+    while rest:
+        gone, fails = 0, len(rest) + bool(kept)  # it works without so many, and fails without so many
+        while fails - gone > 1:
+            count = _next_count(gone, fails, len(rest), 0 if kept else first_split)
+            fewer = _in_order(on, (*kept, *rest[count:]))
+            result = tried.get(env_of(fewer))
+            if result is None:
+                return Cure(_without(rest[gone:count], fewer, prefix), _in_order(on, (*kept, *rest[gone:])))
+            if result.outcome is Outcome.SKIPPED:
+                return Cure(None, _in_order(on, (*kept, *rest[gone:])))
+            gone, fails = (count, fails) if is_sound(result) else (gone, count)
+        rest = rest[gone:]
+        without = _in_order(on, (*kept, *rest[1:]))
+        if rest and without and not is_repeated(env_of(without)):
+            again = _candidate("again", without, f"{rest[0].name} is needed if it fails again; {_kept(without)}")
+            return Cure(again, _in_order(on, (*kept, *rest)), repeats=True)
+        kept, rest = (*kept, *rest[:1]), rest[1:]
+    return _other_ports(_in_order(on, kept), ordered, tried)
+
+
+def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
+    """Return how many to try without: all of the rest beside what is needed, all but the suspects, else half."""
+    if fails > rest:
+        return rest
+    return first_split if gone < first_split < fails else (gone + fails) // 2
+
+
+def _without(given_up: Sequence[Setting], fewer: Sequence[Setting], prefix: str) -> Candidate:
+    names = ", ".join(each.name for each in given_up)
+    more = f" and {len(given_up) - 1} more" if len(given_up) > 1 else ""
+    reason = f"{'are' if more else 'is'} {names} needed? {_kept(fewer)}"
+    return _candidate(f"{prefix}without {given_up[0].name}{more}", fewer, reason)
+
+
+def _in_order(on: Sequence[Setting], some: Sequence[Setting]) -> tuple[Setting, ...]:
+    return tuple(each for each in on if each in some)
+
+
+def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
+    """Return the trial of other RDMA ports in the place of no RDMA at all, where that is what remained."""
+    off = [setting for setting in on if "ib" in setting.families and not setting.choice]
+    choices = [setting for setting in ordered if setting.choice == "hca"]
+    if not off or any(setting in choices for setting in on):
+        return Cure(None, on)
+    for other in choices[1:]:  # with the first of them the corner was
+        swapped = tuple(each for each in ordered if each is other or (each in on and each not in off))
+        result = tried.get(env_of(swapped))
+        if result is None:
+            why = f"some RDMA ports in the place of none: {_kept(swapped)}"
+            return Cure(_candidate(f"{other.name} for {off[0].name}", swapped, why), on)
+        if result.outcome is Outcome.SKIPPED:
+            break
+        if is_sound(result):
+            return Cure(None, swapped)
+    return Cure(None, on)
+
+
+def sign_of(result: TrialResult) -> tuple[str, ...]:
+    """Return how a trial failed, comparable: the outcome, the stages without their count, the error without numbers."""
+    stages = {stage.split()[0] for rank, stage in result.stages if not result.culprits or rank in result.culprits}
+    own = [end.detail for end in result.ranks if end.ended in ("error", "signal")]
+    details = {NUMBERS.sub("#", detail) for detail in own}
+    return (result.outcome.value, *sorted(stages), *sorted(details))
+
+
+def _candidate(name: str, settings: Sequence[Setting], reason: str) -> Candidate:
+    local = bool(settings) and all(setting.scope is Scope.ONE_NODE for setting in settings)
+    return Candidate(name, env_of(settings), reason, Scope.ONE_NODE if local else Scope.ANYWHERE)
+
+
+def _kept(settings: Sequence[Setting]) -> str:
+    return "set are " + ", ".join(setting.name for setting in settings)

@@ -1,0 +1,114 @@
+"""What settings are planned from: a node's facts about the chosen GPUs, each asked in the words of NCCL's choice."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import combinations
+
+from preflight.model.facts import Gap, Gpu, NodeFacts
+from preflight.model.gap import known_or
+from preflight.model.gpu import FabricState, LinkPeer, P2pStatus
+from preflight.model.nccl_variables import BY_NAME
+from preflight.model.trial import LeftOut, Scope, Setting
+from preflight.search.gpus.locality import NVLINK
+
+Version = tuple[int, int]
+Planned = Setting | LeftOut
+FIRST_WITH_NVLS = 9.0  # compute capability: Hopper
+NO_SWITCH = (LinkPeer.GPU, LinkPeer.NPU)
+VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.|\+|$)")
+
+
+def nccl_version(node: NodeFacts) -> Version | None:
+    """Return (2, 28); None where no wheel tells it: torch may bring its own NCCL or load the system's."""
+    if isinstance(node.software, Gap) or isinstance(node.software.torch, Gap):
+        return None
+    match = VERSION.match(known_or(node.software.torch.nccl, ""))
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def version_text(version: Version) -> str:
+    """Return `NCCL 2.28`."""
+    return f"NCCL {version[0]}.{version[1]}"
+
+
+def why_not_known(version: Version | None, name: str) -> str:
+    """Return why a variable does nothing in this version, "" where it may do something or the version is not known."""
+    variable = BY_NAME[name]
+    if version is None:
+        return ""
+    if version < variable.since:
+        return f"{version_text(version)} does not read it; {version_text(variable.since)} was the first"
+    if variable.on_since is not None and version < variable.on_since:
+        return f"{version_text(version)} does not use by itself what it switches off"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node and the GPUs that are to be used; None or "" stands for what could not be read."""
+
+    node: NodeFacts
+    gpus: tuple[Gpu, ...]  # the chosen ones
+    version: Version | None  # of NCCL
+
+    def levels(self) -> dict[tuple[int, int], str]:
+        """Return the path of every pair of chosen GPUs, "" where it is not known."""
+        paths = known_or(self.node.gpu_paths, ())
+        known = {(min(path.a, path.b), max(path.a, path.b)): known_or(path.level, "") for path in paths}
+        indices = sorted(gpu.nvml_index for gpu in self.gpus)
+        return {pair: known.get(pair, "") for pair in combinations(indices, 2)}
+
+    def nvlink_pairs(self) -> int:
+        """Return how many pairs of chosen GPUs NVLink joins."""
+        return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
+
+    def denied_p2p(self) -> bool:
+        """Tell whether the driver is known to deny peer access between every pair: NCCL then asks no more."""
+        pairs = self.levels()
+        stated = known_or(self.node.gpu_p2p, ())
+        denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}
+        return bool(pairs) and all(pair in denied for pair in pairs)
+
+    def why_no_nvls(self) -> str:
+        """Return why NVLink SHARP can't be in use, "" where it may be."""
+        capabilities = [gpu.compute_capability for gpu in self.gpus]
+        if capabilities and all(not isinstance(each, Gap) and float(each) < FIRST_WITH_NVLS for each in capabilities):
+            return "NVLink SHARP begins with Hopper, and these GPUs are older"
+        links = [gpu.nvlinks for gpu in self.gpus]
+        if links and all(not isinstance(each, Gap) and all(link.peer in NO_SWITCH for link in each) for each in links):
+            return "no NVLink of these GPUs leads to an NVSwitch"
+        return ""
+
+    def may_be_fabric(self) -> bool:
+        """Tell whether a GPU may belong to an NVLink fabric of several nodes."""
+        states = [None if isinstance(gpu.fabric, Gap) else gpu.fabric.state for gpu in self.gpus]
+        return any(state is not FabricState.NOT_SUPPORTED for state in states) or not states
+
+    def is_amd(self) -> bool | None:
+        """Tell whether the CPUs are AMD's; None where that is not known."""
+        if isinstance(self.node.system, Gap) or isinstance(self.node.system.cpu_model, Gap):
+            return None
+        model = self.node.system.cpu_model.lower()
+        return "amd" in model or "epyc" in model
+
+
+def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
+    """Return the setting that is one variable."""
+    return Setting(name, ((name, value),), BY_NAME[name].families, scope)
+
+
+def unless(reason: str, setting: Setting) -> Planned:
+    """Return the setting, or that it is left out where there is a reason."""
+    return LeftOut(setting.name, reason) if reason else setting
+
+
+def view_of(node: NodeFacts, gpus: tuple[int, ...]) -> NodeView:
+    """Return the view of these GPUs by nvml_index, all of the node's where none are named."""
+    chosen = tuple(gpu for gpu in known_or(node.gpus, ()) if not gpus or gpu.nvml_index in gpus)
+    return NodeView(node, chosen, nccl_version(node))
+
+
+def _is_denied(status: P2pStatus | Gap) -> bool:
+    return not isinstance(status, Gap) and status not in (P2pStatus.OK, P2pStatus.UNKNOWN)

@@ -1,0 +1,110 @@
+"""Settings that take RDMA adapters from NCCL, all of them or some, and what sends all data through one port of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from preflight.model.facts import Gap, HcaPort, NodeFacts, inherited_value
+from preflight.model.gap import known_or
+from preflight.model.hca import PhysState, PortState
+from preflight.model.nccl_variables import BY_NAME
+from preflight.model.profile import Profile
+from preflight.model.trial import Candidate, LeftOut, Scope, Setting
+from preflight.search.settings.node_view import NodeView, Planned, setting, unless, why_not_known
+
+AUTOMATIC_GID_SINCE = (2, 21)
+HERE = Scope.ONE_NODE
+NETWORK_ONLY = (("NCCL_NET", "IB"), ("NCCL_NVLS_ENABLE", "0"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"))
+V2, MAPPED_IPV4 = "RoCE v2", "0000:0000:0000:0000:0000:ffff:"
+
+
+def network(view: NodeView) -> Iterator[Planned]:
+    """Yield sockets in place of every other network, without the plugins that may bring one, and without RDMA.
+
+    A plugin (libnccl-net) may be another site's; RDMA that is up may fail for memlock, device files, GIDs, the fabric.
+    """
+    network, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
+    yield unless(why_not_known(view.version, network), setting(network, "Socket", HERE))
+    is_off = inherited_value(view.node, plugin) == "none"
+    reason = "it is set to none already" if is_off else why_not_known(view.version, plugin)
+    yield unless(reason, setting(plugin, "none", HERE))
+    reason = "there is no RDMA adapter" if view.node.hca_ports == () else ""
+    yield unless(reason, setting("NCCL_IB_DISABLE", "1", HERE))
+
+
+def ports(view: NodeView) -> Iterator[Planned]:
+    """Yield each set of alike usable ports where there are several, the most plausible first."""
+    name = "NCCL_IB_HCA"
+    if isinstance(view.node.hca_ports, Gap):
+        yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
+        return
+    usable = [port for port in view.node.hca_ports if is_usable(port)]
+    groups = _alike(usable)
+    if len(groups) == 1 and len(usable) == 2:
+        groups = [[port] for port in usable]
+    if len(groups) < 2:
+        if view.node.hca_ports:
+            alike = f"the {len(usable)} usable ports are alike: NCCL takes all of them anyway"
+            few = ("no port is active", "one port is usable: NCCL takes it anyway", alike)
+            yield LeftOut(name, few[min(len(usable), 2)])
+        return
+    for group in groups:
+        listed = ",".join(f"{port.hca}:{port.port}" for port in group)
+        yield Setting(f"hca {listed}", ((name, f"={listed}"),), BY_NAME[name].families, HERE, choice="hca")
+
+
+def is_usable(port: HcaPort) -> bool:
+    """Tell whether NCCL takes a port and data may pass it; what is not known does not exclude it."""
+    active = isinstance(port.state, Gap) or port.state is PortState.ACTIVE
+    linked = isinstance(port.phys_state, Gap) or port.phys_state is PhysState.LINK_UP
+    return active and linked and port.link_layer != "Unspecified"
+
+
+def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
+    """Return the ports by link layer and rate: InfiniBand before RoCE, the fastest first, as compute fabrics are."""
+    groups: dict[tuple[bool, float], list[HcaPort]] = {}
+    for port in usable:
+        groups.setdefault((port.link_layer == "Ethernet", -known_or(port.rate_gbit_s, 0.0)), []).append(port)
+    return [groups[key] for key in sorted(groups)]
+
+
+def gid(view: NodeView) -> Iterator[Planned]:
+    """Yield the RoCE v2 address of the ports where NCCL is too old to find it."""
+    name = "NCCL_IB_GID_INDEX"
+    if isinstance(view.node.hca_ports, Gap):
+        yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
+        return
+    roce = [port for port in view.node.hca_ports if port.link_layer == "Ethernet" and is_usable(port)]
+    if not roce:
+        return
+    if view.version is None or view.version >= AUTOMATIC_GID_SINCE:
+        since = "NCCL's version is not known, and from 2.21" if view.version is None else "from NCCL 2.21"
+        yield LeftOut(name, f"{since} NCCL finds the GID itself, and setting it gets in the way")
+        return
+    indices = {_v2_index(port) for port in roce}
+    is_shared = len(indices) == 1 and None not in indices
+    reason = "" if is_shared else "the ports share no index of a RoCE v2 GID with an IPv4 address"
+    yield unless(reason, setting(name, str(indices.pop()), HERE))
+
+
+def _v2_index(port: HcaPort) -> int | None:
+    gids = known_or(port.gids, ())
+    return next((each.gid_index for each in gids if each.type == V2 and each.gid.startswith(MAPPED_IPV4)), None)
+
+
+def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPort, ...]:
+    """Return the ports that a run of this profile tries one at a time: all usable ones of several; none in quick."""
+    ports = tuple(filter(is_usable, known_or(node.hca_ports, ())))
+    return ports if len(ports) > 1 and dialect == "nccl" and profile.effort.for_speed else ()
+
+
+def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
+    """Yield what sends all data of the node through one port, in the order of the ports.
+
+    With P2P and shared memory off NCCL has nothing but the network between the GPUs of one node, and one port left of
+    it. NVLS is switched off by name, since it does not depend on P2P (facts 1.1).
+    """
+    for port in ports:
+        place = f"{port.hca}:{port.port}"
+        env = tuple(sorted((*NETWORK_ONLY, ("NCCL_IB_HCA", f"={place}"))))
+        yield Candidate(f"rail {place}", env, "what this port carries by itself", Scope.ONE_NODE)

@@ -1,0 +1,201 @@
+"""What to try next, from what is known so far. Pure: the conductor asks, and does it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from preflight.model.baseline import NO_BASELINE, Baseline, wants_repetition
+from preflight.model.collective import Collective
+from preflight.model.gap import Gap
+from preflight.model.run_spec import Measure
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, Setting, TrialResult
+from preflight.search.late_rank import late_rank
+from preflight.search.settings.closing import closing, control_of_failures, has_time_for, leaves_time
+from preflight.search.settings.control import has_failed, intermittent, is_repeated
+from preflight.search.settings.duel import DUEL_PAIRS, finalist, heats, is_sound, screening_gains
+from preflight.search.settings.minimise import Cure, env_of, find_cure, minimise_inherited
+from preflight.search.settings.steps import Again, Compare, Known, Next, Repeat, Stop, Try
+from preflight.search.settings.suspicion import by_suspicion, ib_is_suspect, port_sets, suspected_families
+
+FEWEST = "fewest settings"  # what a search by settings ended with, measured at every size of a cure
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the search has to do with."""
+
+    candidates: Sequence[Candidate]
+    screen_all: bool
+    decisions: Sequence[Measure]
+    known: Known
+    settings: Sequence[Setting]
+    inherited: Sequence[Setting]
+    last: Candidate | None
+    baseline: Baseline
+    cure_measures: Sequence[Measure]
+    runs_each: int
+    on_gpus: bool
+    tried: Mapping[str, TrialResult]
+
+    def untried(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        return next((each for each in candidates if each.name not in self.tried), None)
+
+
+def next_step(
+    candidates: Sequence[Candidate],
+    screen_all: bool,
+    decisions: Sequence[Measure],
+    known: Known,
+    settings: Sequence[Setting] = (),
+    inherited: Sequence[Setting] = (),
+    last: Candidate | None = None,
+    baseline: Baseline = NO_BASELINE,
+    cure_measures: Sequence[Measure] = (),
+    runs_each: int = 0,
+    on_gpus: bool = False,
+) -> Next:
+    """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
+
+    The default fails: where the inherited settings work, which of them are needed (`inherited` has them one by one);
+    else the cure among the conservative `settings` (minimise.py), and without these every candidate; then the control
+    (control.py) with `runs_each` of the default and of the cure. It works: with `screen_all` every candidate, and
+    comparisons; what fails beside a default that works has a control too. The best of those that passed is measured
+    afresh: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
+    works: it only shows more of it. A default that works and looks slow, beside the `baseline` or one rank beside
+    the others (`on_gpus`: by what is late for a GPU), is repeated before anything else is measured.
+
+    After a process that SIGKILL does not end nothing more is tried: every candidate would run on its GPU. Nor where the
+    same settings ended differently: what comes and goes can't be searched for.
+    """
+    if known.unkillable or intermittent(known.results, known.reruns):
+        return Stop()
+    tried = {result.candidate: result for result in known.results}
+    asked = _Asked(
+        candidates, screen_all, decisions, known, settings, inherited, last, baseline, cure_measures, runs_each,
+        on_gpus, tried,
+    )  # fmt: skip
+    default = tried.get(DEFAULT)
+    first = next((each for each in candidates if each.name in (DEFAULT, AS_IS) and each.name not in tried), None)
+    if first is not None:
+        return Try(first)
+    if default is not None and is_sound(default):
+        return _beside_a_working_default(asked, default)
+    if default is not None and (settings or (AS_IS in tried and is_sound(tried[AS_IS]))):
+        return _cure(asked, default)
+    if default is not None and has_failed(default) and ib_is_suspect(default):
+        untried = _untried_without_ib(asked, default)
+    else:
+        untried = asked.untried(candidates)
+    if untried is not None:
+        return Try(untried)
+    best = _best_of(candidates, known.results)
+    return closing(default, best, known, runs_each) if default is not None and has_failed(default) else Stop()
+
+
+def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
+    known = asked.known
+    if wants_repetition(asked.baseline, (*known.results, *known.repeats)):
+        return Again(len(known.repeats) + 1, "it looked slow beside the baseline")
+    late = late_rank(default, asked.on_gpus)
+    if late and asked.runs_each and not known.repeats:
+        return Again(1, f"rank {late[0].time.rank} was late at every size")
+    turn = control_of_failures(default, asked.candidates, known, asked.runs_each)
+    untried = asked.untried([each for each in asked.candidates if not each.only_cures])
+    if turn is not None or not asked.screen_all:
+        return turn or Stop()
+    return _next_comparison(asked.decisions, known, asked.tried, asked.last) if untried is None else Try(untried)
+
+
+def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
+    """Return what to try next where InfiniBand is the suspect: a set of ports, then sockets, then as planned.
+
+    Nothing more where ports cured it, since sockets were tried too. Where only sockets did, another set of ports is
+    worth one more trial, if that leaves time for the control.
+    """
+    ports = port_sets(asked.candidates, default)
+    sockets = [each for each in asked.candidates if each.only_cures and each not in ports]
+    cured = [each for each in (*ports, *sockets) if each.name in asked.tried and is_sound(asked.tried[each.name])]
+    first = asked.untried([*ports[:1], *sockets])
+    if first is not None or not cured:
+        return first or asked.untried(asked.candidates)
+    if any(each in ports for each in cured):
+        return None
+    return asked.untried(ports[:2]) if leaves_time(default, asked.known, asked.runs_each) else None
+
+
+def _cure(asked: _Asked, default: TrialResult) -> Next:
+    """Return the next step of a search for the settings that cure the default, and of the control behind it."""
+    if not has_failed(default):
+        return Stop()
+    known, runs_each = asked.known, asked.runs_each
+    found = _found(asked, default)
+    if found.next is not None and has_time_for(found, default, known, runs_each):
+        if found.repeats:
+            return Repeat(found.next)
+        return Try(found.next, is_for_cure=True, to_failure=bool(found.on))
+    chosen = _latest(known.results, env_of(found.on))
+    if chosen is not None and len(chosen.results) < len(asked.cure_measures):
+        return Try(Candidate(FEWEST, chosen.env, "what is needed, at every size", chosen.scope), is_for_cure=True)
+    of_trial = chosen and Candidate(chosen.candidate, chosen.env, chosen.reason, chosen.scope)
+    # Settings of which no trial was made are all of those that were inherited.
+    as_is = next((each for each in asked.candidates if each.name == AS_IS), None) if found.on else None
+    return closing(default, of_trial or as_is, known, runs_each)
+
+
+def _found(asked: _Asked, default: TrialResult) -> Cure:
+    """Return how far the search for the fewest settings has come."""
+    known, as_is = asked.known, asked.tried.get(AS_IS)
+    needed = to_failure(asked.cure_measures, known.failed_at)
+    # A trial that worked and ended before where another failed says nothing of that.
+    results = [each for each in known.results if not is_sound(each) or len(each.results) >= len(needed)]
+    if as_is is not None and is_sound(as_is):
+        return minimise_inherited(asked.inherited, results, lambda env: is_repeated(env, known.reruns))
+    families = suspected_families(default, known.broken_pairs, known.suspects)
+    ordered = by_suspicion(asked.settings, families)
+    front = sum(not families.intersection(each.families) for each in ordered)
+    return find_cure(ordered, results, front, lambda env: is_repeated(env, known.reruns))
+
+
+def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Return what a trial measures that is to end where others failed: up to that size, and least of all where none."""
+    largest = max((each.nominal_bytes for each in failed_at), default=0)
+    places = list(Collective)
+    whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}
+    ordered = [whole[key] for key in sorted(whole)]
+    return tuple(each for each in ordered if each.nominal_bytes <= largest) or tuple(ordered[:1])
+
+
+def _latest(results: Sequence[TrialResult], env: tuple[tuple[str, str], ...]) -> TrialResult | None:
+    same = [each for each in results if env and tuple(sorted(each.env)) == env and is_sound(each)]
+    return same[-1] if same else None
+
+
+def _best_of(candidates: Sequence[Candidate], results: Sequence[TrialResult]) -> Candidate | None:
+    """Return the candidate that works with the fewest settings, the fastest of equals."""
+    sound = [each for each in results if is_sound(each) and each.env and each.candidate not in (DEFAULT, AS_IS)]
+    best = min(sound, key=lambda each: (len(each.env), -_mean_busbw(each), each.candidate), default=None)
+    return next((each for each in candidates if best is not None and each.name == best.candidate), None)
+
+
+def _mean_busbw(result: TrialResult) -> float:
+    speeds = [each.busbw_gb_s for each in result.results if not isinstance(each.busbw_gb_s, Gap)]
+    return statistics.fmean(speeds) if speeds else 0.0
+
+
+def _next_comparison(
+    decisions: Sequence[Measure], known: Known, tried: Mapping[str, TrialResult], last: Candidate | None
+) -> Next:
+    compared = {duel.candidate for duel in known.compared}
+    if AS_IS in tried and is_sound(tried[AS_IS]) and AS_IS not in compared:
+        return Compare(AS_IS, DUEL_PAIRS)
+    screened = screening_gains(decisions, known.results)
+    heated = {duel.candidate for duel in known.heated}
+    for name in heats(screened):
+        if name not in heated:
+            return Compare(name, 1)
+    best = finalist(screened, known.heated)
+    if best and best not in compared:
+        return Compare(best, DUEL_PAIRS)
+    return Try(last) if last is not None and last.name not in tried else Stop()

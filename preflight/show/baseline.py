@@ -1,0 +1,123 @@
+"""What a baseline holds: the first screen and the whole page of `preflight baseline`."""
+
+from __future__ import annotations
+
+from preflight.model.baseline import MOST_REPEATS
+from preflight.model.fleet import Bound, Learnt
+from preflight.model.gap import Gap
+from preflight.model.units import size_text, three_digits
+from preflight.show.console_writer import page
+from preflight.show.document import (
+    BLANK,
+    Block,
+    Column,
+    Text,
+    answer_line,
+    figures,
+    grouped,
+    note,
+    right,
+    section,
+    table,
+)
+from preflight.show.fleet import left_out
+from preflight.show.screen import ALL, fitted, foot_of
+from preflight.show.settings import quoted_path
+from preflight.show.text import Style, fact_text
+
+HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "floor", "5 % loss"))
+SHORT_HEADERS: tuple[str | Column, ...] = (
+    "collective", "sizes", right("nodes differ", drop=1), *figures("floor", "finds 5 % with")
+)  # fmt: skip
+EXPLAINED = (
+    "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
+    f"floor: below it a node is rejected, after {MOST_REPEATS} repetitions. 5 % loss: learnt from so many good nodes, "
+    "95 of 100 nodes that lost 5 % are found."
+)
+NEVER = (
+    "never: nodes or repetitions differ so much that a loss of 5 % does not show, however many nodes are learnt from."
+)
+
+
+def render_baseline(learnt: Learnt, style: Style, path: str) -> str:
+    """Return per group and size the median, both spreads, the floor, and from how many nodes 5 % would be found."""
+    blocks: list[Block] = [
+        *_answer(learnt),
+        *section("Bounds", table(HEADERS, map(_row, learnt.bounds))),
+        note(EXPLAINED),
+        *map(note, _weaknesses(learnt)),
+        *left_out("Left out", learnt.left_out, more=""),
+        BLANK,
+        Text(f"Next: {_next(learnt, path)}"),
+    ]
+    return page(blocks, style)
+
+
+def render_baseline_screen(learnt: Learnt, style: Style, path: str) -> str:
+    """Return what fits on one screen: how good the baseline is, and the bounds of whole groups of sizes."""
+    together = [each for each in learnt.bounds if not each.reference.size_bytes]
+    left = grouped((each.reason, each.path) for each in learnt.left_out)
+    groups: list[list[Block]] = [[Text(each, 2, 4, most_lines=3)] for each in _weaknesses(learnt)]
+    groups += [[Text(f"{len(paths)} left out: {reason}", 2, 4, most_lines=2)] for reason, paths in left.items()]
+    speeds = table(SHORT_HEADERS, map(_short_row, together))
+    groups += [[*([BLANK] if groups else []), speeds]]
+    sizes = len(learnt.bounds) - len(together)
+    bounds = f"{sizes} sizes and {len(together)} groups of them, each with the floor that rejects a node ({ALL})"
+    rows = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]
+    return fitted(_answer(learnt), groups, foot_of(rows), style)
+
+
+def render_baseline_verdict(learnt: Learnt) -> str:
+    """Return the answer on one line, for `-q`."""
+    return f"{_word(learnt)[0]}  {_counts(learnt)}\n"
+
+
+def _answer(learnt: Learnt) -> list[Block]:
+    hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
+    return [answer_line(*_word(learnt), _counts(learnt)), Text(hardware, 2, most_lines=2)]
+
+
+def _counts(learnt: Learnt) -> str:
+    return f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports"
+
+
+def _word(learnt: Learnt) -> tuple[str, str]:
+    return ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")
+
+
+def _is_weak(learnt: Learnt) -> bool:
+    """Tell whether some loss of 5 % stays below what good nodes differ by."""
+    return any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
+
+
+def _weaknesses(learnt: Learnt) -> list[str]:
+    """Return why the bounds are worth less than they could be."""
+    spreads = [each.between_repetitions for each in learnt.baseline.references]
+    reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
+    once = [] if reason is None else [f"?: {reason}; give several reports of each node."]
+    return [*([NEVER] if _is_weak(learnt) else []), *once]
+
+
+def _next(learnt: Learnt, path: str) -> str:
+    if _is_weak(learnt):
+        return "`preflight fleet` on these reports shows which nodes stand out; learn again without them"
+    return f"preflight check --accept --baseline {quoted_path(path)}"
+
+
+def _row(bound: Bound) -> list[str]:
+    each = bound.reference
+    least = three_digits(each.busbw_gb_s * bound.floor) if each.size_bytes else f"{bound.floor:.1%}"
+    return [
+        each.collective.value,
+        size_text(each.size_bytes) if each.size_bytes else f"all {each.group}",
+        three_digits(each.busbw_gb_s) if each.size_bytes else "",
+        f"{each.between_nodes:.1%}",
+        fact_text(each.between_repetitions, "{:.1%}".format),
+        least,
+        fact_text(bound.finds_5_percent_from, "{} nodes".format, gap="never"),
+    ]
+
+
+def _short_row(bound: Bound) -> list[str]:
+    collective, group, _, nodes, _, floor, loss = _row(bound)
+    return [collective, group, nodes, floor, loss]

@@ -1,0 +1,103 @@
+"""What the checks found, which of them could not look, and the list of all checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from preflight.model.finding import (
+    CheckDescription,
+    CheckOutcome,
+    Finding,
+    RanCheck,
+    Severity,
+    SkippedCheck,
+    Unseen,
+)
+from preflight.show.console_writer import page
+from preflight.show.document import BLANK, Block, Findings, Heading, Text, grouped, item, listed, section
+from preflight.show.text import Style
+
+MOST_NAMED = 6
+FOUND_WORDS = {Severity.FAIL: "failed", Severity.WARN: "warned", Severity.INFO: "noted"}
+OUTCOME_WORDS = {
+    CheckOutcome.COULD_NOT_LOOK: "could not look",
+    CheckOutcome.NOT_APPLICABLE: "not applicable",
+    CheckOutcome.NOT_RUN: "not run",
+}
+
+
+def findings_section(findings: tuple[Finding, ...]) -> list[Block]:
+    """Return the findings, the worst first."""
+    return [Heading("Findings"), Findings(worst_first(findings))] if findings else []
+
+
+def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return the findings by how much they matter."""
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda each: order.index(each.severity)))
+
+
+def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
+    """Return the checks that could not look, by the reason; one that crashed is preflight's own defect."""
+    defect = "a defect of preflight, please report it: "
+    unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
+    return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)
+
+
+def silent_sections(ran: Sequence[RanCheck]) -> list[Block]:
+    """Return the checks that were not run and those that had nothing to look at, by the reason."""
+    return [
+        *section("Not run", *_by_reason(ran, CheckOutcome.NOT_RUN)),
+        *section("Not applicable", *_by_reason(ran, CheckOutcome.NOT_APPLICABLE)),
+    ]
+
+
+def _by_reason(ran: Sequence[RanCheck], outcome: CheckOutcome) -> list[Block]:
+    alike = grouped((each.reason, each.check) for each in ran if each.outcome is outcome)
+    return [item(f"{reason}: {listed(names, MOST_NAMED)}") for reason, names in alike.items()]
+
+
+def outcome_counts(ran: Sequence[RanCheck]) -> dict[CheckOutcome, int]:
+    """Return how many checks ended in each of the five ways."""
+    return {outcome: sum(each.outcome is outcome for each in ran) for outcome in CheckOutcome}
+
+
+def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
+    """Return `52 passed, 4 warned, 1 could not look, 13 not applicable`; what found something counts by its worst."""
+    worst = {each.check: each.severity for each in reversed(worst_first(tuple(findings)))}
+    counts = outcome_counts(ran)
+    found = {word: sum(each is severity for each in worst.values()) for severity, word in FOUND_WORDS.items()}
+    others = {OUTCOME_WORDS[outcome]: counts[outcome] for outcome in OUTCOME_WORDS}
+    words = [f"{count} {word}" for word, count in [*found.items(), *others.items()] if count]
+    return ", ".join([f"{counts[CheckOutcome.PASSED]} passed", *words])
+
+
+def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Block]:
+    """Return the line that counts the checks; nothing for a report that is older than them."""
+    return [BLANK, Text(counts_text(ran, findings), hang=len("Checks: "), label="Checks: ")] if ran else []
+
+
+UNSEEN_WORDS = {
+    Unseen.NOTHING: "nothing: it is on the page",
+    Unseen.ACCEPTANCE: "no node is accepted",
+    Unseen.ANSWER: "there is no answer",
+}
+
+
+def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
+    """Return checks, all or those asked for: promise, whom it blames, what it can't see, what that costs."""
+    first = (
+        f"{len(checks)} checks. Each passes, finds something, could not look, does not apply or is not run, and says "
+        "which and why."
+    )
+    blocks: list[Block] = [Text(first), BLANK] if is_list else []
+    for check in checks:
+        blocks += [
+            Text(f"[{check.blame.value}]", label=f"{check.name}  ", label_tone="bold"),
+            Text(check.promise, 2),
+            Text(f"reads: {', '.join(check.reads) or 'the trials'}", 2, 4),
+            Text(f"can't see: {check.blind_to}", 2, 4),
+            Text(f"if it could not look: {UNSEEN_WORDS[check.unseen]}", 2, 4),
+            BLANK,
+        ]
+    return page(blocks, style)

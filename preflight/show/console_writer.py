@@ -1,0 +1,204 @@
+"""Documents as text for a terminal: wrapped by display width, in colour where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from preflight.model.finding import Finding, Severity
+from preflight.show.document import Amount, Block, Code, Findings, Heading, Items, Limit, Matrix, Table, Text
+from preflight.show.text import INDENT, UNKNOWN, Style, clean, shorten, width_of, wrap
+
+RESET = "\x1b[0m"
+CODES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[1;31m", "yellow": "\x1b[1;33m", "green": "\x1b[1;32m"}
+# The characters of our own that a terminal without Unicode can't show; each keeps its width.
+ASCII = str.maketrans({"µ": "u", "…": "~", "·": "-", "─": "-", "│": "|", "┼": "+"})
+SEVERITIES = {Severity.FAIL: "red", Severity.WARN: "yellow", Severity.INFO: "dim"}
+BAR, LINE, CROSS = "│", "─", "┼"
+SELF = "X"
+NAME_COLUMNS, AMOUNT_COLUMNS = 31, 10
+NARROW = 64  # columns below which what is said of an amount stands on lines of its own
+
+
+def page(blocks: Sequence[Block], style: Style) -> str:
+    """Return the document as a page."""
+    return finish(lines_of(blocks, style), style)
+
+
+def finish(lines: Sequence[str], style: Style) -> str:
+    """Return the lines as a page, in ASCII where the terminal knows nothing else."""
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def lines_of(blocks: Sequence[Block], style: Style) -> list[str]:
+    """Return the lines of the blocks; none is wider than the style's width."""
+    return [line for block in blocks for line in _lines(block, style)]
+
+
+def _lines(block: Block, style: Style) -> list[str]:  # noqa: PLR0911  one for each kind of block
+    match block:
+        case Heading():
+            title = shorten(clean(block.title), _limit(block.limit, style.width))
+            return heading(block.label + title, style)
+        case Text():
+            return _text(block, style)
+        case Items():
+            rows = [(clean(name), clean(value)) for name, value in block.rows]
+            return pairs(rows, style.width, " " * block.indent)
+        case Amount():
+            return _amount(block, style)
+        case Code():
+            return [line for command in block.rows for line in _command(clean(command), " " * block.indent, style)]
+        case Table():
+            return _table(block, style)
+        case Matrix():
+            return _matrix(block, style)
+        case Findings():
+            return [line for finding in block.findings for line in _finding(finding, style)]
+
+
+def paint(text: str, tone: str, style: Style) -> str:
+    """Return the text in a colour, or as it is where the terminal has none."""
+    return f"{CODES[tone]}{text}{RESET}" if style.colour and tone else text
+
+
+def heading(title: str, style: Style) -> list[str]:
+    """Return a section's title below an empty line."""
+    return ["", paint(title, "bold", style)]
+
+
+def _text(block: Text, style: Style) -> list[str]:
+    first = " " * block.indent + block.label
+    rest = first if block.hang is None else " " * block.hang
+    start = f"{first}{clean(block.head)} "
+    if block.head and width_of(start) > style.width // 2:
+        return [shorten(start.rstrip(), style.width), *_text(replace(block, head="", indent=block.hang or 0), style)]
+    first = start if block.head else first
+    text = shorten(clean(block.text), _limit(block.limit, style.width))
+    names = ", ".join(shorten(clean(name), style.width // 3) for name in block.names)
+    lines = wrap(f"{names}: {text}" if names else text, style.width, first, rest)
+    if block.most_lines and len(lines) > block.most_lines:
+        lines = [*lines[: block.most_lines - 1], shorten(f"{lines[block.most_lines - 1]} …", style.width)]
+    if block.label_tone:
+        word = block.label.rstrip(": ")
+        lines[0] = lines[0].replace(word, paint(word, block.label_tone, style), 1)
+    return [paint(line, block.tone, style) for line in lines]
+
+
+def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
+    """Return `name  value` lines with the values in one column, wrapped below themselves."""
+    column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
+    lines: list[str] = []
+    for name, value in items:
+        label = shorten(name, column)
+        start = indent + label + " " * (column - width_of(label)) + INDENT
+        lines.extend(line.rstrip() for line in wrap(value, width, start, " " * width_of(start)))
+    return lines
+
+
+def _command(command: str, indent: str, style: Style) -> list[str]:
+    """Return a command as it is typed; one that is wider than the terminal is wrapped."""
+    is_wide = width_of(indent + command) > style.width
+    return wrap(command, style.width, indent, indent + INDENT) if is_wide else [indent + command]
+
+
+def _amount(block: Amount, style: Style) -> list[str]:
+    names = min(NAME_COLUMNS, style.width - AMOUNT_COLUMNS - len(INDENT))
+    name = shorten(" " * (block.indent - len(INDENT)) + clean(block.name), names)
+    start = f"{INDENT}{name:<{names}}{block.amount:>{AMOUNT_COLUMNS}}"
+    if style.width < NARROW and block.text:
+        return [start, *wrap(clean(block.text), style.width, INDENT * 3)]
+    lines = wrap(clean(block.text), style.width, start + INDENT, " " * width_of(start + INDENT))
+    return [line.rstrip() for line in lines]
+
+
+def _table(block: Table, style: Style) -> list[str]:
+    """Return the table, without the columns for which there is no room."""
+    limits = [_limit(column.limit, style.width) for column in block.columns]
+    cells = [[shorten(clean(c), limit) for c, limit in zip(row, limits, strict=True)] for row in block.rows]
+    lines: list[str] = []
+    for dropped in sorted({column.drop or 99 for column in block.columns}, reverse=True):
+        kept = [i for i, column in enumerate(block.columns) if column.drop < dropped]
+        lines = _drawn(block, cells, kept)
+        if max(map(width_of, lines)) <= style.width:
+            break
+    head, *rows = [shorten(line, style.width) for line in lines]
+    over = _over(block, head)
+    notes = [_text(Text(text, indent=4, tone="dim"), style) if text else [] for text in block.below]
+    shown = [line for row, below in zip(rows, notes or [[]] * len(rows), strict=True) for line in (row, *below)]
+    return [*over, *([head] if block.has_headers else []), *shown]
+
+
+def _limit(limit: Limit | None, width: int) -> int:
+    return 10_000 if limit is None else limit if isinstance(limit, int) else limit(width)
+
+
+def _drawn(block: Table, cells: Sequence[Sequence[str]], kept: Sequence[int]) -> list[str]:
+    from tabulate import tabulate  # noqa: PLC0415  a quarter of what `--help` imports, and it draws no table
+
+    columns = [block.columns[i] for i in kept]
+    align = ["right" if column.is_right else "left" for column in columns]
+    rows = [[row[i] for i in kept] for row in cells]
+    headers = [column.title for column in columns]
+    text = tabulate(rows, headers=headers, tablefmt="plain", colalign=align if rows else None, disable_numparse=True)
+    return [(" " * block.indent + line).rstrip() for line in text.splitlines()]
+
+
+def _over(block: Table, header: str) -> list[str]:
+    """Return the line that says what the columns of one name below it are of; nothing where there are none."""
+    line = ""
+    end = 0
+    for column in block.columns:
+        found = header.find(column.title, end) if column.over else -1
+        if found >= 0:  # else it was cut off by a narrow terminal
+            end = found + len(column.title)
+            line = line.ljust(end - len(column.over)) + column.over
+    return [line] if any(column.over for column in block.columns) else []
+
+
+def _finding(finding: Finding, style: Style) -> list[str]:
+    word = finding.severity.name
+    about = f"{finding.check} · {finding.subject} [{finding.blame.value}]"
+    tone = SEVERITIES[finding.severity]
+    parts = [Text(about, 2, 8, label=f"{word:<6}", label_tone=tone), Text(finding.problem, 8)]
+    for each in finding.evidence:
+        name = shorten(clean(each.what), style.width // 3)
+        parts.append(Text(f"{each.value} ({each.source})", 8, 10, label=f"{name}: "))
+    parts += [Text(finding.fix, 8, 10, label="fix: ")] if finding.fix else []
+    return lines_of(parts, style)
+
+
+def _matrix(block: Matrix, style: Style) -> list[str]:
+    """Return the matrix with bars between its blocks, in several parts where the terminal is narrow."""
+    label = max(width_of(name) for names in block.rows for name in names)
+    longest = [4, *(width_of(name) for names in block.columns for name in names), *map(width_of, block.cells.values())]
+    cell = 1 + max(longest)
+    room = max(1, (style.width - len(INDENT) - label) // (cell + 1))
+    flat = [(name, i) for i, names in enumerate(block.columns) for name in names]
+    lines: list[str] = []
+    for start in range(0, len(flat), room):
+        columns = flat[start : start + room]
+        # Each column, and whether a new block begins with it.
+        part = [(name, i > 0 and columns[i - 1][1] != number) for i, (name, number) in enumerate(columns)]
+        notes = block.notes if start + room >= len(flat) else {}
+        lines += [shorten(line.rstrip(), style.width) for line in _part(block, part, notes, label, cell)]
+    return lines
+
+
+def _part(
+    block: Matrix, part: Sequence[tuple[str, bool]], notes: Mapping[str, str], label: int, cell: int
+) -> list[str]:
+    def row(name: str, values: Sequence[str]) -> str:
+        pieces = zip(values, part, strict=True)
+        words = ((f" {BAR}" if new else "") + " " * (cell - width_of(value)) + value for value, (_, new) in pieces)
+        return INDENT + name + " " * (label - width_of(name)) + "".join(words) + f"  {notes.get(name, '')}"
+
+    lines = [row("", [name for name, _ in part])]
+    for number, names in enumerate(block.rows):
+        if number:
+            lines.append(INDENT + LINE * label + "".join((LINE + CROSS) * new + LINE * cell for _, new in part))
+        for name in names:
+            values = (SELF if name == column else block.cells.get((name, column), UNKNOWN) for column, _ in part)
+            lines.append(row(name, list(values)))
+    return lines

@@ -1,0 +1,178 @@
+"""A page as a document: sections build it once from records, and each writer lays it out in its own way.
+
+Its texts come from outside as they are: the writers make what is invisible in them visible, and escape them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from preflight.model.finding import Finding
+from preflight.show.text import UNKNOWN
+
+Limit = int | Callable[[int], int]  # characters, also as a share of the page's width
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A section's title."""
+
+    title: str
+    label: str = ""  # before it, and never cut
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph behind an optional label; `indent` and `hang` are the columns before its first and other lines."""
+
+    text: str
+    indent: int = 0
+    hang: int | None = None  # as the first line where it isn't given
+    label: str = ""
+    head: str = ""  # a long label from outside, on a line of its own where it takes more than half of the page
+    label_tone: str = ""
+    tone: str = ""
+    names: tuple[str, ...] = ()  # whom it is about; long ones are cut
+    limit: Limit | None = None
+    most_lines: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Names, each with its value."""
+
+    rows: Sequence[tuple[str, str]]
+    indent: int = 2
+    are_code: bool = False  # the names are what one types
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A named amount in the columns of the others above and below it, with what there is to say of it."""
+
+    name: str
+    amount: str
+    text: str
+    indent: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Commands, as one types them."""
+
+    rows: tuple[str, ...]
+    indent: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    is_right: bool = False  # figures, aligned at their right
+    limit: Limit | None = None
+    over: str = ""  # stands on a line above the header, for columns of the same name
+    drop: int = 0  # left out where there is no room, the highest first; 0 never is
+    is_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows below headers; `below` are explanations of each row."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Sequence[str], ...]
+    indent: int = 2
+    has_headers: bool = True
+    below: tuple[str, ...] = ()
+    caption: str = ""
+
+    def only(self, kept: Iterable[int]) -> Table:
+        """Return the table with these columns."""
+        kept = list(kept)
+        columns = tuple(self.columns[i] for i in kept)
+        return replace(self, columns=columns, rows=tuple([row[i] for i in kept] for row in self.rows))
+
+    def known(self) -> Table:
+        """Return the table without the columns of which nothing is known; the first one names the rows."""
+        used = [i for i in range(len(self.columns)) if i == 0 or any(row[i] != UNKNOWN for row in self.rows)]
+        return self.only(used)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A cell for each row and column, by their names, in blocks; notes stand beside the rows, "" is their title."""
+
+    rows: Sequence[Sequence[str]]
+    columns: Sequence[Sequence[str]]
+    cells: Mapping[tuple[str, str], str]
+    notes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Findings, the worst first."""
+
+    findings: tuple[Finding, ...]
+
+
+Block = Heading | Text | Items | Amount | Code | Table | Matrix | Findings
+BLANK = Text("")
+
+
+def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], caption: str = "") -> Table:
+    """Return a table; a header that is text alone is a column of words."""
+    columns = tuple(Column(each) if isinstance(each, str) else each for each in headers)
+    return Table(columns, tuple(rows), caption=caption)
+
+
+def right(title: str, over: str = "", drop: int = 0) -> Column:
+    """Return a column of figures."""
+    return Column(title, is_right=True, over=over, drop=drop)
+
+
+def figures(*titles: str) -> tuple[Column, ...]:
+    """Return columns of figures."""
+    return tuple(map(right, titles))
+
+
+def section(title: str, *blocks: Block) -> list[Block]:
+    """Return the blocks below a title; nothing where all of them are empty."""
+    full = [each for each in blocks if not isinstance(each, Items | Table | Code) or each.rows]
+    return [Heading(title), *full] if full else []
+
+
+def note(text: str) -> Text:
+    """Return a paragraph of a section."""
+    return Text(text, indent=2)
+
+
+def item(text: str, indent: int = 2) -> Text:
+    """Return one of several paragraphs: all lines but its first stand further in."""
+    return Text(text, indent=indent, hang=indent + 2)
+
+
+def bullet(text: str) -> Text:
+    """Return an item with a dash."""
+    return Text(text, indent=2, hang=4, label="- ")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names by what is said of them, so that one line serves all that are alike."""
+    alike: dict[str, list[str]] = {}
+    for text, name in entries:
+        alike.setdefault(text, []).append(name)
+    return alike
+
+
+def answer_line(word: str, tone: str, text: str) -> Text:
+    """Return a page's first line: the answer, and what it rests on."""
+    return Text(text, hang=2, label=f"{word}  ", label_tone=tone)

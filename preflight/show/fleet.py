@@ -1,0 +1,200 @@
+"""The overview of many reports as a page for the terminal, and as the lists that schedulers take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from preflight.model.finding import CheckOutcome
+from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
+from preflight.model.placement import compress
+from preflight.show.console_writer import page
+from preflight.show.document import Block, Column, Heading, Table, Text, answer_line, item, note, right, table
+from preflight.show.text import Style, clean, line, shorten
+
+MOST_BLIND = 5
+MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
+WOULD_DRAIN = "Would have been drained (--shadow)"
+ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("unknown", "yellow")}
+FAIL = ("nodes fail", "red")
+SMALL = (" B busbw GB/s", " KiB busbw GB/s")  # how the names of latency end
+NOTHING_READ = ("nothing read", "yellow")
+DRIFT_HEADERS = (
+    right("nodes"), Column("value", limit=lambda width: width // 2), Column("which", limit=lambda width: width // 3),
+)  # fmt: skip
+
+
+def render_fleet(fleet: Fleet, style: Style) -> str:
+    """Return the page that `preflight fleet` prints."""
+    answer, tone = answer_of(fleet)
+    blocks: list[Block] = [answer_line(answer.upper(), tone, reason_of(fleet)), Text(f"{counts_of(fleet)}.", hang=2)]
+    blocks += [Text(each, hang=2) for each in caveats(fleet)]
+    if checks := check_counts(fleet):
+        blocks.append(Text(f"Checks of all nodes: {checks}.", hang=2))
+    blocks += [*_states("Failing", fleet.failing), *_states(WOULD_DRAIN, fleet.would_drain)]
+    blocks += _states("Unknown", fleet.unknown)
+    for group in fleet.groups:
+        blocks += _group(group)
+    blocks += [*left_out("No report", fleet.unread), *left_out("Replaced by a newer one", fleet.replaced)]
+    return page(blocks, style)
+
+
+def answer_of(fleet: Fleet) -> tuple[str, str]:
+    """Return the page's first words and their tone."""
+    if not fleet.nodes:
+        return NOTHING_READ
+    return FAIL if fleet.failing or fleet.would_drain else ANSWERS[fleet.exit_code]
+
+
+def reason_of(fleet: Fleet) -> str:
+    """Return in one sentence what the answer rests on."""
+    if not fleet.nodes:
+        return f"none of {counted(len(fleet.unread), 'file')} is a report that `preflight check` wrote"
+    odd, bad = len(odd_hosts(fleet)), len(fleet.failing) + len(fleet.would_drain)
+    found = [f"{bad} of {counted(fleet.nodes, 'node')} failed the check"] if bad else []
+    found += (
+        [f"{odd} of {fleet.nodes} {'differs' if odd == 1 else 'differ'} from nodes of the same hardware"] if odd else []
+    )
+    if not found and fleet.unknown:
+        found = [f"of {counted(fleet.nodes, 'node')} {len(fleet.unknown)} could not be judged"]
+    if not found and any(group.problem for group in fleet.groups):
+        found = [f"{counted(fleet.nodes, 'node')}, all ready; too few of a kind to compare"]
+    return "; ".join(found) or f"{counted(fleet.nodes, 'node')}, all ready, and nobody stands out"
+
+
+def counts_of(fleet: Fleet) -> str:
+    """Return how many nodes ended in which way, and which files count."""
+    counts = [
+        f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", f"{len(odd_hosts(fleet))} odd",
+        f"{len(fleet.unknown)} unknown",
+    ]  # fmt: skip
+    files = f"; {counted(len(fleet.unread), 'file')} no report" if fleet.unread else ""
+    return f"{', '.join(counts)}, from {counted(fleet.reports, 'report')}{files}"
+
+
+def check_counts(fleet: Fleet) -> str:
+    """Return how all checks of all nodes ended, and which could not look on most nodes; "" where no report says."""
+    if not fleet.checks:
+        return ""
+    totals = Counter[str]()
+    for each in fleet.checks:
+        totals.update(dict(each.ends))
+    counts = ", ".join(f"{totals[outcome.value]} {outcome.value.replace('_', ' ')}" for outcome in CheckOutcome)
+    blind = {each.check: dict(each.ends)[CheckOutcome.COULD_NOT_LOOK.value] for each in fleet.checks}
+    most = sorted((name for name in blind if blind[name]), key=lambda name: (-blind[name], name))[:MOST_BLIND]
+    named = ", ".join(f"{line(name)} on {counted(blind[name], 'node')}" for name in most)
+    return f"{counts}{f'; could not look: {named}' if named else ''}"
+
+
+def counted(count: int, name: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def caveats(fleet: Fleet) -> list[str]:
+    """Return which reports say nothing of a real node, or were cut short."""
+    found = []
+    if fleet.simulated or fleet.is_simulated:
+        found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
+    if fleet.interrupted:
+        found.append(f"Interrupted before they were through: {_named(fleet.interrupted)}.")
+    if fleet.would_drain:
+        found.append(f"Would have been drained, had they run without --shadow: {len(fleet.would_drain)}.")
+    return found
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return f"{len(hosts)} ({shorten(line(compress(hosts)), MOST_NAMED)})"
+
+
+def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a comment with the hosts in hostlist syntax, then one host a line, after a comment with its reason."""
+    names = sorted(set(hosts))
+    lines = [f"# {clean(compress(names)) or 'nobody'}"]
+    for name in names:
+        reason = reasons.get(name, "")
+        lines += [*([f"# {line(name)}: {line(reason)}"] if reason else []), clean(name)]
+    return "\n".join(lines) + "\n"
+
+
+def odd_reasons(fleet: Fleet) -> dict[str, str]:
+    """Return in words by what each odd host stands out."""
+    by_host = (odd_by_host(group) for group in fleet.groups)
+    return {host: odd_text(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
+
+
+def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
+    """Return in words why each host is in its state."""
+    return {state.host: why_of(state) for state in states}
+
+
+def odd_hosts(fleet: Fleet) -> set[str]:
+    """Return who stands out of its group."""
+    return {each.host for group in fleet.groups for each in group.odd}
+
+
+def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
+    """Return who fails by its own report; who is only odd may be the one that is right."""
+    return tuple(sorted({state.host for state in fleet.failing}))
+
+
+def odd_by_host(group: Group) -> dict[str, list[Odd]]:
+    """Return by what each node stands out, the most telling figure first: speeds of small messages say little."""
+    by_host: dict[str, list[Odd]] = {}
+    for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
+        by_host.setdefault(each.host, []).append(each)
+    return by_host
+
+
+def why_of(state: NodeState) -> str:
+    """Return why a node is in its state."""
+    return "; ".join(state.reasons) or state.verdict
+
+
+def left_out(title: str, files: Sequence[Unread], more: str = "; all of them are in --json") -> list[Block]:
+    """Return the files that do not count, with their reasons."""
+    return _counted(title, [f"{file.path}: {file.reason}" for file in files], more)
+
+
+def _states(title: str, states: Sequence[NodeState]) -> list[Block]:
+    return _counted(title, [f"{state.host}: {why_of(state)}" for state in states])
+
+
+def _counted(title: str, lines: Sequence[str], more: str = "; all of them are in --json") -> list[Block]:
+    return [Heading(f"{title} ({len(lines)})"), *_first(lines, more)] if lines else []
+
+
+def _first(lines: Sequence[str], more: str = "; all of them are in --json") -> list[Block]:
+    rest = len(lines) - MOST_LINES
+    return [*map(item, lines[:MOST_LINES]), *([note(f"... and {rest} more{more}")] if rest > 0 else [])]
+
+
+def _group(group: Group) -> list[Block]:
+    kind = ", ".join(f"{name} {value}" for name, value in group.kind)
+    start = f"{len(group.hosts)} nodes: "
+    blocks: list[Block] = [
+        Heading(kind, limit=lambda width: max(20, width - 20), label=start),
+        Text(compress(group.hosts), 2, most_lines=MOST_HOST_LINES),
+        *([note(group.problem)] if group.problem else []),
+        *_first([odd_text(odd) for odd in odd_by_host(group).values()]),
+    ]
+    if not group.odd and not group.problem:
+        blocks.append(note(f"nobody stands out in {len(group.metrics)} figures"))
+    for drift in group.drift:
+        blocks += [note(f"differs: {drift.name}"), _drift(drift)]
+    return blocks
+
+
+def odd_text(odd: Sequence[Odd]) -> str:
+    """Say by what a node stands out most, and by how much else."""
+    worst = odd[0]
+    others = f"; and in {len(odd) - 1} more figures" if len(odd) > 2 else ""
+    others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
+    return f"{worst.host}: {worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
+
+
+def _drift(drift: Drift) -> Table:
+    rows = [(str(len(hosts)), value, compress(hosts)) for value, hosts in drift.values[:5]]
+    return replace(table(DRIFT_HEADERS, rows), indent=4)

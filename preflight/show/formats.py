@@ -1,0 +1,32 @@
+"""Every form that a report can be rendered in, by the name that the command line uses."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Format(Enum):
+    """A form: what one types, the function of this folder that renders it, and the option that writes it anyway."""
+
+    function: str
+    own_option: str
+
+    CONSOLE = "console", "check_page.render_check"
+    ENV = "env", "env_file.render_env", "--env-out"
+    JSON = "json", "json_document.render_json", "--report"
+    JUNIT = "junit", "junit.render_junit"
+    HTML = "html", "html_report.render_html"
+    MARKDOWN = "markdown", "markdown_writer.render_markdown"
+    PROMETHEUS = "prometheus", "prometheus.render_prometheus"
+    NAGIOS = "nagios", "drain_nagios_k8s.render_nagios"
+    DRAIN = "drain", "drain_nagios_k8s.render_drain"
+    K8S = "k8s", "drain_nagios_k8s.render_k8s"
+
+    def __new__(cls, name: str, function: str, own_option: str = "") -> Format:
+        """Make a form whose value is its name."""
+        form = object.__new__(cls)
+        form._value_, form.function, form.own_option = name, function, own_option
+        return form
+
+
+ALSO = tuple(form for form in Format if not form.own_option)  # what --also takes

@@ -1,0 +1,228 @@
+"""The page of `preflight probe`: the facts of one node, what could not be read, and what follows from the facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from preflight.model.codec import GAPS, encode
+from preflight.model.facts import (
+    ContainerKind,
+    Gap,
+    Limit,
+    LimitFacts,
+    Netif,
+    NodeFacts,
+    NumaNode,
+    SystemFacts,
+    TorchFacts,
+)
+from preflight.model.finding import Finding, RanCheck, SkippedCheck
+from preflight.model.links import Expected
+from preflight.model.units import size_text
+from preflight.search.gpus.gpu_set_advice import GpuSetAdvice
+from preflight.show.checks_and_findings import could_not_look, counts_line, findings_section, silent_sections
+from preflight.show.console_writer import page
+from preflight.show.document import BLANK, Block, Column, Heading, Items, Text, item, right, section, table
+from preflight.show.gpus import gpu_section, xid_section
+from preflight.show.text import Style, fact_text, ranges
+from preflight.show.topology import expected_section, gpu_set_section, topology_sections
+
+T = TypeVar("T")
+SECTIONS = (
+    ("NUMA nodes", "numa_nodes"),
+    ("network interfaces", "netifs"),
+    ("NVIDIA devices on the PCI bus", "nvidia_pci"),
+    ("GPUs", "gpus"),
+    ("NICs", "nics"),
+    ("paths between the GPUs", "gpu_paths"),
+    ("software", "software"),
+    ("inherited variables", "environment"),
+    ("NCCL's configuration files", "nccl_conf"),
+)
+# Of paths that differ only in the device, one line tells as much as fifty.
+DEVICE_IN_PATH = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|(?<=/infiniband/)[^/]+|(?<=/net/)[^/]+")
+NUMA_HEADERS = (
+    right("node"), Column("CPUs", limit=lambda width: width // 3), right("memory"),
+    Column("distances", limit=lambda width: width // 4),
+)  # fmt: skip
+NETIF_HEADERS = (
+    Column("name", limit=15), "kind", "state", right("MTU"), right("Gbit/s"), Column("driver", limit=10),
+    Column("address", limit=lambda width: max(8, width - 66)),
+)  # fmt: skip
+PCI_HEADERS = ("bdf", "device", Column("driver", limit=20), right("NUMA node"))
+
+
+def render_probe_page(
+    node: NodeFacts,
+    findings: tuple[Finding, ...],
+    skipped: tuple[SkippedCheck, ...],
+    ran: tuple[RanCheck, ...],
+    style: Style,
+    gpu_set: GpuSetAdvice | None = None,
+    expected: Expected | Gap | None = None,
+) -> str:
+    """Return the page of `preflight probe`: the facts, then what follows from them alone."""
+    unable = [item(f"{', '.join(checks)}: {reason}") for reason, checks in could_not_look(skipped).items()]
+    blocks: list[Block] = [
+        *_facts(node),
+        *(gpu_set_section(gpu_set) if gpu_set is not None else []),
+        *(expected_section(expected) if expected is not None else []),
+        *findings_section(findings),
+        *section("Checks that could not look", *unable),
+        *silent_sections(ran),
+        *counts_line(ran, findings),
+    ]
+    return page(blocks, style)
+
+
+def _facts(node: NodeFacts) -> list[Block]:
+    """Return the facts; a `?` is one that could not be read, its reason stands at the end."""
+    numa = _section("NUMA nodes", node.numa_nodes, lambda each: table(NUMA_HEADERS, map(_numa_row, each)))
+    netifs = _section("Network interfaces", node.netifs, lambda each: table(NETIF_HEADERS, map(_netif_row, each)))
+    pci = _section("NVIDIA devices on the PCI bus", node.nvidia_pci, lambda devices: table(
+        PCI_HEADERS, ([each.bdf, each.device_id, fact_text(each.driver), fact_text(each.numa_node)] for each in devices)
+    ))  # fmt: skip
+    variables = _section("Inherited variables", node.environment, lambda each: Items([(v.name, v.value) for v in each]))
+    conf = _section("NCCL's configuration files", node.nccl_conf, lambda entries: Items(
+        [(each.name, f"{each.value} ({each.file})") for each in entries]
+    ))  # fmt: skip
+    gaps = [title for title, facts in SECTIONS if isinstance(getattr(node, facts), Gap)]
+    return [
+        Text(node.host, tone="bold", limit=lambda width: width),
+        Items(host_items(node)),
+        *numa,
+        *netifs,
+        *([] if _are_listed(node) else pci),
+        *gpu_section(node),
+        *xid_section(node),
+        *topology_sections(node),
+        *section("Software", Items(software_items(node))),
+        *variables,
+        *conf,
+        *([BLANK, Text(f"Not known: {', '.join(gaps)}", hang=2)] if gaps else []),
+        *section("Could not read", Items(unread(node))),
+    ]
+
+
+def _section(title: str, facts: tuple[T, ...] | Gap, block: Callable[[tuple[T, ...]], Block]) -> list[Block]:
+    if isinstance(facts, Gap):
+        return []  # named with the others below, with the reason
+    return [Heading(title), block(facts)] if facts else [BLANK, Text(f"{title}: none")]
+
+
+def _are_listed(node: NodeFacts) -> bool:
+    """Tell whether NVML lists every GPU of the bus, so that its table shows them all."""
+    if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
+        return False
+    return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}
+
+
+def _numa_row(numa: NumaNode) -> list[str]:
+    distances = fact_text(numa.distances, lambda each: " ".join(map(str, each)))
+    return [str(numa.id), fact_text(numa.cpus, ranges), fact_text(numa.memory_bytes, size_text), distances]
+
+
+def _netif_row(netif: Netif) -> list[str]:
+    address = fact_text(netif.addresses, lambda addresses: " ".join(addresses[:1]))
+    speed = fact_text(netif.speed_mbit_s, speed_gbit)
+    return [
+        netif.name,
+        netif.kind.value,
+        netif_state(netif),
+        fact_text(netif.mtu),
+        speed,
+        fact_text(netif.driver),
+        address,
+    ]
+
+
+def netif_state(netif: Netif) -> str:
+    """Return whether the interface is up and has a link, `?` where the link is not known."""
+    return fact_text(netif.has_carrier, lambda carrier: "up" if carrier else "no link") if netif.is_up else "down"
+
+
+def speed_gbit(mbit_s: int) -> str:
+    """Return an interface's speed in Gbit/s."""
+    return f"{mbit_s / 1000:g}"
+
+
+def unread(node: NodeFacts) -> list[tuple[str, str]]:
+    """Return what could not be read by reason, one line for all facts that lack for the same one."""
+    alike: dict[str, list[dict[str, str]]] = {}
+    for gap in encode(node)[GAPS]:
+        alike.setdefault(DEVICE_IN_PATH.sub("*", gap["reason"]), []).append(gap)
+    return [
+        (_facts_text([gap["fact"] for gap in gaps]), gaps[0]["reason"] if len(gaps) == 1 else reason)
+        for reason, gaps in alike.items()
+    ]
+
+
+def _facts_text(facts: Sequence[str]) -> str:
+    if len(facts) == 1:
+        return facts[0]
+    alike = {re.sub(r"\[\d+\]", "[*]", fact) for fact in facts}
+    if len(alike) == 1:
+        return f"{alike.pop()} ({len(facts)})"
+    roots = {re.split(r"[.\[]", fact)[0] for fact in facts}
+    return f"{len(facts)} facts of {roots.pop()}" if len(roots) == 1 else f"{len(facts)} facts"
+
+
+def host_items(node: NodeFacts) -> list[tuple[str, str]]:
+    """Return the operating system, its CPUs, memory and limits, as names and values."""
+    items = _system(node.system) if not isinstance(node.system, Gap) else []
+    if not isinstance(node.name_resolution, Gap):
+        found = ", ".join(node.name_resolution.addresses) or "nothing"
+        items.append(("name", f"{node.name_resolution.name} resolves to {found}"))
+    if not isinstance(node.shm, Gap):
+        text = f"{size_text(node.shm.size_bytes)}, {size_text(node.shm.free_bytes)} free"
+        stale = len(node.shm.stale_nccl_files)
+        left = f"; {stale} stale nccl-* files hold {size_text(node.shm.stale_nccl_bytes)}" if stale else ""
+        items.append(("/dev/shm", text + left))
+    if not isinstance(node.limits, Gap):
+        items.append(("limits", _limits(node.limits)))
+    return items
+
+
+def _system(system: SystemFacts) -> list[tuple[str, str]]:
+    limit_cpus, cap_bytes = system.cgroup_cpu_limit, system.cgroup_memory_limit_bytes
+    limit = f", cgroup allows {limit_cpus:g}" if isinstance(limit_cpus, float) else ""
+    cap = f", cgroup allows {size_text(cap_bytes)}" if isinstance(cap_bytes, int) else ""
+    affinity = fact_text(system.cpu_affinity, lambda cpus: str(len(cpus)))
+    total, free = fact_text(system.memory_total_bytes, size_text), fact_text(system.memory_available_bytes, size_text)
+    contained = fact_text(system.container, lambda kind: "none" if kind is ContainerKind.NONE else kind.value)
+    return [
+        ("kernel", f"{fact_text(system.kernel)} {fact_text(system.architecture)}"),
+        ("CPU", f"{fact_text(system.cpu_model)}; {fact_text(system.cpu_count)} online, {affinity} usable{limit}"),
+        ("memory", f"{total}, {free} available{cap}"),
+        ("container", f"{contained}; hypervisor {fact_text(system.hypervisor)}"),
+        ("IOMMU", fact_text(system.iommu_options, " ".join) or "no option on the command line"),
+    ]
+
+
+def _limits(limits: LimitFacts) -> str:
+    return (
+        f"memlock {_limit(limits.memlock_bytes, size_text)}, nofile {_limit(limits.nofile, str)}, "
+        f"nproc {_limit(limits.nproc, str)}, stack {_limit(limits.stack_bytes, size_text)}"
+    )
+
+
+def _limit(value: int | Limit, show: Callable[[int], str]) -> str:
+    return value.value if isinstance(value, Limit) else show(value)
+
+
+def software_items(node: NodeFacts) -> list[tuple[str, str]]:
+    """Return Python, torch and the driver, as names and values."""
+    items: list[tuple[str, str]] = []
+    if not isinstance(node.software, Gap):
+        items += [("preflight", node.software.preflight), ("Python", node.software.python)]
+        items.append(("torch", fact_text(node.software.torch, _torch)))
+    if not isinstance(node.driver, Gap):
+        items.append(("NVIDIA driver", f"{fact_text(node.driver.version)}, CUDA up to {fact_text(node.driver.cuda)}"))
+    return items
+
+
+def _torch(torch: TorchFacts) -> str:
+    build = "CPU build" if isinstance(torch.cuda, Gap) else f"CUDA {torch.cuda}, NCCL {fact_text(torch.nccl)}"
+    return f"{torch.version}, {build}, {torch.location}"

@@ -1,0 +1,22 @@
+"""A report in any of its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from preflight.errors import UsageError
+from preflight.model.report import Report
+from preflight.show.formats import Format
+from preflight.show.text import Style
+
+
+def render_as(form: Format, report: Report, style: Style | None = None) -> str:
+    """Return the report in this form; UsageError for the `.env` of a report that earned none."""
+    if form is Format.ENV and report.exit_code != 0:
+        why = f"its exit code was {report.exit_code} ({report.verdict.value})"
+        raise UsageError(f"the report holds no .env to source: {why}, and only exit 0 earns one")
+    module, name = form.function.split(".")
+    # A form is imported when it is wanted: plots and templates must not slow the others.
+    render: Callable[..., str] = getattr(import_module(f"preflight.show.{module}"), name)
+    return render(report, style or Style(width=100)) if form is Format.CONSOLE else render(report)

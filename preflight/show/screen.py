@@ -1,0 +1,49 @@
+"""One screen of a terminal: the answer above, as much as there is room for, what to do next below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from preflight.model.finding import Finding, Severity
+from preflight.show.console_writer import SEVERITIES, finish, lines_of
+from preflight.show.document import BLANK, Block, Text
+from preflight.show.text import Style
+
+ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
+ALL = "-v shows all"
+AGAIN = "repair what is named above, then run the same command again"
+TOLD = "do what the fix above says"
+
+
+def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
+    """Return a page of at most ROWS lines: all of head and foot, and of the groups as many as have room."""
+    above, below = lines_of(head, style), lines_of(foot, style)
+    room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
+    middle: list[str] = []
+    for i, group in enumerate(groups):
+        lines = lines_of(group, style)
+        if len(middle) + len(lines) > room:
+            middle += lines_of([Text(f"{len(groups) - i} more: {ALL}", 2, tone="dim")], style)
+            break
+        middle += lines
+    gap = [""] if middle and middle[0] else []
+    return finish([*above, *gap, *middle, *below], style)
+
+
+def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:
+    """Return the lines at the end of a screen: names, each with what is said of it in at most three lines."""
+    column = max(len(name) for name, _ in rows) + 2
+    return [
+        BLANK,
+        *(Text(text, 0, column, label=name.ljust(column), label_tone="bold", most_lines=3) for name, text in rows),
+    ]
+
+
+def short(finding: Finding, headline: str = "") -> list[Block]:
+    """Return a finding in at most five lines: what it is, unless the headline says it, and what to do about it."""
+    subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
+    text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")
+    label = f"{finding.severity.name:<6}"
+    found = Text(text, 0, 6, label=label, label_tone=SEVERITIES[finding.severity], most_lines=2)
+    fix = Text(finding.fix, 6, 8, label="fix: ", most_lines=3)
+    return [found, fix] if finding.fix and finding.severity is not Severity.INFO else [found]

@@ -1,0 +1,73 @@
+"""The settings as sections and commands: what is recommended, with the evidence that earned each."""
+
+from __future__ import annotations
+
+from preflight.model.facts import Gap
+from preflight.model.report import Advice, Report, Verdict
+from preflight.show.document import Block, Heading, Text, item, note
+
+ON_ONE_NODE = "Network settings act on one-node jobs only: they were learnt on one node."
+
+
+def shell_quote(value: str) -> str:
+    """Return the value in single quotes, inside which no shell expands anything."""
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def export(name: str, value: str) -> str:
+    """Return the command that sets a variable."""
+    return f"export {name}={shell_quote(value)}"
+
+
+def commands(advice: Advice) -> list[str]:
+    """Return what to type before the job."""
+    exports = [export(name, value) for name, value in (*advice.gpu_env, *advice.env)]
+    return exports + [f"unset {name}" for name in advice.unset]
+
+
+def evidence_of(advice: Advice, name: str) -> list[str]:
+    """Return what earned a setting."""
+    return [text for about, text in advice.evidence if about == name]
+
+
+def recommendation_section(report: Report, env_path: str) -> list[Block]:
+    """Return what to set and why, the safe timeout, and the command that sources the `.env`."""
+    advice = report.advice
+    settings = [(export(name, value), name) for name, value in advice.env]
+    settings += [(f"unset {name}", name) for name in advice.unset]
+    ready = report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
+    reason = f"Set nothing: {advice.reason}" if ready and not settings else advice.reason
+    blocks: list[Block] = [Heading("Recommendation"), note(reason[:1].upper() + reason[1:])]
+    blocks += _settings(advice, settings)
+    if not isinstance(advice.pg_timeout_s, Gap) and not isinstance(advice.init_timeout_s, Gap):
+        limits = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
+        more = "`preflight timeout --report` knows the job too: its size, its saves, its storage."
+        blocks.append(Text(f"{limits}: {advice.timeout_reason}. {more}", 2, 4, label="Safe timeout: "))
+    if advice.one_node_only:
+        blocks.append(note(ON_ONE_NODE))
+    if settings and ready:
+        blocks.append(Text(f"source {quoted_path(env_path)}", 2, 8, label="Next: "))
+    return blocks
+
+
+def _settings(advice: Advice, settings: list[tuple[str, str]]) -> list[Block]:
+    """Return the commands, each with what is said of it alone; what is said of all alike stands once, below."""
+    each = [[line for text in evidence_of(advice, name) for line in text.splitlines()] for _, name in settings]
+    shared = [line for line in each[0] if all(line in others for others in each[1:])] if len(each) > 1 else []
+    blocks: list[Block] = []
+    for (command, _), evidence in zip(settings, each, strict=True):
+        own = [line for line in evidence if line not in shared]
+        blocks += [item(command, 4), *_evidence(own, several=len(evidence) > 1)]
+    if any(len(evidence) > len(shared) for evidence in each) and shared:
+        blocks.append(Text("all of them", 4))
+    return blocks + _evidence(shared, several=len(shared) > 1)
+
+
+def _evidence(lines: list[str], *, several: bool) -> list[Block]:
+    return [Text(line, 6, 8 if several else 6) for line in lines]
+
+
+def quoted_path(path: str) -> str:
+    """Return the path as one types it: bare where it is plain."""
+    plain = path and all(char.isalnum() or char in "._-/+,@:" for char in path) and path.isascii()
+    return path if plain else shell_quote(path)

@@ -1,0 +1,107 @@
+"""The answer of `preflight stuck` as a page: who, where, why, what to do; then every rank."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from preflight.model.stuck import Culprit, RankPlace, StuckReport, StuckVerdict
+from preflight.model.stuck_evidence import NodeEvidence
+from preflight.show.console_writer import page
+from preflight.show.document import BLANK, Block, Code, Column, Table, Text, bullet, right, section
+from preflight.show.text import Style, ranges
+
+HEAD = {
+    StuckVerdict.STUCK: ("STUCK", "red"),
+    StuckVerdict.NOT_STUCK: ("NOT STUCK", "green"),
+    StuckVerdict.UNKNOWN: ("COULD NOT TELL", "yellow"),
+}
+COLUMNS = (
+    right("rank"), Column("host", limit=24, drop=2), right("pid"), Column("activity"),
+    Column("call", limit=lambda width: width // 3), Column("line of the job", limit=lambda width: width // 2),
+    right("rests for", drop=1),
+)  # fmt: skip
+MOST_ROWS, MOST_CULPRITS = 24, 4
+
+
+def render_stuck(report: StuckReport, style: Style) -> str:
+    """Return the page that `preflight stuck` prints."""
+    title, tone = HEAD[report.verdict]
+    blocks: list[Block] = [Text(title, tone=tone), Text(report.summary)]
+    for culprit in report.culprits[:MOST_CULPRITS]:
+        blocks += _culprit(culprit, len(report.culprits) > 1)
+    blocks += section("Every rank", rank_table(report.places))
+    blocks += section("Last lines", *_last_lines(report))
+    blocks += section("Hints", *map(bullet, report.hints))
+    blocks += section("Not seen", *map(bullet, report.not_seen))
+    return page([*blocks, BLANK, *_footer(report.nodes)], style)
+
+
+def render_stuck_in(folder: str, report: StuckReport, style: Style) -> str:
+    """Return what is said of a folder of logs in which `preflight stuck` has left its files."""
+    command = f"preflight stuck --merge {shlex.quote(folder)}"
+    said = Text(f"While it hung, preflight stuck saw: {report.summary} The whole of it:", 2)
+    return page([BLANK, said, Code((command,), 6)], style)
+
+
+def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
+    blocks: list[Block] = []
+    steps: list[Block] = [Text(f"{culprit.what}.", 2)] if is_one_of_several else []
+    number = 0
+    for step in culprit.steps:
+        if step.startswith("    "):
+            steps.append(Code((step.strip(),), 7))
+            continue
+        number += 1
+        steps.append(Text(step, 2, 5, label=f"{number}. "))
+    blocks += section(f"What to do ({culprit.reason.value})", *steps)
+    return [*blocks, *section("Evidence", *map(bullet, culprit.evidence))]
+
+
+def rank_table(places: Sequence[RankPlace]) -> Table:
+    """Return a row for each rank; ranks that stand alike share one."""
+    alike: dict[tuple[str, ...], list[RankPlace]] = {}
+    for place in places:
+        key = (place.host, place.activity.value, place.doing, place.at, place.within)
+        alike.setdefault(key, []).append(place)
+    rows = [_row(members) for members in sorted(alike.values(), key=lambda m: (len(m), _number(m[0])))]
+    return Table(COLUMNS, tuple(rows[:MOST_ROWS])).known()
+
+
+def _number(place: RankPlace) -> int:
+    return place.rank if isinstance(place.rank, int) else 1 << 30
+
+
+def _row(members: Sequence[RankPlace]) -> tuple[str, ...]:
+    first = members[0]
+    numbers = [place.rank for place in members if isinstance(place.rank, int)]
+    times = [place.for_s for place in members if isinstance(place.for_s, float) and place.stands]
+    rests = f"{min(times):.0f} s" if times else "?"
+    within = f" in {first.within}" if first.within else ""
+    pids = str(first.pid) if len(members) == 1 else f"{first.pid}, ..."
+    activity = first.activity.value.replace("_", " ") + within
+    return (
+        ranges(numbers) if numbers else "?", first.host, pids if first.pid else "?", activity, first.doing or "?",
+        first.at or "?", rests,
+    )  # fmt: skip
+
+
+def _last_lines(report: StuckReport) -> list[Block]:
+    """Return what the ranks that hold up the job wrote last."""
+    pids = {(culprit.host, pid) for culprit in report.culprits for pid in culprit.pids}
+    blocks: list[Block] = []
+    for node in report.nodes:
+        for rank in node.ranks:
+            if (node.host, rank.process.pid) in pids and not hasattr(rank.output, "reason"):
+                blocks += [Text(f"{rank.output.path}, silent for {rank.output.silent_s:.0f} s:", 2)]
+                blocks += [Text(line, 4, label="| ", limit=lambda width: width - 8) for line in rank.output.lines]
+    return blocks[:8]
+
+
+def _footer(nodes: Sequence[NodeEvidence]) -> list[Block]:
+    ranks = sum(len(node.ranks) for node in nodes)
+    where = ", ".join(node.host for node in nodes[:4]) + (f" and {len(nodes) - 4} more" if nodes[4:] else "")
+    if not nodes:
+        return [Text("Name the job with --pid PID, and run it as its user, or as root with --user NAME.")]
+    job = nodes[0].job
+    return [Text(f"Looked at {ranks} ranks on {where} ({job}) for {max(n.watched_s for n in nodes):.0f} s.")]

@@ -1,0 +1,174 @@
+"""What was tried: the trials, the search for the fewest settings, what was left out, and the duels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from preflight.model.collective import Collective
+from preflight.model.facts import Gap
+from preflight.model.report import Report
+from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
+from preflight.model.units import percent_text, size_text, three_digits, time_text
+from preflight.search.settings.control import Proof, has_failed, intermittent, proof_of, proof_text
+from preflight.search.settings.duel import SMALLEST_THAT_DECIDES_BYTES, decision_results, is_sound
+from preflight.search.settings.minimise import CORNER
+from preflight.search.settings.search import FEWEST
+from preflight.show.document import Block, Column, Heading, Items, Text, grouped, note, right, section, table
+from preflight.show.text import UNKNOWN
+
+SHOWN = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
+FIXED_COLUMNS = 65  # what the other columns of the table take at most
+HEADERS: tuple[str | Column, ...] = (
+    Column("candidate", limit=lambda width: max(9, width - FIXED_COLUMNS)),
+    "outcome",
+    right("size"),
+    *(header for each in SHOWN for header in (right("GB/s"), right("time", over=each.value))),
+    "data",
+)
+RECOMMENDED = "with the .env"  # what a search ended with, as the job will have it
+GIVEN_UP = re.compile(r"(?:is|are) (.{1,2000}?) needed\? ")  # the reason of a trial that does without settings
+OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
+
+
+def is_step(trial: TrialResult) -> bool:
+    """Tell whether a trial only led to another one; what is recommended is shown beside the default."""
+    return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
+
+
+def deciding_results(trial: TrialResult, report: Report) -> tuple[CollectiveResult, ...]:
+    """Return the results of the sizes that decide on this report's backend."""
+    return decision_results(trial.results, cpu_path=report.backend == "gloo")
+
+
+def trials_section(report: Report) -> list[Block]:
+    """Return the table, and below it why each trial failed that did; nothing where no trial ran."""
+    if not report.trials:
+        return []
+    shown = _shown(report)
+    blocks: list[Block] = [table(HEADERS, [row for trial in shown for row in _rows(trial, report)])]
+    failed = [each for each in shown if each.problem and each.outcome is not Outcome.OK]
+    names = grouped((each.problem, each.candidate) for each in failed)
+    blocks += [Text(problem, 2, 4, names=tuple(candidates)) for problem, candidates in names.items()]
+    if any(map(_has_small_sizes_only, shown)):
+        blocks.append(note("GB/s is busbw; at these sizes it says little."))
+    verified = verified_calls_text(report.trials)
+    blocks += [note(verified)] if verified else []
+    return [Heading("Trials"), *blocks]
+
+
+def verified_calls_text(trials: Sequence[TrialResult]) -> str:
+    """Return in how many of the default's timed calls the data were checked; "" where that is not known."""
+    results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
+    counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
+    if not counts:
+        return ""
+    timed = sum(each.repetitions for each in results)
+    return (
+        f"Data of the default were checked on every rank in {sum(counts)} of {timed} timed calls, drawn by chance, and "
+        "before and after them."
+    )
+
+
+def _shown(report: Report) -> tuple[TrialResult, ...]:
+    """Return the trials that stand for themselves, and of a search the one that earned the recommendation."""
+    last = next((t for t in reversed(report.trials) if is_step(t) and is_sound(t) and t.env == report.advice.env), None)
+    chosen = (replace(last, candidate=RECOMMENDED),) if last is not None else ()
+    return (*(trial for trial in report.trials if not is_step(trial)), *chosen)
+
+
+def _rows(trial: TrialResult, report: Report) -> Iterator[list[str]]:
+    deciding = deciding_results(trial, report)
+    chosen = [[each for each in deciding if each.collective is collective] for collective in SHOWN]
+    start = [trial.candidate, trial.outcome.value]
+    for cells in zip_longest(*chosen):
+        there = [cell for cell in cells if cell is not None]
+        data = "verified" if all(cell.verified for cell in there) else "WRONG"
+        speeds = [word for cell in cells for word in _speed(cell)]
+        yield [*start, size_text(there[0].size_bytes), *speeds, data]
+        start = ["", ""]
+    if not any(chosen):
+        yield [*start, *[""] * (len(HEADERS) - 2)]
+
+
+def _speed(cell: CollectiveResult | None) -> tuple[str, str]:
+    if cell is None:
+        return "", ""
+    if isinstance(cell.shown_gb_s, Gap) or isinstance(cell.median_us, Gap):
+        return UNKNOWN, UNKNOWN  # somebody else was on the GPUs: the finding gpu-busy says who
+    return three_digits(cell.shown_gb_s), time_text(cell.median_us)
+
+
+def _has_small_sizes_only(trial: TrialResult) -> bool:
+    return bool(trial.results) and all(each.size_bytes < SMALLEST_THAT_DECIDES_BYTES for each in trial.results)
+
+
+def left_out_section(report: Report) -> list[Block]:
+    """Return what was not worth a trial, and why."""
+    return section("Left out", Items([(each.candidate, each.reason) for each in report.left_out]))
+
+
+def comparisons_section(report: Report) -> list[Block]:
+    """Return what the fresh, alternated measurements said."""
+    items = []
+    for each in report.comparisons:
+        bound = f"99 % bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
+        verdict = "clearly faster" if each.wins else "not clearly faster"
+        gain = f"{verdict}: {percent_text(each.mean_gain)} ({bound}, {each.rounds} rounds)"
+        was_measured = each.mean_gain or each.lower_bound
+        items.append((each.candidate, gain if was_measured else "could not be measured to the end"))
+    return section("Measured afresh against the default", Items(items))
+
+
+def search_section(report: Report) -> list[Block]:
+    """Return what was needed and what was not, with what happened without it; nothing where nothing was searched."""
+    steps = [trial for trial in report.trials if is_step(trial)]
+    items = [*_corners(steps), *_given_up(steps), *_others(steps), *_control(report)]
+    return section("Which settings are needed", Items(items))
+
+
+def _control(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what going back to the default showed, and what else was tried again."""
+    control, default = report.control, next((each for each in report.trials if each.candidate == DEFAULT), None)
+    differing = intermittent(report.trials, control.reruns)
+    for tally in differing:
+        yield "comes and goes", f"{tally.text()} with the same settings"
+    if not differing and control.chosen and default is not None:
+        is_open = proof_of(control, report.trials) is Proof.OPEN
+        yield "control", "there was no time to go back to the default" if is_open else proof_text(control, default)
+
+
+def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    for trial in steps:
+        if trial.candidate.startswith(CORNER):
+            names = ", ".join(f"{name}={value}" for name, value in trial.env)
+            yield "all at once", f"{_ending(trial)}: {names}"
+
+
+def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    tried = [(match[1], trial) for trial in steps if (match := GIVEN_UP.match(trial.reason))]
+    spared = [name for subject, trial in tried if is_sound(trial) for name in subject.split(", ")]
+    if spared:
+        each = "it" if len(spared) == 1 else "each of them"
+        yield "not needed", f"{', '.join(spared)}: the rest works without {each}"
+    yield from (("not tried", subject) for subject, trial in tried if trial.outcome is Outcome.SKIPPED)
+    failures: dict[str, TrialResult] = {}
+    for subject, trial in tried:  # several were given up at once: it is the one that the rest does not do without
+        left = [name for name in subject.split(", ") if name not in spared]
+        if has_failed(trial) and len(left) == 1:
+            failures[left[0]] = trial
+    yield from (("needed", f"{name}: without it {_ending(trial)}") for name, trial in failures.items())
+
+
+def _others(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    for trial in steps:
+        if not (GIVEN_UP.match(trial.reason) or trial.candidate.startswith(CORNER) or trial.candidate == FEWEST):
+            yield trial.candidate, _ending(trial)
+
+
+def _ending(trial: TrialResult) -> str:
+    if is_sound(trial):
+        return "works"
+    return trial.problem or trial.outcome.value.replace("_", " ")

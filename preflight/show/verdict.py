@@ -1,0 +1,158 @@
+"""The verdict and what decided, most important first: the one order that every short output follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from preflight.model.facts import Gap
+from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
+from preflight.model.report import NodeVerdict, Report, RunPhase, RunPhaseEnd, Verdict
+from preflight.show.document import Block, Items, Text, answer_line, section
+from preflight.show.text import line
+
+SIMULATED = "SIMULATED"
+NODE_WORDS = {
+    NodeVerdict.ACCEPT: ("NODE ACCEPTED", "green"),
+    NodeVerdict.REJECT: ("NODE REJECTED", "red"),
+    NodeVerdict.UNKNOWN: ("NODE UNKNOWN", "yellow"),
+}
+WORDS = {
+    Verdict.READY: ("READY", "green"),
+    Verdict.READY_WITH_ENV: ("READY WITH SETTINGS", "green"),
+    Verdict.NOT_READY: ("NOT READY", "red"),
+    Verdict.UNKNOWN: ("UNKNOWN", "yellow"),
+}
+
+CAUSE = "trial-failed"
+BEFORE_NODE_WORDS = ("node accept", "node reject")  # how older releases begin
+
+
+def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
+    """Return what was not tried, then the verdict and its sentence, cut after so many lines."""
+    blocks: list[Block] = []
+    if report.simulated:
+        where = f"a stand-in backend ({report.backend}) or another machine's facts"
+        blocks.append(Text(f"{SIMULATED}: {where}; no verdict on this one."))
+    if report.backend == "gloo":
+        ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
+        nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
+        tried = f"gloo over {ranks}{nodes}" if report.world_size else "gloo; no rank was started"
+        blocks.append(Text(f"CPU path: {tried}; no GPU and no NCCL was tried."))
+    if report.narrowed:
+        blocks.append(Text(f"Less was tried or judged than by itself: {line(report.narrowed)}"))
+    blocks.append(replace(answer_line(answer(report), tone(report), sentence(report)), most_lines=most_lines))
+    if not isinstance(report.node_verdict, Gap):
+        blocks.append(Text(f"For a job on it: {WORDS[report.verdict][0].lower()}"))
+    return blocks
+
+
+def unfinished_section(report: Report) -> list[Block]:
+    """Return which parts of the run are missing."""
+    return section("Not finished", Items([(each.name, phase_text(each)) for each in unfinished(report)]))
+
+
+def phase_text(phase: RunPhase) -> str:
+    """Return how far a part of the run came."""
+    return f"{phase.end.value.replace('_', ' ')}: {phase.detail}"
+
+
+def answer(report: Report) -> str:
+    """Return the words that decide, the same in every form: the node's where --accept asked for it, else the job's."""
+    return _answer(report)[0]
+
+
+def tone(report: Report) -> str:
+    """Return the colour of the answer."""
+    return _answer(report)[1]
+
+
+def _answer(report: Report) -> tuple[str, str]:
+    return WORDS[report.verdict] if isinstance(report.node_verdict, Gap) else NODE_WORDS[report.node_verdict]
+
+
+def is_good(report: Report) -> bool:
+    """Tell whether the answer is ready or accept."""
+    if isinstance(report.node_verdict, Gap):
+        return report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
+    return report.node_verdict is NodeVerdict.ACCEPT
+
+
+def is_bad(report: Report) -> bool:
+    """Tell whether the answer is not_ready or reject, which is more than not to know."""
+    if isinstance(report.node_verdict, Gap):
+        return report.verdict is Verdict.NOT_READY
+    return report.node_verdict is NodeVerdict.REJECT
+
+
+def headline(report: Report) -> str:
+    """Return the verdict's sentence, on one line, with a simulated run called one."""
+    return f"{SIMULATED}: {line(report.headline)}" if report.simulated else line(report.headline)
+
+
+def deciding(report: Report) -> tuple[Finding, ...]:
+    """Return the findings that speak against, those that blame the node first; warnings where they decided."""
+    failing = [each for each in report.findings if each.severity is Severity.FAIL]
+    of_the_node = isinstance(report.node_verdict, NodeVerdict)
+    if is_bad(report) and not any(each.blame in REJECTS_A_NODE or not of_the_node for each in failing):
+        # With --strict, and for a fault that was worked round, a warning rejects.
+        failing += [each for each in report.findings if each.severity is Severity.WARN]
+    return tuple(sorted(failing, key=_weight))
+
+
+def by_weight(report: Report) -> tuple[Finding, ...]:
+    """Return all findings: those that decided, then the worst; a failed trial before what may follow from it."""
+    order, decided = list(Severity), deciding(report)
+    others = [each for each in report.findings if each not in decided]
+    others.sort(key=lambda each: (order.index(each.severity), each.check != CAUSE, each.blame not in REJECTS_A_NODE))
+    return (*decided, *others)
+
+
+def _weight(finding: Finding) -> tuple[bool, bool]:
+    return finding.severity is not Severity.FAIL, finding.blame not in REJECTS_A_NODE
+
+
+def sentence(report: Report) -> str:
+    """Return the headline without the verdict in front of it, for where that stands already."""
+    text = line(report.headline)
+    for word in (*BEFORE_NODE_WORDS, answer(report)):
+        text = text.removeprefix(f"{word.lower()}: ")
+    return text
+
+
+def reasons(report: Report) -> tuple[str, ...]:
+    """Return what decided as sentences, most important first; why there is no answer stands before what was found."""
+    found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
+    found += [(line(problem), "") for problem in report.problems]
+    found += [
+        (f"the check {line(each.check)} crashed, a defect of preflight and not of the node: {line(each.reason)}", "")
+        for each in report.skipped_checks
+        if each.crashed
+    ]
+    if not found or not is_bad(report):
+        first = sentence(report)
+        found = [(first, ""), *(each for each in found if each[0] not in first)]
+    return tuple(dict.fromkeys(text + check for text, check in found))
+
+
+def summary(report: Report) -> str:
+    """Return on one line what a good answer rests on, or every reason against it; a simulated run is called one."""
+    text = sentence(report) if is_good(report) else "; ".join(reasons(report))
+    text = "; ".join([text, *waivers(report)])
+    return f"{SIMULATED}: {text}" if report.simulated else text
+
+
+def waivers(report: Report) -> tuple[str, ...]:
+    """Return what the site's policy lets pass: every output says so."""
+    waived = [each for each in report.findings if each.waived]
+    words = (f"waived {line(each.waived)} [{line(each.check)} {line(each.subject)}]" for each in waived)
+    return tuple(dict.fromkeys(words))
+
+
+def unfinished(report: Report) -> tuple[RunPhase, ...]:
+    """Return the parts of the run that did not come to their end."""
+    return tuple(phase for phase in report.phases if phase.end in (RunPhaseEnd.PARTIAL, RunPhaseEnd.NOT_REACHED))
+
+
+def hosts(report: Report) -> str:
+    """Return the names of the nodes, `an unknown host` where none was read."""
+    return ", ".join(line(node.host) for node in report.nodes) or "an unknown host"

@@ -1,0 +1,108 @@
+"""Before a check: whether all nodes hold the same report and may use it again. Node 0 asks, and its word counts.
+
+One line from each node and one back, at the place where a check would meet. Where node 0 has not heard of everyone, all
+check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+from preflight.errors import MeetingError
+from preflight.model.facts import Netif
+from preflight.model.placement import Placement
+from preflight.trial.nodes.meeting_point import listen, listening_addresses, resolve
+from preflight.trial.nodes.wire import HELLO_BYTES, Link, Message
+
+KIND = "reuse"
+RESOLVE_S, CONNECT_S, RETRY_S = 3.0, 1.0, 0.1
+
+
+def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
+    """Return why the nodes check, "" where all hold the report that is called `mine`; "" is no report."""
+    until = time.monotonic() + limit_s
+    try:
+        answer = _ask_all if place.node_rank == 0 else _ask_node_0
+        return answer(place, netifs, mine, until)
+    except MeetingError as error:
+        return f"the nodes could not ask each other: {error}"
+
+
+def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float) -> str:
+    listening = listening_addresses(place.host, resolve(place.host, RESOLVE_S).addresses, netifs)
+    listeners, _ = listen(listening, place.ports)
+    with contextlib.ExitStack() as opened:
+        for listener in listeners:
+            opened.enter_context(listener)
+        heard: dict[int, tuple[Link, str]] = {}
+        for link, message in _callers(listeners, opened, until):
+            node = message.get("node")
+            if message.get("run") == place.run_id and isinstance(node, int) and 0 < node < place.nodes:
+                heard[node] = (link, str(message.get("report")))
+            if len(heard) == place.nodes - 1:
+                break
+        why = _why(place, mine, {node: report for node, (_, report) in heard.items()})
+        for link, _ in heard.values():
+            link.queue({"kind": KIND, "why": why})
+            with contextlib.suppress(MeetingError):
+                link.send()
+    return why
+
+
+def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
+    missing = [place.name_of(node) for node in range(1, place.nodes) if node not in reports]
+    if missing:
+        return f"nothing was heard of {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")
+    others = [place.name_of(node) for node, report in sorted(reports.items()) if report != mine]
+    if not mine:
+        return f"{place.name_of(0)} has no report that it can use"
+    return f"{others[0]} has none that it can use, or another one" if others else ""
+
+
+def _callers(
+    listeners: Sequence[socket.socket], opened: contextlib.ExitStack, until: float
+) -> Iterator[tuple[Link, Message]]:
+    """Yield what callers say, each once, until the time is over; who breaks off or says nonsense is left out."""
+    links: list[Link] = []
+    while (left_s := until - time.monotonic()) > 0:
+        watched: list[socket.socket | Link] = [*listeners, *links]
+        ready, _, _ = select.select(watched, [], [], left_s)
+        for each in ready:
+            if isinstance(each, socket.socket):
+                with contextlib.suppress(OSError):
+                    sock, _ = each.accept()
+                    links.append(Link(sock, HELLO_BYTES))
+                    opened.callback(links[-1].close)
+            else:
+                links.remove(each)
+                with contextlib.suppress(MeetingError):
+                    yield from ((each, message) for message in each.receive()[:1])
+
+
+def _ask_node_0(place: Placement, netifs: Sequence[Netif], mine: str, until: float) -> str:
+    del netifs  # node 0's listen on them
+    said = {"kind": KIND, "run": place.run_id, "node": place.node_rank, "report": mine}
+    while time.monotonic() < until:
+        for address in resolve(place.host, RESOLVE_S).addresses:
+            for port in place.ports:
+                with contextlib.suppress(OSError, MeetingError), _connected(address, port) as link:
+                    link.queue(said)
+                    link.send()
+                    while select.select([link], [], [], max(0.0, until - time.monotonic()))[0]:
+                        for message in link.receive():
+                            return str(message.get("why", ""))
+        time.sleep(RETRY_S)
+    return f"{place.name_of(0)} did not answer"
+
+
+@contextlib.contextmanager
+def _connected(address: str, port: int) -> Iterator[Link]:
+    link = Link(socket.create_connection((address, port), CONNECT_S), HELLO_BYTES)
+    try:
+        yield link
+    finally:
+        link.close()

@@ -1,0 +1,90 @@
+"""What node 0 and the others have in common: this node's part in the meeting, and who belongs to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from preflight.model.device_job import NO_DEVICES
+from preflight.model.joint import Hello, JointPlan, SoloResult
+from preflight.model.placement import Origin, Placement
+from preflight.model.run_spec import RunSpec, joint_dir
+from preflight.trial.launch_result import LaunchResult
+from preflight.trial.nodes.probe_process import PATHS, ProbeProcesses
+from preflight.trial.nodes.relay import Relay
+from preflight.trial.run_dir import write_spec
+
+HELLO_S = 5.0  # for a caller to say who it is
+FAREWELL_S = 5.0
+
+
+@dataclass(slots=True)
+class Member:
+    """This node's part in the meeting."""
+
+    placement: Placement
+    hello: Hello
+    spec: RunSpec
+    meet_by: float  # monotonic
+    ends_by: float  # monotonic: when the common trials have to be over here
+    report_solo: Callable[[LaunchResult], SoloResult]  # what this node found by itself, asked once
+    solo: SoloResult | None = None
+    relay: Relay | None = None
+    origins: list[Origin] = field(default_factory=list)  # what the meeting itself chose, and why
+    probes: ProbeProcesses = field(default_factory=lambda: ProbeProcesses(os.environ))
+
+    @property
+    def fds(self) -> list[int]:
+        """The descriptors to wait for: of what looks for ways to the others, and of what is relayed."""
+        return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
+
+    def report(self, launched: LaunchResult) -> SoloResult:
+        """Return what this node found by itself."""
+        if self.solo is None:
+            self.solo = self.report_solo(launched)
+        return self.solo
+
+    def begin(self, joint: JointPlan) -> None:
+        """Let this node's ranks go on with what all nodes do together; nothing but they listens from now on."""
+        self.probes.close()
+        # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
+        # cures are.
+        spec = replace(
+            self.spec,
+            run_dir=joint_dir(self.spec.run_dir),
+            place=joint.place,
+            trials=replace(joint.trials, cure_measures=self.spec.trials.cure_measures),
+            deadline_monotonic_s=min(self.ends_by, time.monotonic() + joint.left_s),
+            devices=NO_DEVICES,
+            goes_on=False,
+        )
+        write_spec(spec)
+        first = spec.place.first_rank
+        ranks = range(first, first + spec.place.local_size)
+        self.relay = Relay(os.path.join(spec.run_dir, "control"), ranks, is_leader=self.placement.node_rank == 0)
+
+    def start_probes(self) -> None:
+        """Have what looks for ways to the other nodes ready by the time that it is asked."""
+        with contextlib.suppress(OSError):  # said when it is asked
+            self.probes.start(PATHS)
+
+    def close(self) -> None:
+        self.probes.close()
+        if self.relay is not None:
+            self.relay.close()
+
+
+def why_unlike(mine: Hello, theirs: Hello) -> str:
+    """Return why a caller does not belong to this run, "" where it does."""
+    if theirs.run_id != mine.run_id:
+        return f"it belongs to another run ({theirs.run_id}, here {mine.run_id})"
+    if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):
+        return f"versions differ: preflight {theirs.preflight} there, {mine.preflight} on {mine.host}"
+    if theirs.nodes != mine.nodes:
+        return f"it was told of {theirs.nodes} nodes, {mine.host} of {mine.nodes}"
+    if not 0 < theirs.node_rank < mine.nodes:
+        return f"it calls itself node {theirs.node_rank} of {mine.nodes}, which is nobody else's number than node 0's"
+    return ""

@@ -1,0 +1,215 @@
+"""Find this node's place in the job from what schedulers and launchers already say. Pure: a mapping and options in.
+
+What the options --nnodes, --node-rank and --rdzv-endpoint leave open may come from the environment, and there from one
+launcher alone, since values of two don't fit together: the innermost of model/launchers.py that is there. Slurm is
+asked inside a step only: a shell or a batch script is one node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from preflight.errors import UsageError
+from preflight.model.launchers import LAUNCHERS
+from preflight.model.placement import Origin, Placement
+from preflight.trial.nodes.hostlist import expand_hosts
+
+MOST_NODES = 16384
+DEFAULT_PORT = 29400  # torchrun's own for c10d
+# Below the ports that Linux gives out by itself; by job, so that two jobs on a host do not meet each other.
+SLURM_PORTS, SLURM_PORT_COUNT, SLURM_TRIES = 15000, 15000, 3
+FIRST_SPECIAL_STEP = 0xFFFF_FFF0  # SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP, ...: slurm.h
+STEP_ID = re.compile(r"\d{1,18}", re.ASCII)  # of a job or a step: Slurm's own have 32 bits
+ENDPOINT = re.compile(r"\[([^\[\]\s]+)\](?::(\d{1,5}))?|([^\[\]:\s]+)(?::(\d{1,5}))?", re.ASCII)
+ADVICE = "give --nnodes N --node-rank R --rdzv-endpoint HOST:PORT"
+LOOPBACK_NAMES = re.compile(r"localhost(\..*)?|127\.[\d.]+|::1", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of the command line that say where this node stands."""
+
+    nnodes: int | None = None
+    node_rank: int | None = None
+    endpoint: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is known so far; a value that is set once stays."""
+
+    environ: Mapping[str, str]
+    values: dict[str, int | str] = field(default_factory=dict)
+    origins: list[Origin] = field(default_factory=list)
+
+    def note(self, what: str, value: int | str, source: str) -> None:
+        if what not in self.values:
+            self.values[what] = value
+            self.origins.append(Origin(what, str(value), source))
+
+    def note_number(self, what: str, *names: str) -> None:
+        """Take a whole number from the first of the variables, the later ones being checked too."""
+        for name in names:
+            if text := self.environ.get(name):
+                self.note(what, parse_whole(name, text), name)
+
+    def number(self, what: str) -> int | None:
+        value = self.values.get(what)
+        return value if isinstance(value, int) else None
+
+
+def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
+    """Return this node's place; UsageError, in one line, where what is said does not fit together."""
+    found = _Found(environ)
+    hosts: tuple[str, ...] = ()
+    for what, value, option in (
+        ("nodes", asked.nnodes, "--nnodes"),
+        ("node rank", asked.node_rank, "--node-rank"),
+        ("meeting point", asked.endpoint, "--rdzv-endpoint"),
+    ):
+        if value is not None:
+            found.note(what, value, option)
+    if asked.nnodes is None or asked.nnodes > 1:
+        hosts = _from_environment(found)
+    nodes = found.number("nodes")
+    if nodes is None:
+        if found.values.keys() & {"node rank", "meeting point"} and (asked.endpoint or asked.node_rank is not None):
+            raise UsageError(f"how many nodes? --nnodes is missing: {ADVICE}")
+        nodes = 1
+    if nodes == 1 and not (asked.node_rank or 0):
+        return Placement(1, 0, "", (), "", (), tuple(found.origins) if "one node" in found.values else ())
+    return _several(found, nodes, hosts, asked.run_id)
+
+
+def _from_environment(found: _Found) -> tuple[str, ...]:
+    """Take what the innermost launcher says that is there; return the hosts where it names them."""
+    environ = found.environ
+    for launcher in reversed(LAUNCHERS):
+        said = launcher.node
+        if launcher.name == "slurm" and _slurm_nodes(environ):
+            return _from_slurm(found)
+        if said is not None and any(map(environ.get, said.shown_by)) and said.unless not in environ:
+            found.note_number("nodes", said.nodes)
+            found.note_number("node rank", *said.node_rank)
+            if point := environ.get(said.endpoint):
+                found.note("meeting point", point, said.endpoint)
+            for address, port in said.meeting:
+                _master(found, address, port)
+            break
+    return ()
+
+
+def _master(found: _Found, address: str, port: str) -> None:
+    host = found.environ.get(address)
+    if not host:
+        return
+    number = parse_whole(port, found.environ.get(port) or str(DEFAULT_PORT))
+    source = f"{address}, {port}" if found.environ.get(port) else f"{address}; {port} is not set"
+    found.note("meeting point", f"[{host}]:{number}" if ":" in host else f"{host}:{number}", source)
+
+
+def _slurm_nodes(environ: Mapping[str, str]) -> str:
+    """Return how many nodes Slurm says, "" outside of it."""
+    names = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES")
+    return next(filter(None, map(environ.get, names)), "")
+
+
+def _from_slurm(found: _Found) -> tuple[str, ...]:
+    environ = found.environ
+    step = environ.get("SLURM_STEP_ID", "")
+    if not STEP_ID.fullmatch(step) or int(step) >= FIRST_SPECIAL_STEP or "SLURM_NODEID" not in environ:
+        count = _slurm_nodes(environ)
+        if count != "1" and "nodes" not in found.values:
+            words = f"{count} nodes are allocated, but this is no step of srun: start it with srun --ntasks-per-node=1"
+            found.note("one node", words, "SLURM_STEP_ID")
+        return ()
+    found.note_number("nodes", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+    found.note_number("node rank", "SLURM_NODEID")
+    nodes = found.number("nodes") or 1
+    text = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or str(nodes)
+    tasks = parse_whole("SLURM_NTASKS", text)
+    if nodes == 1:
+        return ()
+    if tasks != nodes:
+        once = "preflight is started once per node: srun --ntasks-per-node=1"
+        raise UsageError(f"srun starts {tasks} tasks on {nodes} nodes; {once}")
+    host = environ.get("MASTER_ADDR", "")
+    if host and not LOOPBACK_NAMES.fullmatch(host):
+        _master(found, "MASTER_ADDR", "MASTER_PORT")
+    listed = next((n for n in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST") if environ.get(n)), "")
+    if not listed:
+        return ()
+    hosts = expand_hosts(environ[listed])
+    found.note("meeting point", hosts[0], f"the first host of {listed}")
+    return hosts if len(hosts) == nodes else ()
+
+
+def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | None) -> Placement:
+    rank = found.number("node rank")
+    point = found.values.get("meeting point")
+    if not 1 <= nodes <= MOST_NODES:
+        raise UsageError(f"{_said(found, 'nodes')}: give 1 to {MOST_NODES} nodes")
+    if rank is None:
+        raise UsageError(f"{_said(found, 'nodes')}, but which of them is this? {ADVICE}")
+    if not 0 <= rank < nodes:
+        ranks = f"node ranks go from 0 to {nodes - 1}"
+        raise UsageError(f"{_said(found, 'node rank')}, but {_said(found, 'nodes')}: {ranks}")
+    if not isinstance(point, str) or not point:
+        raise UsageError(f"{_said(found, 'nodes')}, but where do they meet? {ADVICE}")
+    host, port = parse_endpoint(point, _source(found, "meeting point"))
+    slurm = found.environ.get("SLURM_JOB_ID", "") if _slurm_nodes(found.environ) else ""
+    step = found.environ.get("SLURM_STEP_ID", "")
+    ports = (port,) if port else slurm_ports(slurm, step) if slurm else (DEFAULT_PORT,)
+    if not port:
+        from_job = f"from SLURM_JOB_ID {slurm}" if slurm else "preflight's default"
+        found.note("port", ", ".join(map(str, ports)), from_job)
+    derived = f"slurm-{slurm}.{step}" if slurm else f"{nodes} nodes at {point}"
+    named = run_id or found.environ.get("PET_RDZV_ID") or derived
+    return Placement(nodes, rank, host, ports, named, hosts, tuple(found.origins))
+
+
+def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
+    """Return the ports that all nodes of a step try in turn."""
+    is_numbered = STEP_ID.fullmatch(job_id) and (not step_id or STEP_ID.fullmatch(step_id))
+    seed = int(job_id) * 31 + int(step_id or 0) if is_numbered else 0
+    first = SLURM_PORTS + seed * SLURM_TRIES % (SLURM_PORT_COUNT - SLURM_TRIES)
+    return tuple(range(first, first + SLURM_TRIES))
+
+
+def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return how many nodes this very step of Slurm has, and which of them this is; (1, 0) where it does not say."""
+    try:
+        count, number = (parse_whole(name, environ.get(name, "")) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID"))
+    except UsageError:
+        return 1, 0
+    return count, number
+
+
+def parse_endpoint(text: str, source: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `HOST`, `[IPV6]:PORT`; port 0 where none is given."""
+    match = ENDPOINT.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{source} {text[:80]!r}: write HOST:PORT, or [ADDRESS]:PORT for IPv6")
+    port = int(match[2] or match[4] or 0)
+    if (match[2] or match[4]) and not 1 <= port <= 65535:
+        raise UsageError(f"{source} {text[:80]!r}: ports go from 1 to 65535")
+    return match[1] or match[3], port
+
+
+def parse_whole(name: str, text: str) -> int:
+    """Return a variable's whole number; UsageError names the variable."""
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        hint = "; an elastic range has no fixed place, give --nnodes" if name == "PET_NNODES" else ""
+        raise UsageError(f"{name}={text[:40]!r} is no whole number{hint}")
+    return int(text)
+
+
+def _source(found: _Found, what: str) -> str:
+    return next(origin.source for origin in found.origins if origin.what == what)
+
+
+def _said(found: _Found, what: str) -> str:
+    return f"{_source(found, what)} says {what} {found.values[what]}"

@@ -1,0 +1,209 @@
+"""torchrun's agent on this node alone: it forks a supervisor per rank from the process that has imported torch.
+
+torchrun's own agent starts an interpreter a rank, each of which imports torch again; on two processors that takes
+longer than most trials. What the ranks find in their environment is the same.
+
+Every rendezvous that torch brings opens a store on all interfaces, and its c10d one unpickles what it reads from there.
+This one is a store inside this process, enough to number the ranks of one node; ranks meet in stores of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.elastic import rendezvous
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    SimpleElasticAgent,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousHandler
+
+from preflight.system import processes
+from preflight.system.child import ChildProcess, Parent, fork_child
+from preflight.trial.rank.supervisor import read_spec, supervise
+
+RUN_ID = "preflight"
+MONITOR_S = 0.1
+LAUNCHER_S = 1.0  # for the launcher to end everything, once it knows
+DIE_S = 2.0  # after SIGTERM; the kernel ends trial children with their supervisor
+
+
+class AloneRendezvous(RendezvousHandler):
+    """Agree with nobody: this agent is node 0 of 1."""
+
+    use_agent_store = False
+
+    def get_backend(self) -> str:
+        return "preflight"
+
+    def next_rendezvous(self) -> Any:
+        if not hasattr(rendezvous, "RendezvousInfo"):  # torch < 2.4
+            return HashStore(), 0, 1
+        bootstrap = rendezvous.RendezvousStoreInfo("127.0.0.1", 0)
+        return rendezvous.RendezvousInfo(HashStore(), 0, 1, bootstrap)
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return RUN_ID
+
+    def shutdown(self) -> bool:
+        return True
+
+
+class ForkingAgent(SimpleElasticAgent):
+    """torchrun's agent, whose workers are forked and run `supervise_rank`."""
+
+    def __init__(self, spec: WorkerSpec, spec_path: str) -> None:
+        super().__init__(spec)
+        self._spec_path = spec_path
+        self._running: list[tuple[ChildProcess, Worker]] = []
+        self._failures: dict[int, ProcessFailure] = {}  # by rank
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pids = {}
+        for worker in worker_group.workers:
+            child = _start_supervisor(self._spec_path, worker.global_rank, _environment(worker, worker_group))
+            self._running.append((child, worker))
+            pids[worker.local_rank] = child.pid
+        return pids
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._reap()
+        if self._failures:
+            return RunResult(WorkerState.FAILED, failures=self._failures)
+        if self._running:
+            return RunResult(WorkerState.HEALTHY)
+        return RunResult(WorkerState.SUCCEEDED, return_values={w.global_rank: None for w in worker_group.workers})
+
+    def _reap(self) -> None:
+        ended = [each for each in self._running if each[0].reap()]
+        for child, worker in ended:
+            self._running.remove((child, worker))
+            if child.exitcode:
+                failure = ProcessFailure(worker.local_rank, child.pid, child.exitcode, os.devnull)
+                self._failures[worker.global_rank] = failure
+
+    def _stop_workers(self, worker_group: WorkerGroup, *_: Any, **__: Any) -> None:
+        """Say who died. Ending the others is left to the launcher, which first looks what they have in /dev/shm."""
+        rank, exitcode = first_to_die({rank: (f.exitcode, f.timestamp) for rank, f in self._failures.items()})
+        _tell({"event": "supervisor_died", "rank": rank, "exitcode": exitcode})
+        time.sleep(LAUNCHER_S)
+        self._shutdown()
+
+    def _shutdown(self, *_: Any, **__: Any) -> None:
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            for each in self._running:
+                each[0].signal(how)
+            until = time.monotonic() + DIE_S
+            while self._running and time.monotonic() < until:
+                self._reap()
+                time.sleep(0.01)
+
+
+def run_ranks(spec_path: str) -> None:
+    """Run the ranks that RUN_SPEC asks for; where one dies the launcher is told, and the exit code is 1."""
+    workers = WorkerSpec(
+        role="default",
+        local_world_size=read_spec(spec_path).place.local_size,
+        rdzv_handler=AloneRendezvous(),
+        entrypoint=sys.executable,
+        max_restarts=0,
+        monitor_interval=MONITOR_S,
+    )
+    if ForkingAgent(workers, spec_path).run().is_failed():
+        sys.exit(1)
+
+
+def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return rank and exit code of the failure that came first: torchrun ends the other ranks with SIGTERM."""
+    rank = min(failures, key=lambda rank: (failures[rank][0] == -signal.SIGTERM, failures[rank][1]))
+    return rank, failures[rank][0]
+
+
+def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> ChildProcess:
+    """Fork a rank's supervisor; where this process has more than one thread that starts an interpreter of its own."""
+    agent, is_sound = os.getpid(), processes.thread_count() == 1
+
+    def be_supervisor(_: Parent) -> None:
+        try:
+            processes.name_process(f"preflight-r{rank}")
+            os.setsid()
+            os.environ.update(environ)
+            path = os.path.join(os.path.dirname(spec_path), "torchrun", f"rank{rank}.log")
+            log = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            if not is_sound:
+                os.environ["PREFLIGHT_PARENT_PID"] = str(agent)
+                os.execv(sys.executable, [sys.executable, "-m", "preflight.trial.worker", spec_path, "supervisor"])
+            supervise_rank(spec_path)
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            sys.stderr.flush()
+
+    return fork_child(be_supervisor, is_heard=False, keeps_signals=True)
+
+
+def supervise_rank(spec_path: str) -> None:
+    """Supervise this process's rank; what it fails of is told to the launcher, then raised."""
+    try:
+        supervise(spec_path)
+    except Exception as error:
+        _tell({"event": "supervisor_failed", "rank": int(os.environ["RANK"]), "why": _why(error)})
+        raise
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _environment(worker: Worker, group: WorkerGroup) -> dict[str, str]:
+    """Return what torchrun gives a worker: trials run in what a job finds."""
+    spec = group.spec
+    return {
+        "RANK": str(worker.global_rank),
+        "LOCAL_RANK": str(worker.local_rank),
+        "WORLD_SIZE": str(worker.world_size),
+        "LOCAL_WORLD_SIZE": str(spec.local_world_size),
+        "GROUP_RANK": str(group.group_rank),
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(worker.role_rank),
+        "ROLE_NAME": spec.role,
+        "ROLE_WORLD_SIZE": str(worker.role_world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": RUN_ID,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+
+
+def _tell(event: dict[str, Any]) -> None:
+    """Tell the launcher through the FIFO, which takes it even where the disk that holds the logs is full."""
+    with open(os.environ["PREFLIGHT_EVENTS"], "wb", buffering=0) as fifo:
+        # The line break in front ends what a conductor that was killed while writing left behind.
+        fifo.write(b"\n" + json.dumps(event).encode() + b"\n")

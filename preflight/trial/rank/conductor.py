@@ -1,0 +1,298 @@
+"""The conductor: rank 0's supervisor decides the next step, collects every rank's outcome and tells the launcher."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from preflight.errors import HarnessError
+from preflight.model.codec import encode
+from preflight.model.run_spec import Assignment, Duel, DuelTurn, Measure
+from preflight.model.transport import texts_of
+from preflight.model.trial import AGAIN, DEFAULT, UNDER_LOAD, Candidate, Control, Outcome, Rerun, TrialResult
+from preflight.search.settings import search, steps
+from preflight.search.settings.environment import ALGORITHMS, inherited_settings
+from preflight.trial.rank.gpu_release import GpuKeeper
+from preflight.trial.rank.gpu_test_step import GpuTestRounds
+from preflight.trial.rank.group_step import GroupConductor
+from preflight.trial.rank.outcome import (
+    RankAnswer,
+    classify,
+    could_not_connect,
+    duel_turns,
+    measures_that_failed,
+    skipped_trial,
+    trial_result,
+)  # fmt: skip
+from preflight.trial.rank.rail_trials import rail_measures, try_rails
+from preflight.trial.rank.step import PAUSED_S, FirstLimit, Rank, Step, Steps, assign, take_step
+from preflight.trial.rank.store import serve_store
+
+PAUSES_FORGIVEN = 2  # steps in which everything stood still say nothing: each is taken again, so often
+LEAST_TIME_FOR_A_TRIAL_S = 1.0
+
+
+def conduct(rank: Rank) -> None:
+    """Try what the plan says until it says stop or time is up; every result goes to the launcher at once."""
+    Conductor(rank).run()
+
+
+class Conductor:
+    """State of the search: what was tried, and what it took."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._spec = rank.spec
+        self._plan = rank.spec.trials
+        self._steps = Steps(rank)
+        self._gpu_tests = GpuTestRounds(self._steps)
+        self._known = steps.Known(seed=random.SystemRandom().getrandbits(32))
+        self._first_limit = FirstLimit(rank.spec.trials.limits, rank.spec.place.nodes)
+        self._longest_s = LEAST_TIME_FOR_A_TRIAL_S
+        self._keeper: GpuKeeper | None = None
+
+    def run(self) -> None:
+        spec = self._spec
+        for rank in range(spec.place.local_size):  # those of other nodes were ready before the nodes met
+            if not self._rank.channel.wait(f"ready/{rank}", spec.deadline_monotonic_s):
+                raise HarnessError(f"the supervisor of rank {rank} had not imported torch when the deadline came")
+        self._steps.report({"event": "ready"})
+        self._keeper = GpuKeeper(spec.gpus.uuids) if spec.gpus.uuids else None
+        self._gpu_tests.take_first()
+        self._free_gpus()
+        if spec.place.nodes > 1:
+            self._rank.channel.put("store/0", {"port": serve_store(spec.place.store_host)})
+        while True:
+            match self._next():
+                case steps.Try() as step:
+                    self._try(step.candidate, self._measures(step))
+                case steps.Repeat() as step:
+                    self._rerun(step)
+                case steps.Compare(candidate=name, pairs=pairs):
+                    self._compare(self._plan.named(name), pairs)
+                case steps.Again() as step:
+                    self._repeat(step)
+                case steps.Stop(chosen=chosen):
+                    self._report_control(chosen)
+                    break
+        self._try_rails()
+        if not self._known.unkillable:  # who is at fault, where nodes fail together or one slows all down
+            GroupConductor(self._steps).run(self._known.results)
+        self._burn()
+        self._steps.stop()
+        if self._keeper:
+            self._keeper.close()
+        self._steps.report({"event": "solo" if spec.goes_on else "done"})
+
+    def _next(self) -> steps.Next:
+        plan, dialect = self._plan, self._spec.backend.dialect
+        known = replace(self._known, left_s=self._spec.deadline_monotonic_s - time.monotonic())
+        inherited = inherited_settings(self._spec.inherited, dialect)
+        last = ALGORITHMS if dialect == "nccl" else None
+        return search.next_step(
+            plan.candidates, plan.screen_all, plan.duel_measures, known, plan.settings, inherited, last,
+            plan.baseline, plan.cure_measures, plan.control_runs, plan.on_gpus,
+        )  # fmt: skip
+
+    def _measures(self, step: steps.Try) -> tuple[Measure, ...]:
+        plan = self._plan
+        if step.to_failure:
+            return search.to_failure(plan.cure_measures, self._known.failed_at)
+        return plan.cure_measures if step.is_for_cure else plan.measures
+
+    def _burn(self) -> None:
+        """Repeat the tests of the GPUs and the default's trial under load for as long as the plan says."""
+        devices, turn = self._spec.devices, 0
+        until = min(self._spec.deadline_monotonic_s, time.monotonic() + devices.burn_s)
+        while devices.burn_rounds and time.monotonic() < until and not self._known.unkillable:
+            turn += 1
+            self._gpu_tests.take(devices.burn_rounds, until, turn)
+            is_tried = self._default_works and time.monotonic() < until and not self._why_no_time()
+            if is_tried or self._gpu_tests.unkillable:
+                self._free_gpus()
+            if is_tried:
+                self._try_again(f"{UNDER_LOAD}{turn}", "the default again, under load")
+        self._free_gpus()
+
+    def _free_gpus(self) -> None:
+        """End the processes of the GPU tests: a trial finds GPUs without any context, as a job does."""
+        were_there = self._gpu_tests.end_processes()
+        self._known = replace(
+            self._known,
+            broken_pairs=tuple(sorted(self._gpu_tests.broken_pairs)),
+            unkillable=self._known.unkillable or self._gpu_tests.unkillable,
+        )
+        if were_there and self._keeper and not self._known.unkillable:
+            self._keeper.wait_until_released()
+
+    def _repeat(self, step: steps.Again) -> None:
+        """Repeat a default that looks slow; without time for it, say so in its place."""
+        name, reason = f"{AGAIN}{step.turn}", f"the default again: {step.why}"
+        skip = self._why_no_time()
+        if skip:
+            result = skipped_trial(replace(self._plan.named(DEFAULT), name=name, reason=reason), skip)
+            self._steps.report({"event": "trial", "result": encode(result)})
+        else:
+            result = self._try_again(name, reason)
+        self._known = replace(self._known, repeats=(*self._known.repeats, result))
+
+    def _try_rails(self) -> None:
+        """Try the RDMA ports one at a time, where the default works: elsewhere they would only say the same."""
+        if self._default_works and not self._known.unkillable:
+            for rail in try_rails(self._spec.rails, self._try_rail, self._why_no_more):
+                self._steps.report({"event": "rail", "rail": encode(rail)})
+
+    def _try_rail(self, candidate: Candidate) -> TrialResult:
+        return self._after_release(self._try_apart(candidate, candidate, rail_measures(self._plan.cure_measures)))
+
+    def _why_no_more(self) -> str:
+        return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()
+
+    def _rerun(self, step: steps.Repeat) -> None:
+        """Try settings again in fresh processes, up to where trials have failed; it is told apart from the trials."""
+        candidate, skip = step.candidate, self._why_no_time()
+        if skip:
+            result = skipped_trial(candidate, skip)
+        else:
+            measures = search.to_failure(self._plan.cure_measures or self._plan.measures, self._known.failed_at)
+            result = self._after_release(self._try_apart(candidate, candidate, measures))
+        self._note_rerun(step.ended(result))
+
+    def _note_rerun(self, rerun: Rerun) -> None:
+        self._known = replace(self._known, reruns=(*self._known.reruns, rerun))
+        self._report_control(None)
+
+    def _report_control(self, chosen: Candidate | None) -> None:
+        """Tell what was repeated until now; a control of a default that fails is one of what is to cure it."""
+        known = self._known
+        under_control = {each.control for each in known.reruns[-1:] if not self._default_works}
+        named = [(each.candidate, each.env) for each in known.results if each.candidate in under_control]
+        name, env = (chosen.name, chosen.env) if chosen else named[-1] if named else ("", ())
+        control = Control(known.seed, self._plan.control_runs, name, env, known.reruns)
+        self._steps.report({"event": "control", "control": encode(control)})
+
+    def _try_apart(self, candidate: Candidate, named: Candidate, measures: tuple[Measure, ...]) -> TrialResult:
+        """Return the result of a trial that is no part of the search, and so teaches it nothing."""
+        started_at = time.monotonic()
+        assignment, answers, why = self._take(named.name, (candidate,), measures)
+        took_s = time.monotonic() - started_at
+        return trial_result(named, assignment, [answer[0] for answer in answers], why, took_s)
+
+    @property
+    def _default_works(self) -> bool:
+        return any(r.candidate == DEFAULT and r.outcome is Outcome.OK for r in self._known.results)
+
+    def _try_again(self, name: str, reason: str) -> TrialResult:
+        """Repeat the default's trial; it is reported under a name of its own."""
+        default = self._plan.named(DEFAULT)
+        result = self._try_apart(default, replace(default, name=name, reason=reason), self._plan.measures)
+        self._steps.report({"event": "trial", "result": encode(result)})
+        return result
+
+    def _try(self, candidate: Candidate, measures: tuple[Measure, ...], is_second: bool = False) -> None:
+        started_at = time.monotonic()
+        skip = self._why_no_time()
+        if skip:
+            result = skipped_trial(candidate, skip)
+        else:
+            assignment, answers, why = self._take(candidate.name, (candidate,), measures)
+            if any(answer[0]["end"]["ended"] == "fork" for answer in answers) and not self._steps.by_exec:
+                self._steps.by_exec = True  # CUDA was touched before the fork, or does not survive it
+                assignment, answers, why = self._take(candidate.name, (candidate,), measures)
+            took_s = time.monotonic() - started_at
+            result = trial_result(candidate, assignment, [answer[0] for answer in answers], why, took_s)
+            if not is_second and self._may_have_met_another_program(result) and not self._why_no_time():
+                again = replace(candidate, reason=f"{candidate.reason} (second attempt; the first: {result.problem})")
+                self._try(again, measures, is_second=True)
+                return
+            result = self._after_release(result)
+            self._first_limit.note(result, [answer[0] for answer in answers])
+            failed_at = (*self._known.failed_at, *measures_that_failed(result, measures))
+            self._known = replace(self._known, failed_at=tuple(dict.fromkeys(failed_at)))
+            if result.outcome is Outcome.OK:  # what fails takes its stage's limit, and ends with the deadline
+                self._longest_s = max(self._longest_s, took_s)
+            result = self._note_no_effect(result)
+            if candidate == ALGORITHMS:
+                self._note_rerun(steps.Repeat(self._plan.named(DEFAULT)).ended(result, 0.0))
+                result = replace(result, env=(), results=())
+            if any(event.get("simulated") for answer in answers for event in answer[0]["events"]):
+                self._steps.report({"event": "simulated"})
+        self._known = replace(self._known, results=(*self._known.results, result))
+        self._steps.report({"event": "trial", "result": encode(result)})
+
+    def _after_release(self, result: TrialResult) -> TrialResult:
+        """Wait until what a failed trial had on the GPUs is given back: the next one would find them full."""
+        held = self._keeper.wait_until_released() if self._keeper and result.outcome is not Outcome.OK else ""
+        return replace(result, problem=f"{result.problem}; {held}") if held else result
+
+    def _may_have_met_another_program(self, result: TrialResult) -> bool:
+        """Tell whether a gloo group that never met is worth one more attempt.
+
+        Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
+        """
+        unmet = result.outcome is Outcome.HANG and not (result.culprits or result.results)
+        unmet = unmet and not could_not_connect(result.ranks)
+        return self._spec.backend.name == "gloo" and unmet
+
+    def _note_no_effect(self, result: TrialResult) -> TrialResult:
+        """Mark a candidate that chose nothing else than the default: it proves nothing and is never recommended."""
+        default = next((r for r in self._known.results if r.candidate == DEFAULT and r.outcome is Outcome.OK), None)
+        same = default is not None and result.env and result.transport and result.transport == default.transport
+        if default is None or not same or result.outcome is not Outcome.OK:
+            return result
+        carriers = ", ".join(texts_of(result.transport))
+        return replace(result, outcome=Outcome.NO_EFFECT, problem=f"went over {carriers}, as the default did")
+
+    def _compare(self, candidate: Candidate, pairs: int) -> None:
+        """Measure a candidate against the default; a single pair only chooses who is compared, and is not reported."""
+        name, default = candidate.name, self._plan.named(DEFAULT)
+        turns: list[DuelTurn] = []
+        problem = ""
+        for pair in range(pairs):
+            problem = self._why_no_time()
+            if problem:
+                break
+            _, answers, why = self._take(
+                f"{name} against the default, pair {pair + 1} of {pairs}", (default, candidate)
+            )
+            sides = [[answer[side] for answer in answers] for side in (0, 1)]
+            verdicts = [classify(side, why) for side in sides]
+            problem = next((verdict.problem for verdict in verdicts if verdict.outcome is not Outcome.OK), "")
+            if problem:
+                for tried, end in zip((default, candidate), verdicts, strict=True):
+                    made = skipped_trial(tried, end.problem)
+                    made = replace(made, outcome=end.outcome, culprits=end.culprits)
+                    self._note_rerun(steps.Repeat(tried).ended(made))
+                break
+            turns.extend(duel_turns(pair, *sides))
+        duel = Duel(name, tuple(turns), problem)
+        if pairs == 1:
+            self._known = replace(self._known, heated=(*self._known.heated, duel))
+        else:
+            self._known = replace(self._known, compared=(*self._known.compared, duel))
+            self._steps.report({"event": "duel", "duel": encode(duel)})
+
+    def _take(
+        self, label: str, candidates: tuple[Candidate, ...], measures: tuple[Measure, ...] = ()
+    ) -> tuple[Assignment, list[list[RankAnswer]], str]:
+        """Have all ranks take a step; return rank 0's assignment, all answers per side, and why it was killed or ""."""
+        is_known_broken = bool(self._known.broken_pairs) and measures == self._plan.measures
+        first_s = self._first_limit.limit_s(is_known_broken=is_known_broken)
+        step = Step(label, candidates, self._steps.by_exec, measures, first_s)
+        for _ in range(1 + PAUSES_FORGIVEN):
+            index = self._steps.index
+            answers = self._steps.take({"kind": "run"} | encode(step), label, take_step)
+            paused_s = max(child[PAUSED_S] for answer in answers for child in answer)
+            if not paused_s:
+                break
+            self._steps.report({"event": "paused", "seconds": paused_s})
+            if self._why_no_time():
+                break
+        if any(child["end"]["ended"] == "unkillable" for answer in answers for child in answer):
+            self._known = replace(self._known, unkillable=True)
+        return assign(self._rank, index, step), answers, self._rank.why_killed(index)
+
+    def _why_no_time(self) -> str:
+        left_s = self._spec.deadline_monotonic_s - time.monotonic()
+        return "" if left_s > self._longest_s else f"{max(0.0, left_s):.0f} s were left before the deadline"

@@ -1,0 +1,104 @@
+"""What a child does that tests GPUs by themselves: group after group of jobs, no process group, no NCCL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from preflight.errors import OutOfGpuMemory, UnreadableFact
+from preflight.model.codec import decode, encode_value
+from preflight.model.device_job import DeviceJob, JobGroup, JobKind
+from preflight.model.run_spec import Assignment
+from preflight.trial.rank.channel import Channel, Report
+from preflight.trial.rank.gpu_test_cuda import CudaDevices
+from preflight.trial.rank.gpu_test_devices import Devices
+from preflight.trial.rank.gpu_tests import check_pair_data, run_host_copies, run_products, time_pair
+from preflight.trial.rank.load_sampler import Watched
+
+STAND_IN = "DEVICES"
+TURN_S = 30.0  # then it goes on beside whoever is late
+
+
+def turn_key(label: str, place: int) -> str:
+    """Return the key that says that this GPU's copies are over, or its process."""
+    return f"turn/{label}/{place}"
+
+
+def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
+    """Do the jobs of group after group, {"label": unique in the run, "group": ...}, on contexts that are kept.
+
+    A GPU that has no memory left for a job is no fault, and the next job is done all the same. Whatever CUDA fails of
+    ends this process: it would fail of all that follows in the same context.
+    """
+    devices: Devices | None = None
+    opened: list[int] = []
+    for each in asked:
+        try:
+            devices = devices or devices_of(backend_module)
+            devices.settle(opened)
+            group = decode(JobGroup, each["group"])
+            for place in (place for place in group.places if place not in opened):
+                report({"stage": "device"})
+                _open(assignment, devices, place)
+                opened.append(place)
+            for job in group.jobs:
+                _run(assignment, devices, job, each["label"], report)
+                devices.settle(opened)
+        except UnreadableFact as error:
+            report({"inconclusive": str(error)})
+        report({"stage": "done"})
+
+
+def _open(assignment: Assignment, devices: Devices, place: int) -> None:
+    gpus = assignment.gpus
+    uuid, bdf = (each[place] if place < len(each) else "" for each in (gpus.uuids, gpus.bdfs))
+    devices.open(place, uuid, bdf)
+
+
+def devices_of(backend_module: Any) -> Devices:
+    """Return the stand-ins that a backend's module brings, else CUDA's; UnreadableFact where there are neither."""
+    stand_in: Devices | None = getattr(backend_module, STAND_IN, None)
+    if stand_in is not None:
+        return stand_in
+    if getattr(backend_module, "SIMULATED", False):
+        raise UnreadableFact(f"the backend is a stand-in and brings no {STAND_IN} to be tested")
+    return CudaDevices()
+
+
+def _run(assignment: Assignment, devices: Devices, job: DeviceJob, label: str, report: Report) -> None:
+    try:
+        match job.kind:
+            case JobKind.PAIR_DATA:
+                check_pair_data(devices, job, report)
+            case JobKind.PAIR_SPEED:
+                time_pair(devices, job, report)
+            case JobKind.GEMM:
+                with _watch(assignment, devices, job) as watched:
+                    run_products(devices, job, report)
+                report({"computing": encode_value(watched.under_load())})
+            case JobKind.HOST_COPY:
+                _await_turn(assignment, job, label, report)
+                with _watch(assignment, devices, job) as watched:
+                    run_host_copies(devices, job, report)
+                report({"copying": encode_value(watched.under_load())})
+    except OutOfGpuMemory as error:
+        report({"inconclusive": f"{job.kind.value}: {error}"})
+    finally:
+        if job.in_turn:
+            Channel(assignment.store.path).put(turn_key(label, job.places[0]), {})
+
+
+def _watch(assignment: Assignment, devices: Devices, job: DeviceJob) -> Watched:
+    place = job.places[0]
+    uuids = assignment.gpus.uuids
+    return Watched(lambda: devices.sampler(place, uuids[place] if place < len(uuids) else ""))
+
+
+def _await_turn(assignment: Assignment, job: DeviceJob, label: str, report: Report) -> None:
+    """Wait until the GPUs before this one have copied: side by side they would share links and memory channels."""
+    report({"stage": "turn"})
+    channel = Channel(assignment.store.path)
+    until = time.monotonic() + TURN_S
+    for before in range(job.places[0]):
+        channel.wait(turn_key(label, before), until)

@@ -1,0 +1,118 @@
+"""A supervisor's process that tests its GPU and pairs of it with others, kept from round to round of the GPU tests.
+
+Beside what supervisor.py lists, on the control channel:
+
+    step/I         {"kind": "gpu_tests", "round": ..., "by_exec": ..., "until": monotonic seconds}
+                   {"kind": "end_gpu_tests"}: a trial comes, which needs GPUs without other contexts
+    turn/I/PLACE   the GPU at this place has copied in step I, or its process is gone
+
+Nobody kills a round for all: a process that hangs is killed at its own limit, the others go on. The next round that it
+would have had begins a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from preflight.model.codec import decode, encode
+from preflight.model.device_job import GpuTestRound, JobGroup
+from preflight.model.run_spec import Assignment, GroupTimeouts, StorePlace
+from preflight.model.trial import RankEnd
+from preflight.system.wakeups import OwnTime
+from preflight.trial.rank import children
+from preflight.trial.rank.gpu_test_child import TURN_S, turn_key
+from preflight.trial.rank.step import LISTEN_S, Listener, Order, Rank
+
+STEP_S = 5.0  # for 64 MiB there and back, which take 5 ms; a pair that hangs costs its round this much
+STEP_PER_EXPECTED = 3.0
+
+
+@dataclass(slots=True)
+class GpuTestProcess:
+    """This supervisor's process that tests GPUs: it keeps its CUDA contexts until something goes wrong."""
+
+    child: children.Child | None = None
+
+    def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
+        """Have the process do the group of a round that is this rank's, if there is one, and publish how that ended."""
+        groups = decode(GpuTestRound, order["round"]).groups
+        answers = [self._answer(rank, index, group, order) for group in groups if group.owner == rank.local_rank]
+        rank.channel.put(f"end/{index}/{rank.rank}", answers)
+        return index + 1
+
+    def end(self, rank: Rank, index: int, _: Order, __: Listener | None = None) -> int:
+        """End the process, if there is one, and publish how it died."""
+        rank.channel.put(f"end/{index}/{rank.rank}", self._kill(rank))
+        return index + 1
+
+    def _answer(self, rank: Rank, index: int, group: JobGroup, order: Order) -> dict[str, Any]:
+        child = self.child = self.child or _start(rank, index, order["by_exec"])
+        since = time.monotonic()
+        children.ask(child, {"label": str(index), "group": encode(group)})
+        late = _watch(rank, child, min(order["until"], rank.spec.deadline_monotonic_s))
+        if child.stage == children.ASKED and self._kill(rank, hung=bool(late)) != "unkillable":
+            return self._answer(rank, index, group, order)  # an error on a GPU may end the contexts of every process
+        _end_turns(rank, index, group)
+        if not child.is_done:
+            self._kill(rank, hung=bool(late))
+        return {
+            "group": encode(group),
+            "end": encode(RankEnd(rank.rank, "done", "done", "") if child.is_done else child.end),
+            "events": child.events,
+            "late": late,
+            "took_s": child.moved_at - since,
+        }
+
+    def _kill(self, rank: Rank, hung: bool = False) -> str:
+        child, self.child = self.child, None
+        if child is None:
+            return ""
+        children.kill([child], hung, rank.spec.trials.limits)
+        assert child.end is not None  # kill() ends every child
+        return child.end.ended
+
+
+def _start(rank: Rank, index: int, by_exec: bool) -> children.Child:
+    spec, limits = rank.spec, rank.spec.trials.limits
+    assignment = Assignment(
+        label=str(index), rank=rank.rank, local_rank=rank.local_rank, world_size=1, backend=spec.backend,
+        gpus=spec.gpus, store=StorePlace(rank.channel.directory), tests_gpus=True,
+        timeouts=GroupTimeouts(limits.init_s, limits.first_s, limits.timed_s, stretches=False),
+    )  # fmt: skip
+    log_path = os.path.join(spec.run_dir, "logs", f"{index}.gpu_tests.rank{rank.rank}.log")
+    return children.start(assignment, log_path, by_exec)
+
+
+def _watch(rank: Rank, child: children.Child, until: float) -> str:
+    """Listen until the process has done what it was asked, has ended or is late; return why it is late, else ""."""
+    own_time = OwnTime()
+    while True:
+        children.listen([child], LISTEN_S)
+        gap_s = own_time.look(LISTEN_S)
+        children.forgive([child], gap_s)
+        until += gap_s
+        if child.is_done or child.end is not None:
+            return ""
+        if time.monotonic() > until:
+            return "time"
+        if child.is_silent_for(limit_s(rank, child)):
+            return "hang"
+
+
+def limit_s(rank: Rank, child: children.Child) -> float:
+    """Return how long a process may stay silent where it is: a context may take long, a copy may not."""
+    limits = rank.spec.trials.limits
+    if child.stage in ("spawned", "device"):
+        return limits.start_s
+    if child.stage == "turn":
+        return TURN_S + STEP_S
+    return (STEP_S if limits.stretches else limits.timed_s) + STEP_PER_EXPECTED * child.expected_s
+
+
+def _end_turns(rank: Rank, index: int, group: JobGroup) -> None:
+    for job in group.jobs:
+        if job.in_turn:
+            rank.channel.put(turn_key(str(index), job.places[0]), {})

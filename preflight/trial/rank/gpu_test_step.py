@@ -1,0 +1,117 @@
+"""Rank 0's side of the rounds of tests on the GPUs themselves; gpu_test_process.py is every supervisor's."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from preflight.model.codec import encode
+from preflight.model.device_job import GpuTestRound, JobKind
+from preflight.model.gpu_test import Ending, PairTruth
+from preflight.search.gpus.slow_pairs import pair_times, slow_pairs
+from preflight.trial.rank.gpu_test_process import GpuTestProcess
+from preflight.trial.rank.gpu_test_results import record_of, skipped_group
+from preflight.trial.rank.step import Steps
+
+LEAST_S = 1.0
+MOST_TIMED_AGAIN = 8  # pairs
+BROKEN = (Ending.WRONG, Ending.HANG, Ending.CRASH)
+
+
+@dataclass(slots=True)
+class GpuTestRounds:
+    """Has all ranks take round after round, and remembers what that says of later ones."""
+
+    steps: Steps
+    broken_pairs: set[tuple[int, int]] = field(default_factory=set)  # local ranks whose copies don't work
+    unkillable: bool = False
+    _own: GpuTestProcess = field(default_factory=GpuTestProcess)
+    _rounds: int = 0  # that the processes which are there have taken
+    _simulated: bool = False
+    _timed: list[PairTruth] = field(default_factory=list)
+
+    def take_first(self) -> None:
+        """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
+        spec, now = self.steps.rank.spec, time.monotonic()
+        until = now + spec.devices.share_of_time * (spec.deadline_monotonic_s - now)
+        self.take(spec.devices.rounds, until)
+        self.time_slow_pairs_again(until)
+
+    def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
+        """Have all supervisors take the rounds until time is up; each result goes to the launcher at once."""
+        broken_now: set[tuple[int, int]] = set()
+        for each in rounds:
+            if self.unkillable or until - time.monotonic() < LEAST_S:
+                why = "a process is stuck in the kernel" if self.unkillable else "the time for it was up"
+                answers = [skipped_group(group, why) for group in each.groups]
+            elif _is_about(each, broken_now):
+                answers = [skipped_group(group, "its copies hang, crash or don't arrive") for group in each.groups]
+            else:
+                answers = self._by_all(each, until)
+                if not self.steps.by_exec and any(answer["end"]["ended"] == "fork" for answer in answers):
+                    self.steps.by_exec = True  # CUDA was touched before the fork, or does not survive it
+                    answers = self._by_all(each, until)
+            for answer in answers:
+                self._note(answer, repetition, broken_now)
+        self.broken_pairs |= broken_now
+
+    def time_slow_pairs_again(self, until: float) -> None:
+        """Time those pairs once more that were slow: what was slow once accuses nobody."""
+        devices = self.steps.rank.spec.devices
+        slow = [each.pair for each in slow_pairs(pair_times(self._timed), devices.pair_limits)][:MOST_TIMED_AGAIN]
+        for each in devices.rounds:
+            if _pair_timed(each, devices.gpus) in slow and until - time.monotonic() >= LEAST_S:
+                self.take((each,), until)
+
+    def end_processes(self) -> bool:
+        """Have every supervisor end its process, wait until it is gone, and tell whether there were any."""
+        if not self._rounds:
+            return False
+        self._rounds = 0
+        ends = self.steps.take({"kind": "end_gpu_tests"}, "the end of the GPU tests", self._own.end)
+        self.unkillable |= "unkillable" in ends
+        return True
+
+    def _by_all(self, round_: GpuTestRound, until: float) -> list[dict[str, Any]]:
+        if self._rounds >= (self.steps.rank.spec.devices.rounds_per_process or math.inf):
+            self.end_processes()
+        self._rounds += 1
+        order = {"kind": "gpu_tests", "round": encode(round_), "by_exec": self.steps.by_exec, "until": until}
+        return [
+            answer
+            for by_rank in self.steps.take(order, round_.label, self._own.take_round, until)
+            for answer in by_rank
+        ]
+
+    def _note(self, answer: dict[str, Any], repetition: int, broken: set[tuple[int, int]]) -> None:
+        self.unkillable |= answer["end"]["ended"] == "unkillable"
+        if any(event.get("simulated") for event in answer["events"]) and not self._simulated:
+            self._simulated = True
+            self.steps.report({"event": "simulated"})
+        gpus = self.steps.rank.spec.devices.gpus
+        result = record_of(answer, gpus, repetition)
+        if isinstance(result, PairTruth):
+            if result.end in BROKEN:
+                broken.add((gpus.index(result.a), gpus.index(result.b)))
+            self._timed.append(result)
+            self.steps.report({"event": "tested", "pair": encode(result)})
+        else:
+            self.steps.report({"event": "tested", "gpu": encode(result)})
+
+
+def _pair_timed(round_: GpuTestRound, gpus: Sequence[int]) -> tuple[int, int] | None:
+    """Return the pair, as NVML numbers it, that a round times; None for a round that does anything else."""
+    group = round_.groups[0]
+    if group.jobs[0].kind is not JobKind.PAIR_SPEED:
+        return None
+    one, other = sorted(gpus[place] for place in group.places)
+    return one, other
+
+
+def _is_about(round_: GpuTestRound, broken: set[tuple[int, int]]) -> bool:
+    """Tell whether a round times a pair whose copies are known not to work: it would hang again, or time nothing."""
+    pairs = {group.places for group in round_.groups if group.jobs[0].kind is JobKind.PAIR_SPEED}
+    return bool(pairs) and pairs <= broken

@@ -1,0 +1,190 @@
+"""The tests of GPUs by themselves: copies between two of them, copies to and from the host's memory, and products.
+
+Behind an IOMMU that translates, CUDA calls a copy successful whose bytes never arrived, so the target is filled with a
+sentinel first: what still holds it was never written, anything else that is wrong was scrambled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+
+from preflight.errors import OutOfGpuMemory
+from preflight.model.codec import encode
+from preflight.model.device_job import DeviceJob, NumaCpus, ProductSize
+from preflight.model.gap import Gap
+from preflight.model.gpu_test import Arrived, CopyBy, CopyResult, Direction, Gemm, HostCopy, PairSpeed
+from preflight.trial.rank.channel import Report
+from preflight.trial.rank.gpu_test_devices import Buffer, Devices
+
+ELEMENT_BYTES = 4
+LATENCY_BYTES = 16
+LATENCY_REPEATS = 100
+LEAST_REPEATS, MOST_REPEATS = 4, 400
+WARM_UPS = 2
+LEAST_PRODUCTS, MOST_PRODUCTS = 5, 20_000
+REPORT_EVERY_S = 1.0
+NUMA_NOT_KNOWN = Gap("the GPU's NUMA node is not known, or has no CPU that this process may use")
+Transfer = tuple[Buffer, Buffer]
+
+
+def check_pair_data(devices: Devices, job: DeviceJob, report: Report) -> None:
+    """Copy at every size, each way, by both means, and report for each copy what arrived."""
+    a, b = job.places
+    report({"cuda": devices.can_access_peer(a, b) and devices.can_access_peer(b, a)})
+    cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
+    for number, (by, size_bytes, direction) in enumerate(cases):
+        where = f"{size_bytes} bytes by {by.value}, {direction.value}"
+        report({"stage": f"copy {number + 1}/{len(cases)}", "what": where})
+        try:
+            copied = _copied(devices, (a, b), by, size_bytes, direction, salt=number + 1)
+        except OutOfGpuMemory as error:
+            report({"inconclusive": f"{where}: {error}"})
+            continue
+        report({"copied": encode(copied)})
+
+
+def _copied(
+    devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction, salt: int
+) -> CopyResult:
+    transfers = _transfers(devices, pair, by, size_bytes, direction)
+    for way, (source, target) in enumerate(transfers):
+        devices.write_pattern(source, 2 * salt + way)
+        devices.write_sentinel(target)
+    devices.copy(transfers)
+    found = [devices.compare(target, 2 * salt + way) for way, (_, target) in enumerate(transfers)]
+    wrong = sum(each[0] for each in found)
+    untouched = sum(each[1] for each in found)
+    elements = size_bytes // ELEMENT_BYTES * len(transfers)
+    return CopyResult(by, direction, size_bytes, arrived(wrong, untouched), wrong, elements)
+
+
+def arrived(wrong: int, untouched: int) -> Arrived:
+    """Return what became of a copy of which so many elements are wrong, and so many of these hold the sentinel."""
+    if not wrong:
+        return Arrived.RIGHT
+    return Arrived.NEVER_WRITTEN if untouched == wrong else Arrived.SCRAMBLED
+
+
+def time_pair(devices: Devices, job: DeviceJob, report: Report) -> None:
+    """Report bandwidth and latency each way, by both means."""
+    a, b = job.places
+    cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
+    for number, (by, size_bytes, direction) in enumerate(cases):
+        report({"stage": f"time {number + 1}/{len(cases)}", "what": f"{by.value}, {direction.value}"})
+        try:
+            report({"speed": encode(_timed(devices, (a, b), by, size_bytes, direction, job.budget_s))})
+        except OutOfGpuMemory as error:
+            report({"inconclusive": f"{by.value}, {direction.value}: {error}"})
+
+
+def _timed(
+    devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction, budget_s: float
+) -> PairSpeed:
+    large = _transfers(devices, pair, by, size_bytes, direction)
+    took_s = measured_s(devices, large, budget_s)
+    small = _transfers(devices, pair, by, LATENCY_BYTES, direction)
+    devices.time_copies(small, LEAST_REPEATS)
+    latency_s = devices.time_copies(small, LATENCY_REPEATS) / LATENCY_REPEATS
+    return PairSpeed(by, direction, size_bytes, size_bytes * len(large) / took_s / 1e9, latency_s * 1e6)
+
+
+def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:
+    """Return the seconds of one copy of each: so many in a row as the budget allows, the median of three rows."""
+    estimate_s = max(devices.time_copies(transfers, LEAST_REPEATS) / LEAST_REPEATS, 1e-6)
+    repeats = max(LEAST_REPEATS, min(MOST_REPEATS, int(budget_s / 3 / estimate_s)))
+    return sorted(devices.time_copies(transfers, repeats) / repeats for _ in range(3))[1]
+
+
+def _transfers(
+    devices: Devices, pair: tuple[int, int], by: CopyBy, size_bytes: int, direction: Direction
+) -> list[Transfer]:
+    """Return sources and targets; a kernel has to do it where the target's numbers are wider than the source's."""
+    a, b = pair
+    ways = {Direction.A_TO_B: [(a, b)], Direction.B_TO_A: [(b, a)], Direction.BOTH: [(a, b), (b, a)]}[direction]
+    count = size_bytes // ELEMENT_BYTES
+    return [
+        (devices.allocate(source, count, wide=False), devices.allocate(target, count, wide=by is CopyBy.SM))
+        for source, target in ways
+    ]
+
+
+def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
+    """Report a copy each way for every NUMA node of the job; without any, wherever this process runs."""
+    allowed = os.sched_getaffinity(0)
+    try:
+        for numa in job.numa or (None,):
+            if numa is not None:
+                os.sched_setaffinity(0, set(numa.cpus) & allowed or allowed)
+            _from_here(devices, job, numa, report)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _from_here(devices: Devices, job: DeviceJob, numa: NumaCpus | None, report: Report) -> None:
+    where = "" if numa is None else f" of NUMA node {numa.numa_node}"
+    for size_bytes in job.sizes_bytes:
+        report({"stage": "host copies", "what": f"{size_bytes} bytes, memory{where}", "expected_s": 4 * job.budget_s})
+        try:
+            for copied in _both_ways(devices, job, size_bytes, numa):
+                report({"host_copy": encode(copied)})
+        except OutOfGpuMemory as error:
+            report({"inconclusive": f"host copies{where}: {error}"})
+
+
+def _both_ways(devices: Devices, job: DeviceJob, size_bytes: int, numa: NumaCpus | None) -> Iterator[HostCopy]:
+    place, count = job.places[0], size_bytes // ELEMENT_BYTES
+    on_host, on_gpu = devices.allocate_on_host(count), devices.allocate(place, count, wide=False)
+    for salt, (direction, source, target) in enumerate((("h2d", on_host, on_gpu), ("d2h", on_gpu, on_host))):
+        devices.write_pattern(source, 100 + salt)
+        devices.write_sentinel(target)
+        devices.copy([(source, target)])
+        wrong, untouched = devices.compare(target, 100 + salt)
+        result = arrived(wrong, untouched)
+        took_s = measured_s(devices, [(source, target)], job.budget_s)
+        yield HostCopy(
+            direction=direction,
+            numa_node=NUMA_NOT_KNOWN if numa is None else numa.numa_node,
+            is_near=NUMA_NOT_KNOWN if numa is None else numa.is_near,
+            size_bytes=size_bytes,
+            gb_s=size_bytes / took_s / 1e9,
+            arrived=result,
+        )
+
+
+def run_products(devices: Devices, job: DeviceJob, report: Report) -> None:
+    """Multiply for the job's time at each size, and report what came of it."""
+    for size in job.products:
+        report({"stage": f"multiply {size.dtype}", "expected_s": job.budget_s})
+        report({"gemm": encode(_multiplied(devices, job.places[0], size, job.budget_s, report))})
+
+
+def _multiplied(devices: Devices, place: int, size: ProductSize, budget_s: float, report: Report) -> Gemm:
+    product = devices.product(place, size.dtype, size.rows)
+    for _ in range(WARM_UPS):
+        product.multiply_us()
+    product.keep()
+    taken_us: list[float] = []
+    differing = 0
+    end_at, reported_at = time.monotonic() + budget_s, time.monotonic()
+    while len(taken_us) < LEAST_PRODUCTS or (time.monotonic() < end_at and len(taken_us) < MOST_PRODUCTS):
+        taken_us.append(product.multiply_us())
+        differing += product.differs()
+        if time.monotonic() - reported_at > REPORT_EVERY_S:
+            reported_at = time.monotonic()
+            report({"stage": f"multiply {size.dtype}", "expected_s": budget_s})
+    median_us = statistics.median(taken_us)
+    return Gemm(
+        dtype=size.dtype,
+        rows=size.rows,
+        repeats=len(taken_us),
+        tflop_s=2 * size.rows**3 / median_us / 1e6,
+        slowest_us=max(taken_us),
+        median_us=median_us,
+        wrong_elements=product.wrong_elements(),
+        differing_repeats=differing,
+        digest=product.digest(),
+    )

@@ -1,0 +1,116 @@
+"""Time one collective at one size on this rank, and prove that its data are right."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from preflight.model.run_spec import Measure, RankSamples
+from preflight.trial.rank.buffers import ELEMENT_BYTES, LONG_CALL_S, Buffers, Ranks, allocate, caller
+from preflight.trial.rank.verify import TimedVerification, Work, count_wrong
+
+# Repetitions before the timed ones. The ranks come out of the agreement apart, one of them from sleep, and the first
+# two repetitions after it took up to 60 % longer (scripts/bench_accuracy.py, gloo, 64 KiB).
+LEAD_IN = 4
+SEEDS = 1 << 31
+Agree = Callable[[str, int], int]  # rank 0's number for everybody
+Call = Callable[[], object]
+Times = tuple[float, float, float]  # microseconds in the barrier, in the call, and between the two
+
+
+@dataclass(frozen=True, slots=True)
+class Repetitions:
+    """What the repetitions of one collective showed on this rank."""
+
+    times: tuple[Times, ...]
+    verified_calls: int  # of them
+    wrong_elements: int  # in the worst of these
+    spread_elements: int  # after calls between these
+
+
+def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
+    """Return the times of every repetition, some of which are verified.
+
+    Their number follows from rank 0's warm-up, and which ones are verified from a number that rank 0 draws, so that all
+    ranks do the same. The others hold zeros; the values do not change how long the transfer takes.
+    """
+    estimate_s = _timed(call, ranks)
+    lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
+    if lead_in > 1:
+        estimate_s = min(estimate_s, _timed(call, ranks))
+    wanted = int(measure.budget_s / max(estimate_s, 1e-6))
+    repetitions = agree("repetitions", max(measure.min_repetitions, min(measure.max_repetitions, wanted)))
+    seed = agree("seed", secrets.randbelow(SEEDS))
+    places = drawn_places(lead_in, repetitions, measure.verified_calls, seed)
+    verification = TimedVerification(measure.collective, buffers, ranks, places, seed)
+    taken = [time_once(call, ranks, verification.work_before(place)) for place in range(lead_in + repetitions)]
+    ranks.barrier()  # a rank that is through must not take the processor from one that is still in its last call
+    verification.finish()
+    return Repetitions(tuple(taken[lead_in:]), *verification.found)
+
+
+def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
+    """Return which of the calls are verified: timed ones, any of them as likely as any other."""
+    timed = range(lead_in, lead_in + repetitions)
+    return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
+
+
+def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
+    """Return the microseconds of one repetition. What has to be done before the call follows the timed barrier.
+
+    So how long a rank lets the others wait there is still what it took of the repetition before.
+    """
+    arrived = time.perf_counter_ns()
+    ranks.barrier()
+    met = left = time.perf_counter_ns()
+    if work is not None:
+        work()
+        ranks.barrier()
+        left = time.perf_counter_ns()
+    entered = time.perf_counter_ns()
+    call()
+    ranks.synchronize()
+    done = time.perf_counter_ns()
+    return (met - arrived) / 1e3, (done - entered) / 1e3, (entered - left) / 1e3
+
+
+def _timed(call: Call, ranks: Ranks) -> float:
+    start = time.perf_counter()
+    call()
+    ranks.synchronize()
+    return time.perf_counter() - start
+
+
+def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
+    """Return the size in bytes that was really moved and this rank's samples.
+
+    Verified are a call before the timing, a call after it, and some of those between.
+    """
+    buffers = allocate(measure.collective, measure.nominal_bytes, ranks)
+    samples = measure_call(measure, buffers, caller(measure.collective, buffers, ranks), ranks, agree)
+    return max(buffers.send.numel(), buffers.receive.numel()) * ELEMENT_BYTES, samples
+
+
+def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> RankSamples:
+    """Return this rank's samples of a collective that `call` carries out on these buffers."""
+    wrong = count_wrong(measure.collective, buffers, ranks, call)
+    buffers.send.zero_()
+    timed = time_repetitions(measure, buffers, call, ranks, agree)
+    own = max(wrong, timed.wrong_elements, count_wrong(measure.collective, buffers, ranks, call, salt=1))
+    wrong, is_spread = own or timed.spread_elements, own == 0 and timed.spread_elements > 0
+    barrier_us, call_us, gap_us = zip(*timed.times, strict=True)
+    return RankSamples(ranks.rank, barrier_us, call_us, gap_us, wrong, timed.verified_calls, is_spread)
+
+
+def prove_first(ranks: Ranks) -> int:
+    """Run the group's first collective, in which NCCL makes its connections; return 1 when the sum is wrong, else 0."""
+    ones = torch.ones(1, dtype=torch.float32, device=ranks.device)
+    dist.all_reduce(ones)
+    ranks.synchronize()
+    return int(ones.item() != ranks.world_size)

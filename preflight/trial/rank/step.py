@@ -1,0 +1,264 @@
+"""A step that all ranks take together: a trial of one candidate, or a duel of two; how rank 0 has them take any.
+
+Beside trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). How long the
+first collective of a trial may take before it counts as hung, FirstLimit says: NCCL connects in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from preflight.model.codec import decode, encode
+from preflight.model.run_spec import (
+    OWN_TIMEOUT_SHARE,
+    Assignment,
+    GroupTimeouts,
+    Measure,
+    RunSpec,
+    StageLimits,
+    StorePlace,
+)
+from preflight.model.transport import texts_of
+from preflight.model.trial import DEFAULT, Candidate, Outcome, TrialResult
+from preflight.search.settings.environment import trial_environment
+from preflight.system.shm_segments import remove_segments
+from preflight.system.wakeups import OwnTime
+from preflight.trial.rank import children
+from preflight.trial.rank.channel import Channel
+from preflight.trial.rank.outcome import RankAnswer
+from preflight.trial.rank.transport import carried, last_words, left_in_shm
+
+LISTEN_S = 0.02
+OWN_END_GRACE_S = 0.75  # a child that another rank's death is about to end may still say so itself
+ANSWER_S = children.UNKILLABLE_AFTER_S + 5.0  # what does not die is told in time
+PAUSED_S = "paused_s"  # in a child's outcome: how long its supervisor itself stood still
+
+Order = dict[str, Any]  # {"kind": ...} and the fields of a step, as the conductor publishes it
+Listener = Callable[[children.Child], None]
+LEAST_S = 15.0
+TIMES_WHAT_WORKED = 5
+TIMES_AN_ERROR = 1.5  # an error that came late must not be cut off as a hang when it is repeated
+KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong already
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """This process: which rank it supervises, for which run, over which channel."""
+
+    rank: int
+    local_rank: int
+    spec: RunSpec
+    channel: Channel
+
+    def why_killed(self, index: int) -> str:
+        """Return why somebody ended a step, "" where nobody did."""
+        key = f"kill/{index}"
+        return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
+
+
+# Runs this rank's part of a step and returns the number of the next one.
+TakeStep = Callable[[Rank, int, Order, "Listener | None"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that all ranks take together."""
+
+    label: str
+    candidates: tuple[Candidate, ...]  # whole: the search makes some on its way, which no other rank knows by name
+    by_exec: bool  # start the children by exec: CUDA failed in a forked one
+    measures: tuple[Measure, ...] = ()  # of a trial; of a duel the plan's
+    first_s: float = 0.0  # for the first collective, where that is not the plan's limit
+
+    @property
+    def is_duel(self) -> bool:
+        return len(self.candidates) > 1
+
+
+class Steps:
+    """Rank 0's side of every step: publish it, take part in it, and collect what all ranks answer."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.index = 0  # of the next step
+        self.by_exec = False
+        self._events = os.open(os.environ["PREFLIGHT_EVENTS"], os.O_WRONLY)
+        self._reported_stage = ""
+
+    def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
+        """Return what every rank answered; each has ANSWER_S for it, counted from `until` where that is later."""
+        index, spec = self.index, self.rank.spec
+        self.rank.channel.put(f"step/{index}", order)
+        self.report({"event": "step", "label": label})
+        self.index = take(self.rank, index, order, self._report_stage)
+        place = spec.place
+        return self.rank.channel.collect(
+            index, place.world_size, place.node_sizes, lambda: max(until, time.monotonic()) + ANSWER_S
+        )
+
+    def stop(self) -> None:
+        """Have every rank end this phase."""
+        self.rank.channel.put(f"step/{self.index}", {"kind": "stop"})
+
+    def report(self, event: dict[str, Any]) -> None:
+        """Tell the launcher."""
+        data = memoryview(json.dumps(event).encode() + b"\n")
+        while data:
+            data = data[os.write(self._events, data) :]
+
+    def _report_stage(self, child: children.Child) -> None:
+        stage = f"{child.assignment.label}: {child.stage}"
+        if stage != self._reported_stage:
+            self._reported_stage = stage
+            self.report({"event": "stage", "stage": child.stage})
+
+
+def take_step(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
+    """Run this rank's children of a step to their end, publish the outcome, and return the next step's number."""
+    step = decode(Step, order)
+    rank = replace(rank, spec=_with_limit(rank.spec, step.first_s)) if step.first_s else rank
+    assignments = [assign(rank, index, step, side) for side in range(len(step.candidates))]
+    running = [start(rank, each, step.by_exec) for each in assignments]
+    rank.channel.put(f"end/{index}/{rank.rank}", run_to_end(rank, index, running, on_stage))
+    return index + 1
+
+
+def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
+    return replace(spec, trials=replace(spec.trials, limits=replace(spec.trials.limits, first_s=first_s)))
+
+
+def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
+    """Start a child of a trial, with a log of its own."""
+    log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
+    return children.start(assignment, log_path, by_exec)
+
+
+def run_to_end(
+    rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
+) -> list[dict[str, Any]]:
+    """Listen to children until they have ended or are to be killed; return how each ended."""
+    own_time = OwnTime()
+    hung = _watch(rank, index, running, on_stage, own_time)
+    own_time.look()  # a pause just before the kill is one too
+    children.kill(running, hung, rank.spec.trials.limits)
+    for child in running:
+        remove_segments(left_in_shm(_debug_file(child), child.pid))
+    return [_outcome(child) | {PAUSED_S: own_time.lost_s} for child in running]
+
+
+def _debug_file(child: children.Child) -> str:
+    """Return the pattern of the path of NCCL's log, "" where there is none."""
+    return dict(child.assignment.set_env).get("NCCL_DEBUG_FILE", "")
+
+
+def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
+    """Return what this rank's child does on one side of a step; `also` is set over what the candidate sets."""
+    spec = rank.spec
+    place, limits = spec.place, spec.trials.limits
+    candidate = spec.trials.on_this_node(step.candidates[side])
+    candidate = replace(candidate, env=(*candidate.env, *also))
+    label = f"{index}-{side}" if step.is_duel else f"{index}"
+    debug_file = os.path.join(spec.run_dir, "nccl", f"{label}.%h.%p.log")
+    set_env, unset_env = trial_environment(candidate, spec.inherited, spec.backend.dialect, debug_file)
+    if place.nodes == 1:
+        store = StorePlace(os.path.join(spec.run_dir, "stores", f"{index}"))
+    else:
+        store = StorePlace(f"{index}", place.store_host, rank.channel.get("store/0")["port"])
+    return Assignment(
+        label=label,
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        world_size=place.world_size,
+        backend=spec.backend,
+        gpus=spec.gpus,
+        store=store,
+        timeouts=GroupTimeouts(
+            OWN_TIMEOUT_SHARE * limits.init_s,
+            OWN_TIMEOUT_SHARE * limits.first_s,
+            OWN_TIMEOUT_SHARE * limits.timed_s,
+            limits.stretches,
+        ),
+        set_env=set_env,
+        unset_env=unset_env,
+        measures=spec.trials.duel_measures if step.is_duel else step.measures,
+        turns=spec.trials.duel_turns if step.is_duel else 1,
+        side=side,
+        sides=len(step.candidates),
+    )
+
+
+def _watch(rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None, own_time: OwnTime) -> bool:
+    """Listen until every child is done or the step is killed; return whether it was killed as hung."""
+    while True:
+        children.listen(running, LISTEN_S)
+        if on_stage:
+            on_stage(running[0])
+        if all(child.is_done and child.end for child in running):
+            return False
+        if why := rank.why_killed(index):
+            _let_end(running)
+            return why == "hang"
+        children.forgive(running, own_time.look(LISTEN_S))
+        if why := _reason_to_kill(rank, running):
+            rank.channel.put_first(f"kill/{index}", {"by": rank.rank, "why": why})
+
+
+def _reason_to_kill(rank: Rank, running: list[children.Child]) -> str:
+    if time.monotonic() > rank.spec.deadline_monotonic_s:
+        return "deadline"
+    for child in running:
+        if child.end is not None and child.end.ended not in ("done", *children.CONSEQUENCES):
+            return "failed"
+        if children.is_overdue(child, rank.spec.trials.limits):
+            return "hang"
+    return ""
+
+
+def _let_end(running: list[children.Child]) -> None:
+    """Give children that are dying anyway the time to say why."""
+    until = time.monotonic() + OWN_END_GRACE_S
+    while any(child.end is None for child in running) and time.monotonic() < until:
+        children.listen(running, LISTEN_S)
+
+
+def _outcome(child: children.Child) -> dict[str, Any]:
+    assert child.end is not None  # kill() ends every child
+    end, events = child.end, child.events
+    if not child.is_done and child.assignment.backend.dialect == "nccl":
+        pattern = _debug_file(child)
+        path, log = last_words(pattern, child.pid)
+        end = replace(end, log_file=os.path.join("nccl", os.path.basename(path)) if path else "", log=log)
+        transport = texts_of(carried(pattern, child.pid))
+        events = [*events, {"transport": transport}] if transport else events
+    return {"end": encode(end), "events": events, "started_by": child.started_by}
+
+
+class FirstLimit:
+    """The limit of one run: the plan's, until a trial beside a default that failed has shown what it takes."""
+
+    def __init__(self, limits: StageLimits, nodes: int) -> None:
+        self._limits = limits
+        self._may_shorten = limits.stretches and nodes == 1 and limits.first_s >= LEAST_S
+        self._took_s = 0.0
+        self._error_s = 0.0
+
+    def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
+        """Take in how a trial of the search ended."""
+        if result.outcome is Outcome.OK and result.candidate != DEFAULT:
+            events = [event for answer in answers for event in answer["events"]]
+            self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])
+        elif result.outcome in (Outcome.CRASH, Outcome.INIT_ERROR):
+            self._error_s = max(self._error_s, result.duration_s)
+
+    def limit_s(self, *, is_known_broken: bool) -> float:
+        """Return the limit of the next trial in seconds."""
+        if not self._may_shorten:
+            return self._limits.first_s
+        if self._took_s:
+            return max(LEAST_S, TIMES_WHAT_WORKED * self._took_s, TIMES_AN_ERROR * self._error_s)
+        return min(self._limits.first_s, KNOWN_BROKEN_S) if is_known_broken else self._limits.first_s

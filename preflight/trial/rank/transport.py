@@ -1,0 +1,88 @@
+"""What NCCL's own log says: what carries this rank's data, and what it complained of. Gloo writes none."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+
+from preflight.errors import UnreadableFact
+from preflight.model.nccl_log import read_nccl_log
+from preflight.model.transport import Carrier, CarrierKind
+from preflight.model.trial import LogLine
+from preflight.system.shm_segments import unusable_segments
+from preflight.trial.rank import sockets
+
+LOG_BYTES = 4 << 20  # of the end of one process's log: what went wrong stands there
+WARNINGS = 12  # the first ones name the cause, the others follow from them
+LAST = 4
+READ_BYTES = 1 << 20
+TEXT = 300
+
+
+def transport(dialect: str) -> tuple[Carrier, ...]:
+    """Return what carried the data, empty where that can't be told: it must not fail a trial that works."""
+    try:
+        if dialect != "nccl":
+            return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
+        log = read_nccl_log(_log_lines(os.environ.get("NCCL_DEBUG_FILE", ""), os.getpid()))
+    except (OSError, UnreadableFact):
+        return ()
+    return (*log.carriers(), *log.algorithm_carriers())
+
+
+def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
+    """Return what carried the data of a process that did not come to say it, from its log."""
+    try:
+        return read_nccl_log(_log_lines(pattern, pid)).carriers()
+    except OSError:
+        return ()
+
+
+def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
+    """Return the files in /dev/shm that a process which has ended made and could not use, from its log."""
+    try:
+        return unusable_segments(_log_lines(pattern, pid))
+    except OSError:
+        return frozenset()
+
+
+def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
+    """Return the log of an NCCL process by its path, with its first warnings and last lines; "" where it has none.
+
+    Bounded whatever the log's size: it travels to rank 0 and into the report.
+    """
+    try:
+        for path in sorted(_logs(pattern, pid)):
+            return path, tuple(_telling(path))
+    except OSError:
+        pass  # what a log would have told must not keep a failed trial from being reported
+    return "", ()
+
+
+def _telling(path: str) -> Iterator[LogLine]:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        skipped = 0
+        for _ in range(max(0, size - LOG_BYTES) // READ_BYTES):
+            skipped += file.read(READ_BYTES).count(b"\n")
+        lines = [
+            LogLine(skipped + number, line[:TEXT])
+            for number, line in enumerate(file.read().decode("utf-8", "backslashreplace").splitlines(), 1)
+            if line.strip()
+        ]
+    warned = [line for line in lines if " WARN " in line.text][:WARNINGS]
+    yield from sorted({*warned, *lines[-LAST:]}, key=lambda line: line.line)
+
+
+def _logs(pattern: str, pid: int) -> list[str]:
+    """Return the logs of a process; NCCL puts the host's name for %h and the pid for %p."""
+    return glob.glob(glob.escape(pattern).replace("%h", "*").replace("%p", str(pid))) if pattern else []
+
+
+def _log_lines(pattern: str, pid: int) -> list[str]:
+    lines: list[str] = []
+    for path in _logs(pattern, pid):
+        with open(path, encoding="utf-8", errors="backslashreplace") as file:
+            lines += file.readlines()
+    return lines

@@ -1,0 +1,267 @@
+"""A trial child: one process group under one candidate's environment, reporting stage after stage, then gone.
+
+NCCL reads its environment once per process, so every trial has a process of its own. It is forked from a supervisor
+that has imported torch, or started by exec (`python -m preflight.trial.rank.trial ASSIGNMENT FD`) where forking is not
+sound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from preflight.errors import UsageError
+from preflight.model.codec import decode
+from preflight.model.collective import Collective
+from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, stretched_s
+from preflight.model.samples import pack_samples
+from preflight.model.transport import texts_of
+from preflight.model.trial import NOT_REGISTERED
+from preflight.system.child import Parent
+from preflight.system.processes import stop_with_parent
+from preflight.trial.rank.buffers import Ranks
+from preflight.trial.rank.channel import Report
+from preflight.trial.rank.gpu_test_child import do_groups
+from preflight.trial.rank.gpu_test_devices import check_device
+from preflight.trial.rank.measure import measure_collective, prove_first
+from preflight.trial.rank.store import open_store
+from preflight.trial.rank.transport import transport
+
+FAREWELL_S = 5.0
+# torch's words for an error that NCCL returned, and for one that its watchdog found
+NCCL_ERROR = re.compile(r"NCCL error(?: in: [^,\n]{0,300},|:) *(?P<what>[^,(\n]{0,200})")
+NCCL_LAST_WORDS = "Last error:"
+LOST_PEER = (
+    "connection reset", "connection closed", "broken pipe", "remote process exited", "ncclremoteerror",
+)  # fmt: skip
+CALLS_BESIDES = 10  # warm-up, verification and filling, in calls of the same size
+TELLING_BYTES = 64 << 10  # smaller calls are latency: by 8 bytes in 50 us, 1 MiB would take 7 s
+LEAST_BYTES_PER_S = 10e6  # assumed where none was telling; a slow network of 1 Gbit/s carries ten times as much
+
+
+def main(assignment: Assignment, fd: int) -> None:
+    """Run the trial and end the process; everything that happens is reported as JSON lines on `fd`."""
+
+    def report(event: dict[str, Any]) -> None:
+        os.write(fd, json.dumps(event).encode() + b"\n")
+
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        report({"stage": "spawned"})
+        _run(assignment, report)
+        code = 0
+    except Exception as error:  # noqa: BLE001  whatever a backend raises is this trial's result
+        report({"error": kind_of(error), "detail": line_of(error)})
+        traceback.print_exc()
+    finally:
+        # Not sys.exit: tearing down a group whose peers are gone may abort or block.
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(assignment: Assignment, report: Report) -> None:
+    for name in assignment.unset_env:
+        os.environ.pop(name, None)
+    os.environ.update(assignment.set_env)
+    module = importlib.import_module(assignment.backend.module) if assignment.backend.module else None
+    if module is not None:
+        report({"simulated": bool(getattr(module, "SIMULATED", False))})
+        if not hasattr(dist.Backend, assignment.backend.name.upper()):
+            raise UsageError(f"the module {assignment.backend.module} registers no backend {assignment.backend.name}")
+    if assignment.tests_gpus:
+        do_groups(assignment, module, report, Parent(-1, 0).questions())
+        return
+    report({"stage": "device"})
+    ranks = Ranks(assignment.rank, assignment.world_size, _device(assignment))
+    report({"stage": "store"})
+    store = open_store(assignment)
+    report({"stage": "init"})
+    since = time.monotonic()
+    _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
+    report({"stage": "first", "world_size": dist.get_world_size()})
+    _set_timeouts(store, assignment.timeouts.first_s)
+    first_since = time.monotonic()
+    wrong = prove_first(_in_time(ranks, assignment.timeouts.first_s))
+    now = time.monotonic()
+    connect_us = (now - since) * 1e6  # NCCL connects in either, by torch's version
+    carried = texts_of(transport(assignment.backend.dialect))
+    report({"first_wrong": wrong, "connect_us": connect_us, "first_s": now - first_since, "transport": carried})
+    _measure_all(assignment, store, ranks, report)
+    # Once more: NCCL connects an algorithm's rings and trees at their first use, which may be a larger size.
+    report({"stage": "verified", "transport": texts_of(transport(assignment.backend.dialect))})
+    _say_farewell(store, assignment)
+    report({"stage": "done"})
+
+
+def _device(assignment: Assignment) -> torch.device:
+    gpus, place = assignment.gpus, assignment.local_rank
+    if not gpus.uuids:
+        return torch.device("cpu")
+    device = torch.device("cuda", place)
+    torch.cuda.set_device(device)
+    check_device(torch.cuda.get_device_properties(device), gpus.uuids[place], gpus.bdfs[place])
+    return device
+
+
+def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
+    options = device_options(ranks.device)
+    dist.init_process_group(
+        assignment.backend.name,
+        store=store,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        timeout=timedelta(seconds=assignment.timeouts.init_s),
+        **options,
+    )
+    if ranks.device.type == "cuda" and not options:
+        # An older torch starts NCCL in the first call. Whether its bytes arrive is for the next stage to wait for.
+        dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=ranks.device))
+
+
+def device_options(device: torch.device) -> dict[str, Any]:
+    """Return what tells a group its GPU; with torch >= 2.3 NCCL starts with it, and not in the first collective.
+
+    Asked of the signature: the function is decorated, and its own code names no parameters.
+    """
+    takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
+    return {"device_id": device} if device.type == "cuda" and takes_it else {}
+
+
+def _set_timeouts(store: Store, timeout_s: float) -> None:
+    """Give a step its own timeout; torch < 2.4 and other backends keep the group's timeout that they were made with.
+
+    On GPUs the rank's own deadline comes first: torch's watchdog would end the process without a word of where.
+    """
+    store.set_timeout(timedelta(seconds=timeout_s))
+    setter = getattr(dist, "set_timeout", None) or getattr(dist.distributed_c10d, "_set_pg_timeout", None)
+    backend = dist.get_backend()
+    if setter is not None and backend in ("nccl", "gloo"):
+        setter(
+            timedelta(seconds=timeout_s / OWN_TIMEOUT_SHARE * 2 if backend == "nccl" else timeout_s), dist.group.WORLD
+        )
+
+
+def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Report) -> None:
+    steps = len(assignment.measures) * assignment.turns
+    seconds_per_byte: dict[Collective, float] = {}
+    for step in range(steps):
+        turn, place = divmod(step, len(assignment.measures))
+        measure = assignment.measures[place]
+        expected_s = expected_step_s(measure, seconds_per_byte.get(measure.collective))
+        timeout_s = step_timeout_s(assignment.timeouts, expected_s)
+        _set_timeouts(store, timeout_s)
+        with _own_turn(store, assignment, step, first_side=(turn + place) % 2):
+            report({"stage": f"timed {step + 1}/{steps}", "expected_s": expected_s})
+            agree = _agreement(store, f"{assignment.side}/{step}", assignment)
+            since = time.monotonic()
+            size_bytes, samples = measure_collective(measure, _in_time(ranks, timeout_s), agree)
+            took_s = time.monotonic() - since
+        if size_bytes >= TELLING_BYTES:
+            seconds_per_byte[measure.collective] = max(samples.call_us) / 1e6 / size_bytes
+        measured = {"turn": turn, "collective": measure.collective.value, "size_bytes": size_bytes, "took_s": took_s}
+        report({"measured": measured, "samples": pack_samples(samples)})
+
+
+def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
+    """Have calls raise from then on; one that begins late still before the supervisor's limit (1 / 0.7 of it)."""
+    return replace(ranks, until=time.monotonic() + timeout_s, least_s=timeout_s / 4)
+
+
+def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
+    """Return how long a step should take by the speed of the one before, or with none that told by a slow network's."""
+    call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
+    return measure.budget_s + CALLS_BESIDES * call_s
+
+
+def step_timeout_s(timeouts: GroupTimeouts, expected_s: float) -> float:
+    """Return after how long a rank itself raises in a step that should take so long."""
+    return max(timeouts.timed_s, OWN_TIMEOUT_SHARE * stretched_s(expected_s) if timeouts.stretches else 0.0)
+
+
+@contextlib.contextmanager
+def _own_turn(store: Store, assignment: Assignment, step: int, first_side: int) -> Iterator[None]:
+    """In a duel, wait until every rank of the other side is through: one side computes while the other sleeps."""
+    if assignment.sides == 1:
+        yield
+        return
+    if assignment.side != first_side:
+        store.wait([f"turn/{step}/{r}/{1 - assignment.side}" for r in range(assignment.world_size)])
+    elif step:
+        store.wait([f"turn/{step - 1}/{r}/{s}" for r in range(assignment.world_size) for s in (0, 1)])
+    yield
+    store.set(f"turn/{step}/{assignment.rank}/{assignment.side}", "done")
+
+
+def _agreement(store: Store, scope: str, assignment: Assignment) -> Callable[[str, int], int]:
+    """Return how all ranks come to use rank 0's number: through the store, where a broken collective can't bend it."""
+
+    def agree(what: str, mine: int) -> int:
+        key = f"{scope}/{what}"
+        if assignment.rank == 0:
+            store.set(key, str(mine))
+            return mine
+        return int(store.get(key))
+
+    return agree
+
+
+def _say_farewell(store: Store, assignment: Assignment) -> None:
+    """Wait until all ranks are through: a rank that leaves a live group early looks like a crash to the others."""
+    store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
+    keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
+    store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.timeouts.timed_s)))
+
+
+def kind_of(error: Exception) -> str:
+    """Tell waiting in vain (timeout) and a vanished peer (connection) from an error of this rank's own."""
+    text = str(error).lower()
+    if isinstance(error, UsageError):
+        return NOT_REGISTERED
+    if not isinstance(error, (RuntimeError, OSError)):  # a TypeError about an argument `timeout` waited for nobody
+        return "error"
+    if "cannot re-initialize cuda in forked subprocess" in text:
+        return "fork"
+    # NCCL's own error may say `Connection timed out` of a queue pair or a socket: that is a cause, not waiting in vain.
+    if not NCCL_ERROR.search(str(error)) and any(sign in text for sign in ("timed out", "timeout", "wait timeout")):
+        return "timeout"
+    if any(sign in text for sign in LOST_PEER):
+        return "connection"
+    return "error"
+
+
+def line_of(error: Exception) -> str:
+    """Return the first line; of an error of NCCL's also what it says last, which is the cause."""
+    text = str(error).strip()
+    if isinstance(error, UsageError):
+        return text
+    first, _, rest = text.partition("\n")
+    _, found, last = rest.partition(NCCL_LAST_WORDS)
+    words = [line.strip() for line in last.splitlines() if line.strip()] if found else []
+    by_nccl = NCCL_ERROR.search(first)
+    if words and by_nccl:
+        what = by_nccl["what"].strip() or "error"  # `unhandled system error`
+        return f"NCCL {what}: {words[0]}"[:500]
+    return f"{type(error).__name__}: {first}"[:500]
+
+
+if __name__ == "__main__":
+    stop_with_parent(int(os.environ["PREFLIGHT_SUPERVISOR_PID"]), os.environ.get("PREFLIGHT_LIFELINE", ""))
+    with open(sys.argv[1], encoding="utf-8") as file:
+        main(decode(Assignment, json.load(file)), int(sys.argv[2]))

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from preflight.errors import UnreadableFact
+from preflight.facts.rdma import (
+    is_open_module,
+    kernel_version,
+    natural,
+    nic_kind,
+    parse_phys_state,
+    parse_rate,
+    parse_state,
+    probe_hca_ports,
+    probe_nics,
+    probe_rdma,
+)
+from preflight.model.facts import Gap
+from preflight.model.hca import NicKind, PhysState, PortState
+from tests.sysroot import Link, build
+
+Files = dict[str, str | bytes | Link]
+ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
+
+
+def _port(hca: str, number: int = 1, layer: str = "InfiniBand", **files: str) -> Files:
+    base = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "link_layer": layer}
+    base |= {"lid": "0x11", "sm_lid": "0x1", "gids__0": "fe80:0000:0000:0000:b859:9f03:0012:3456", "gids__1": ZERO}
+    base |= {"gid_attrs__types__0": "IB/RoCE v1", "pkeys__0": "0xffff", "pkeys__1": "0x0000"}
+    base |= {"counters__symbol_error": "0", "counters__link_downed": "3", "hw_counters__out_of_sequence": "7"}
+    place = f"sys/class/infiniband/{hca}/ports/{number}"
+    return {f"{place}/{name.replace('__', '/')}": value for name, value in (base | files).items()}
+
+
+def _adapter(hca: str, bdf: str = "0000:18:00.0", driver: str = "mlx5_core") -> Files:
+    place = f"sys/devices/pci0000:10/{bdf}"
+    return {
+        f"sys/class/infiniband/{hca}/device": Link(f"../../../devices/pci0000:10/{bdf}"),
+        f"sys/class/infiniband/{hca}/fw_ver": "28.41.1000",
+        f"{place}/vendor": "0x15b3",
+        f"{place}/device": "0x1021",
+        f"{place}/numa_node": "1",
+        f"{place}/driver": Link(f"../../../bus/pci/drivers/{driver}"),
+        f"{place}/net/ib0/ifindex": "5",
+    }
+
+
+def test_an_adapter_has_its_model_place_firmware_and_interfaces(tmp_path: Path) -> None:
+    (nic,) = probe_nics(build(tmp_path, _adapter("mlx5_0") | _port("mlx5_0")))
+    assert (nic.name, nic.kind, nic.bdf) == ("mlx5_0", NicKind.INFINIBAND, "0000:18:00.0")
+    assert (nic.driver, nic.device, nic.firmware) == ("mlx5_core", "15b3:1021", "28.41.1000")
+    assert (nic.numa_node, nic.netifs) == (1, ("ib0",))
+
+
+def test_a_port_has_its_states_rate_addresses_keys_and_counters(tmp_path: Path) -> None:
+    (port,) = probe_hca_ports(build(tmp_path, _adapter("mlx5_0") | _port("mlx5_0")))
+    assert (port.hca, port.port, port.state, port.phys_state) == ("mlx5_0", 1, PortState.ACTIVE, PhysState.LINK_UP)
+    assert (port.rate_gbit_s, port.link_layer, port.lid, port.sm_lid) == (400.0, "InfiniBand", 17, 1)
+    assert not isinstance(port.gids, Gap)
+    assert [(gid.gid_index, gid.type) for gid in port.gids] == [(0, "IB/RoCE v1")]
+    assert isinstance(port.gids[0].netif, Gap)
+    assert port.pkeys == ("0xffff",)
+    assert not isinstance(port.counters, Gap)
+    assert [(c.name, c.value) for c in port.counters] == [
+        ("link_downed", 3),
+        ("out_of_sequence", 7),
+        ("symbol_error", 0),
+    ]
+
+
+def test_adapters_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    files = {k: v for name in ("mlx5_10", "mlx5_9", "mlx5_bond_0") for k, v in _port(name).items()}
+    assert [nic.name for nic in probe_nics(build(tmp_path, files))] == ["mlx5_9", "mlx5_10", "mlx5_bond_0"]
+    assert natural("mlx5_9") < natural("mlx5_10")
+
+
+def test_an_adapter_that_is_no_pci_device_has_no_address_and_says_why(tmp_path: Path) -> None:
+    (nic,) = probe_nics(build(tmp_path, {"sys/class/infiniband/scif0/device": Link("../../../virtual/mic/scif")}))
+    assert isinstance(nic.bdf, Gap)
+    assert "no PCI device" in nic.bdf.reason
+    assert nic.kind is NicKind.OTHER
+
+
+def test_one_broken_value_costs_itself_only(tmp_path: Path) -> None:
+    (port,) = probe_hca_ports(build(tmp_path, _port("mlx5_0", rate="fast", state="9: GONE", lid="?")))
+    assert all(isinstance(value, Gap) for value in (port.rate_gbit_s, port.state, port.lid))
+    assert port.phys_state is PhysState.LINK_UP
+
+
+def test_no_rdma_driver_is_no_adapter_and_no_sys_is_a_gap(tmp_path: Path) -> None:
+    assert probe_nics(build(tmp_path, {"sys/class/net/": ""})) == ()
+    with pytest.raises(UnreadableFact):
+        probe_nics(build(tmp_path / "empty", {"proc/": ""}))
+
+
+@pytest.mark.parametrize(
+    ("layers", "driver", "kind"),
+    [
+        ({"InfiniBand"}, "mlx5_core", NicKind.INFINIBAND),
+        ({"Ethernet"}, "mlx5_core", NicKind.ROCE),
+        ({"Ethernet", "InfiniBand"}, "mlx4_core", NicKind.MIXED),
+        ({"Unspecified"}, "efa", NicKind.EFA),
+        ({"Ethernet"}, "efa", NicKind.EFA),
+        (set(), "usnic", NicKind.OTHER),
+    ],
+)
+def test_the_kind_is_by_link_layer_and_efa_is_its_own(layers: set[str], driver: str, kind: NicKind) -> None:
+    assert nic_kind(frozenset(layers), driver) is kind
+
+
+def test_states_and_rates_are_in_the_kernels_words() -> None:
+    assert parse_state("2: INIT") is PortState.INIT
+    assert parse_phys_state("3: Disabled") is PhysState.DISABLED
+    assert parse_rate("54.5 Gb/sec (4X FDR)") == 54.5
+    assert parse_rate("100 Gb/sec") == 100.0
+    for parse in (parse_state, parse_phys_state, parse_rate):
+        with pytest.raises(UnreadableFact):
+            parse("")
+
+
+def test_the_device_files_are_compared_with_what_the_kernel_names(tmp_path: Path) -> None:
+    files: Files = {"dev/infiniband/uverbs0": "", "sys/class/infiniband_verbs/uverbs0/dev": "231:192"}
+    files |= {"sys/class/infiniband_verbs/uverbs1/dev": "231:193", "sys/class/infiniband_verbs/abi_version": "6"}
+    found = probe_rdma(build(tmp_path, files))
+    assert (found.uverbs, found.uverbs_expected) == (("uverbs0",), ("uverbs0", "uverbs1"))
+
+
+def test_peermem_and_dma_buf_are_told_from_module_and_kernel(tmp_path: Path) -> None:
+    files: Files = {"dev/": "", "sys/module/nvidia_peermem/version": "580.95.05", "proc/driver/nvidia/version": OPEN}
+    found = probe_rdma(build(tmp_path, files | {"proc/sys/kernel/osrelease": "6.1.0-18-amd64"}))
+    assert (found.peermem, found.dma_buf) == ("580.95.05", True)
+    old = probe_rdma(build(tmp_path / "old", files | {"proc/sys/kernel/osrelease": "5.4.0-150-generic"}))
+    assert old.dma_buf is False
+    assert not is_open_module("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03")
+    assert kernel_version("5.15.0-1061-nvidia") == (5, 15)

@@ -1,0 +1,61 @@
+"""`preflight run` tries just the GPUs that the job's launcher takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from preflight.job.job_gpus import gpus_of_job
+from preflight.model.saved_report import load_report
+from tests.command import Command
+from tests.conftest import PROJECT
+
+MACHINE = str(PROJECT / "tests" / "machines" / "l20x10_ens34.json")
+
+
+@pytest.mark.parametrize(
+    ("line", "visible", "gpus"),
+    [
+        ("torchrun --nproc-per-node 4 train.py", None, "0,1,2,3"),
+        ("torchrun --nnodes 2 --nproc_per_node=2 train.py --nproc-per-node 8", None, "0,1"),
+        ("torchrun --nproc-per-node 2 -m train", "6,7,8,9", "6,7"),
+        ("torchrun --nproc-per-node 4 train.py", "6,7,8,9", ""),
+        ("torchrun --nproc-per-node 2 train.py", "GPU-a,GPU-b,GPU-c", "GPU-a,GPU-b"),
+        ("torchrun --nproc-per-node 2 train.py", "", ""),
+        ("torchrun --nproc-per-node 8 train.py", None, ""),
+        ("torchrun --nproc-per-node 16 train.py", None, ""),
+        ("torchrun --nproc-per-node gpu train.py", None, ""),
+        ("torchrun train.py --nproc-per-node 4", None, ""),
+        ("numactl -N 0 python3 -m torch.distributed.run --nproc-per-node 1 train.py", None, "0"),
+        ("srun /opt/venv/bin/torchrun --nproc-per-node 2 train.py", None, "0,1"),
+        ("accelerate launch --num-processes 4 train.py", None, "0,1,2,3"),
+        ("accelerate launch --num_processes 8 --num_machines 2 train.py", None, "0,1,2,3"),
+        ("accelerate launch --gpu_ids 2,5 train.py", "0,1", "2,5"),
+        ("accelerate launch --gpu_ids all train.py", None, ""),
+        ("accelerate launch train.py", None, ""),
+        ("deepspeed --num_gpus 2 train.py", "6,7", "0,1"),
+        ("deepspeed --include localhost:4,5 train.py", None, "4,5"),
+        ("deepspeed --include node1:4,5@node2:0 train.py", None, ""),
+        ("deepspeed train.py --num_gpus 2", None, ""),
+        ("python train.py --nproc-per-node 2", None, ""),
+        ("", None, ""),
+    ],
+)
+def test_a_launchers_options_say_which_gpus_its_ranks_see(line: str, visible: str | None, gpus: str) -> None:
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert gpus_of_job(line.split(), environ, present=8) == gpus
+
+
+def test_torchruns_variable_counts_where_its_option_is_absent() -> None:
+    environ = {"PET_NPROC_PER_NODE": "3"}
+    assert gpus_of_job(["torchrun", "train.py"], environ, 8) == "0,1,2"
+    assert gpus_of_job(["torchrun", "--nproc-per-node=2", "train.py"], environ, 8) == "0,1"
+
+
+def test_the_check_takes_these_says_so_and_leaves_the_jobs_variable_alone(command: Command) -> None:
+    environ = {"PREFLIGHT_CHECK_MACHINE": MACHINE, "CUDA_VISIBLE_DEVICES": "6,7,8,9", "PREFLIGHT_VERBOSE": "0"}
+    job = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", "torchrun", "--nproc-per-node", "2", "train.py")
+    ran = command.run("run", "--backend", "simnccl@simnccl", "--", *job, env=environ)
+    assert (ran.code, ran.stdout) == (0, "6,7,8,9\n"), ran.stderr
+    assert "the check takes GPUs 6,7, as the job's launcher does; --gpus takes others" in ran.stderr
+    report = load_report((command.cwd / "preflight-report.json").read_text(), "the report")
+    assert report.world_size == 2

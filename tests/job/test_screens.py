@@ -1,0 +1,68 @@
+"""What `preflight run` prints: before the job starts or is refused, while it hangs, and after it failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from preflight.job.supervise import LEFT, REFUSED, STARTED, STILL, STOPPED
+from preflight.judge.verdict import NOT_ASKED_FOR
+from preflight.model.report import Report
+from preflight.show.check_screen import JobToStart, Written, render_check_screen
+from preflight.show.screen import ROWS
+from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.text import Style
+from tests.conftest import PROJECT
+from tests.job.test_same_as_without import argv_of
+from tests.show.outputs import every_report, keep_screen
+from tests.show.test_stuck_screen import REPORTS as HANGS
+
+PATHS = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)}
+SEED = PROJECT / "tests" / "explain" / "seeds" / "3b_xtuner_oom.log"
+REPORTS = every_report()
+REFUSING = dataclasses.replace(REPORTS["nothing_works"], node_verdict=NOT_ASKED_FOR)
+JOB = JobToStart("torchrun", starts_if_unknown=True)
+
+
+def said(text: str) -> str:
+    return f"preflight: {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("screen", "report", "job", "last"),
+    [
+        ("ready", REPORTS["healthy"], JOB, ""),
+        ("ready_with_settings", REPORTS["one_interface_works"], JOB, ""),
+        ("refused", REFUSING, JOB, said(REFUSED.format("torchrun", 78))),
+        ("unknown", REPORTS["unknown"], JOB, said(STARTED.format("torchrun"))),
+        ("unknown_stop", REPORTS["unknown"], JobToStart("torchrun"), said(STOPPED.format("torchrun"))),
+    ],
+)
+def test_the_page_before_the_job_says_whether_it_starts(
+    screen: str, report: Report, job: JobToStart, last: str
+) -> None:
+    written = Written("preflight.env" if report.exit_code == 0 else "", "preflight-report.json")
+    page = render_check_screen(report, Style(), written, job) + last
+    assert len(page.splitlines()) <= ROWS + 1
+    keep_screen(f"run_{screen}", page)
+
+
+def test_the_page_after_a_job_that_failed_is_the_expected_one(tmp_path: Path) -> None:
+    argv = argv_of(["/bin/sh", "-c", f"cat {SEED}; exit 1"], True, Path("kept"))
+    (tmp_path / "kept").mkdir()
+    page = subprocess.run(
+        argv, close_fds=False, capture_output=True, text=True, check=False, cwd=tmp_path, env=PATHS
+    ).stderr
+    assert len(page.splitlines()) <= ROWS + 2
+    keep_screen("run_failed", page.replace(platform.node(), "HOST"))
+
+
+def test_the_page_while_the_job_hangs_is_the_expected_one() -> None:
+    page = said(STILL.format(300, 4711)) + render_stuck_screen(HANGS["save"], Style()) + said(LEFT.format("torchrun"))
+    assert len(page.splitlines()) <= ROWS + 2
+    keep_screen("run_stuck", page)

@@ -1,0 +1,144 @@
+"""A job under `preflight run` has every signal once, also those that few send, and stops and goes on as without."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.job.job import ALL, name_of
+from tests.job.test_same_as_without import (
+    PATIENCE_S,
+    PROMPT,
+    WAYS,
+    argv_of,
+    in_terminal,
+    job_argv,
+    read_to_end,
+    read_until,
+    wait_for,
+)
+
+QUEUED = 20  # real-time signals are counted by the kernel, the others are not
+
+
+@WAYS
+@pytest.mark.parametrize("to_group", [False, True], ids=["to the process", "to its group"])
+def test_each_of_all_signals_comes_once(tmp_path: Path, supervised: bool, to_group: bool) -> None:
+    seen = tmp_path / "seen"
+    send = os.killpg if to_group else os.kill
+    argv = argv_of(job_argv("all", seen), supervised, tmp_path)
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True, close_fds=False) as job:
+        wait_for(seen, "ready\n")
+        for number in sorted(ALL - {signal.SIGTERM}):
+            send(job.pid, number)
+            wait_for(seen, f"\n{name_of(number)}\n")
+        send(job.pid, signal.SIGTERM)
+        assert job.wait(PATIENCE_S) == 7
+    names = [name_of(number) for number in sorted(ALL - {signal.SIGTERM})]
+    assert seen.read_text().split() == ["ready", *names, "SIGTERM"]
+
+
+@WAYS
+@pytest.mark.parametrize("to_group", [False, True], ids=["to the process", "to its group"])
+def test_signals_that_come_all_at_once_come_as_often_as_they_were_sent(
+    tmp_path: Path, supervised: bool, to_group: bool
+) -> None:
+    seen = tmp_path / "seen"
+    send = os.killpg if to_group else os.kill
+    # A SIGTSTP that is not taken up yet is dropped by SIGCONT, and the other way round.
+    at_once = ALL - {signal.SIGTERM, signal.SIGTSTP}
+    argv = argv_of(job_argv("all", seen), supervised, tmp_path)
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True, close_fds=False) as job:
+        wait_for(seen, "ready\n")
+        for number in sorted(at_once):
+            send(job.pid, number)
+        for _ in range(QUEUED - 1):
+            send(job.pid, signal.SIGRTMIN)
+        for number in at_once:
+            wait_for(seen, f"\n{name_of(number)}\n")
+        wait_for_count(seen, "SIGRTMIN", QUEUED)
+        send(job.pid, signal.SIGTERM)
+        assert job.wait(PATIENCE_S) == 7
+    expected = dict.fromkeys(map(name_of, at_once), 1) | {"SIGRTMIN": QUEUED, "SIGTERM": 1, "ready": 1}
+    assert Counter(seen.read_text().split()) == expected
+
+
+def wait_for_count(seen: Path, name: str, count: int) -> None:
+    """Wait until a line stands there so often; they may lie among others."""
+    wait_for(seen, name)
+    for _ in range(int(PATIENCE_S / 0.02)):
+        if seen.read_text().split().count(name) >= count:
+            return
+        signal.sigtimedwait([], 0.02)
+
+
+@WAYS
+def test_a_job_that_handles_ctrl_z_does_not_stop(tmp_path: Path, supervised: bool) -> None:
+    seen = tmp_path / "seen"
+    with in_terminal(argv_of(job_argv("all", seen), supervised, tmp_path), tmp_path) as (pid, terminal):
+        wait_for(seen, "ready\n")
+        os.write(terminal, b"\x1a")
+        wait_for(seen, "SIGTSTP\n")
+        os.write(terminal, b"\x03")
+        wait_for(seen, "SIGINT\n")
+        os.kill(pid, signal.SIGTERM)
+        read_to_end(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert [name for name in seen.read_text().split() if name != "SIGWINCH"] == [
+        "ready",
+        "SIGTSTP",
+        "SIGINT",
+        "SIGTERM",
+    ]
+
+
+@WAYS
+def test_a_shell_sees_it_stop_where_sigtstp_was_sent_to_it_alone(tmp_path: Path, supervised: bool) -> None:
+    job = ["/bin/sh", "-c", "echo pid=$$ parent=$PPID; while read line; do echo got $line; done; exit 5"]
+    (tmp_path / "job").write_text(f"exec {shlex.join(argv_of(job, supervised, tmp_path))}\n")
+    with in_terminal(["/bin/bash", "--norc", "--noprofile", "-i"], tmp_path) as (_, terminal):
+        read_until(terminal, PROMPT)
+        os.write(terminal, b"sh ./job\n")
+        said = re.search(r"pid=(\d+) parent=(\d+)", read_until(terminal, r"parent=\d+\s"))
+        assert said
+        for _ in range(3):
+            os.kill(int(said[2 if supervised else 1]), signal.SIGTSTP)
+            read_until(terminal, f"Stopped.*{PROMPT}")
+            os.write(terminal, b"fg\n")
+            read_until(terminal, "sh ./job")
+            os.write(terminal, b"hello\n")
+            read_until(terminal, "got hello")
+        os.write(terminal, b"\x04")
+        read_until(terminal, PROMPT)
+        os.write(terminal, b"echo code=$?\n")
+        read_until(terminal, f"code=5.*{PROMPT}")
+
+
+def test_a_job_of_another_user_that_may_not_be_signalled_ends_as_it_would(tmp_path: Path) -> None:
+    """As of `sudo`: its sender may not signal it either. Here root gives up the right to, and the job its user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a job as another user")
+    seen = tmp_path / "seen"
+    code = (
+        "import os, sys, time; os.setresuid(65534, 65534, 65534); sys.stdout.write('up'); sys.stdout.flush();"
+        " time.sleep(3)"
+    )
+    argv = argv_of([sys.executable, "-c", code], True, tmp_path)
+    without_right = ["setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill", *argv]
+    with (
+        seen.open("w") as out,
+        subprocess.Popen(without_right, stdout=out, stderr=subprocess.PIPE, close_fds=False) as run,
+    ):
+        wait_for(seen, "up")
+        signal.sigtimedwait([], 0.5)
+        run.send_signal(signal.SIGUSR1)
+        _, said = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, said) == (0, b"")

@@ -1,0 +1,81 @@
+"""What differs between nodes, and whether it may."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preflight.model.facts import EnvVar, Gap, NodeFacts, SoftwareFacts, TorchFacts, known
+from preflight.model.network_survey import ClockOffset
+from preflight.search.nodes.differences import NOT_READ, Must, differences
+from tests.node_facts import netif, node
+
+
+def with_nccl(host: str, nccl: str | Gap) -> NodeFacts:
+    made = node(host=host)
+    software = known(made.software)
+    torch = known(software.torch)
+    return replace(made, software=replace(software, torch=replace(torch, nccl=nccl)))
+
+
+def test_nodes_that_are_alike_have_an_empty_table() -> None:
+    assert differences([node(host="a"), node(host="b")], (), "nccl") == ()
+    assert differences([node()], (), "nccl") == ()
+
+
+def test_another_nccl_must_not_be_where_nccl_is_used() -> None:
+    nodes = [with_nccl("a", "2.27.5"), with_nccl("b", "2.27.5"), with_nccl("c", "2.21.5")]
+    (found,) = differences(nodes, (), "nccl")
+    assert (found.what, found.must) == ("NCCL", Must.EQUAL)
+    assert found.values == (("2.27.5", ("a", "b")), ("2.21.5", ("c",)))
+    (on_gloo,) = differences(nodes, (), "gloo")
+    assert on_gloo.must is Must.BETTER
+
+
+def test_what_could_not_be_read_accuses_nobody() -> None:
+    (found,) = differences([with_nccl("a", "2.27.5"), with_nccl("b", Gap("denied"))], (), "nccl")
+    assert (found.must, found.values[1][0]) == (Must.NOT, NOT_READ)
+
+
+def test_an_mtu_is_compared_by_interface_and_names_may_differ() -> None:
+    nodes = [node(host="a", netifs=(netif(mtu=9000),)), node(host="b", netifs=(netif(mtu=1500),))]
+    assert [(each.what, each.must) for each in differences(nodes, (), "gloo")] == [("MTU of eth0", Must.BETTER)]
+    nodes = [node(host="a", netifs=(netif("ens3"),)), node(host="b", netifs=(netif("eth0"),))]
+    assert [(each.what, each.must) for each in differences(nodes, (), "gloo")] == [("interfaces", Must.NOT)]
+
+
+def test_settings_must_agree_but_those_of_interfaces_may_differ() -> None:
+    nodes = [
+        node(host="a", environment=(EnvVar("NCCL_ALGO", "Ring"), EnvVar("NCCL_SOCKET_IFNAME", "ens3"))),
+        node(host="b", environment=(EnvVar("NCCL_SOCKET_IFNAME", "eth0"),)),
+    ]
+    found = {each.what: each for each in differences(nodes, (), "nccl")}
+    assert found["NCCL_ALGO"].must is Must.BETTER
+    assert ("not set", ("b",)) in found["NCCL_ALGO"].values
+    assert found["NCCL_SOCKET_IFNAME"].must is Must.NOT
+
+
+def test_a_clock_counts_only_as_far_as_it_was_measured() -> None:
+    nodes = [node(host="a"), node(host="b")]
+    assert differences(nodes, (ClockOffset(1, "b", 3.0, 2.5),), "gloo") == ()
+    (found,) = differences(nodes, (ClockOffset(1, "b", -90.0, 0.01),), "gloo")
+    assert found.values[1] == ("-90.0 s", ("b",))
+
+
+VERSIONS = st.text(max_size=5) | st.just(Gap("denied"))
+
+
+@given(st.lists(VERSIONS, min_size=2, max_size=5))
+def test_only_what_differs_is_in_the_table_with_every_node_once(versions: list[str | Gap]) -> None:
+    nodes = [
+        node(host=str(i), software=SoftwareFacts("3.11.7", "0.1", TorchFacts("2.13.0", Gap("CPU"), each, "/torch")))
+        for i, each in enumerate(versions)
+    ]
+    found = differences(nodes, (), "nccl")
+    read = {NOT_READ if isinstance(each, Gap) else each for each in versions}
+    assert bool(found) == (len(read) > 1 or False)
+    for each in found:
+        hosts = [host for _, named in each.values for host in named]
+        assert sorted(hosts) == sorted(str(i) for i in range(len(versions)))

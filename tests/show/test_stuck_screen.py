@@ -1,0 +1,33 @@
+"""The first screen of `preflight stuck`: stuck, not stuck, could not tell, each on one screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from preflight.show.screen import ROWS
+from preflight.show.stuck_screen import render_stuck_screen, render_stuck_verdict
+from preflight.show.text import Style, width_of
+from preflight.stuck.judge.answer import answer
+from tests.show.outputs import hostile, keep_screen
+from tests.stuck.evidence import SAVE, four, node, process, rank, thread
+
+MOVING = node(*(rank(i, process(100 + i, main=thread(100 + i, asleep_s=0.3))) for i in range(4)))
+REPORTS = {"save": answer((four(rank(2, process(102, SAVE))),)), "moves": answer((MOVING,)), "nobody": answer(())}
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_the_screen_is_the_expected_one(name: str) -> None:
+    keep_screen(f"stuck_{name}", render_stuck_screen(REPORTS[name], Style(), ()))
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_whatever_was_seen_is_one_screen(name: str, width: int) -> None:
+    lines = render_stuck_screen(hostile(REPORTS[name]), Style(width), ("evidence", "stuck.json")).splitlines()
+    assert len(lines) <= ROWS
+    assert all(width_of(line) <= width and line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_the_answer_alone_is_one_line(name: str) -> None:
+    assert render_stuck_verdict(REPORTS[name], Style()).count("\n") == 1
