@@ -12,18 +12,31 @@ from preflight.model.isolation import Route
 from preflight.model.trial import Candidate, Setting
 
 PIDS = "pids"  # beside the logs: every process of a trial or a test of GPUs, one a line
-OWN_TIMEOUT_SHARE = 0.7  # of the stage limit: ranks that wait raise before the limit, the stuck one stays silent
+OWN_TIMEOUT_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Seconds in which a stage must move on before its trial counts as hung."""
+    """Seconds in which a stage of a trial must move on before the trial counts as hung."""
 
     start_s: float  # spawned, device, store
     init_s: float
     first_s: float
     timed_s: float
-    stretches: bool  # a timed step may take stretched_s() where that is longer
+    stretches: bool  # a step may take stretched_s() where that is longer
+
+    def for_stage(self, stage: str, expected_s: float = 0.0) -> float:
+        """Return the limit of a stage whose step should take so long."""
+        by_name = {"init": self.init_s, "first": self.first_s, "timed": self.timed_s, "verified": self.timed_s}
+        return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
+
+    def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
+        """Return after how long a rank raises by itself: before the limit, so that only the stuck one stays silent."""
+        return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
+
+    def watchdog_s(self, stage: str, expected_s: float = 0.0) -> float:
+        """Return torch's own timeout on GPUs: after the limit, since its watchdog ends the process without a word."""
+        return 2 * self.for_stage(stage, expected_s)
 
 
 def stretched_s(expected_s: float) -> float:
@@ -183,16 +196,6 @@ class StorePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTimeouts:
-    """The process group's own timeouts."""
-
-    init_s: float  # while it is made
-    first_s: float  # when it is first used
-    timed_s: float  # and afterwards
-    stretches: bool  # it grows with the expected time of a step
-
-
-@dataclass(frozen=True, slots=True)
 class Assignment:
     """What one trial child does: it is forked with it, or started by exec with it as a JSON file."""
 
@@ -203,7 +206,7 @@ class Assignment:
     backend: Backend
     gpus: RankGpus
     store: StorePlace
-    timeouts: GroupTimeouts
+    limits: StageLimits
     set_env: tuple[tuple[str, str], ...] = ()
     unset_env: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from preflight.model.codec import encode
-from preflight.model.run_spec import PIDS, Assignment, StageLimits, stretched_s
+from preflight.model.run_spec import PIDS, Assignment, StageLimits
 from preflight.model.trial import RankEnd
 from preflight.system import processes
 from preflight.system.child import ChildProcess, Parent, fork_child, pid_of
@@ -231,9 +231,7 @@ def _signal_name(number: int) -> str:
 
 def limit_s(child: Child, limits: StageLimits) -> float:
     """Return how long the child may stay in its stage."""
-    name = child.stage.split()[0]
-    by_name = {"init": limits.init_s, "first": limits.first_s, "timed": limits.timed_s, "verified": limits.timed_s}
-    return max(by_name.get(name, limits.start_s), stretched_s(child.expected_s) if limits.stretches else 0.0)
+    return limits.for_stage(child.stage.split()[0], child.expected_s)
 
 
 def forgive(children: Sequence[Child], gap_s: float) -> None:

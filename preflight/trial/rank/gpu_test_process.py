@@ -19,7 +19,7 @@ from typing import Any
 
 from preflight.model.codec import decode, encode
 from preflight.model.device_job import GpuTestRound, JobGroup
-from preflight.model.run_spec import Assignment, GroupTimeouts, StorePlace
+from preflight.model.run_spec import Assignment, StorePlace
 from preflight.model.trial import RankEnd
 from preflight.system.wakeups import OwnTime
 from preflight.trial.rank import children
@@ -76,11 +76,11 @@ class GpuTestProcess:
 
 
 def _start(rank: Rank, index: int, by_exec: bool) -> children.Child:
-    spec, limits = rank.spec, rank.spec.trials.limits
+    spec = rank.spec
     assignment = Assignment(
         label=str(index), rank=rank.rank, local_rank=rank.local_rank, world_size=1, backend=spec.backend,
         gpus=spec.gpus, store=StorePlace(rank.channel.directory), tests_gpus=True,
-        timeouts=GroupTimeouts(limits.init_s, limits.first_s, limits.timed_s, stretches=False),
+        limits=spec.trials.limits,
     )  # fmt: skip
     log_path = os.path.join(spec.run_dir, "logs", f"{index}.gpu_tests.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)

@@ -15,9 +15,7 @@ from typing import Any
 
 from preflight.model.codec import decode, encode
 from preflight.model.run_spec import (
-    OWN_TIMEOUT_SHARE,
     Assignment,
-    GroupTimeouts,
     Measure,
     RunSpec,
     StageLimits,
@@ -159,7 +157,7 @@ def _debug_file(child: children.Child) -> str:
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
     """Return what this rank's child does on one side of a step; `also` is set over what the candidate sets."""
     spec = rank.spec
-    place, limits = spec.place, spec.trials.limits
+    place = spec.place
     candidate = spec.trials.on_this_node(step.candidates[side])
     candidate = replace(candidate, env=(*candidate.env, *also))
     label = f"{index}-{side}" if step.is_duel else f"{index}"
@@ -177,12 +175,7 @@ def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[
         backend=spec.backend,
         gpus=spec.gpus,
         store=store,
-        timeouts=GroupTimeouts(
-            OWN_TIMEOUT_SHARE * limits.init_s,
-            OWN_TIMEOUT_SHARE * limits.first_s,
-            OWN_TIMEOUT_SHARE * limits.timed_s,
-            limits.stretches,
-        ),
+        limits=spec.trials.limits,
         set_env=set_env,
         unset_env=unset_env,
         measures=spec.trials.duel_measures if step.is_duel else step.measures,

@@ -19,7 +19,7 @@ BACKLOG = 4096
 
 def open_store(assignment: Assignment) -> Store:
     """Return the trial's store, whose every wait ends after the group's own timeout."""
-    timeout = timedelta(seconds=assignment.timeouts.init_s)
+    timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store
     if not place.host:
         store: Store = FileStore(place.path, assignment.world_size * assignment.sides)

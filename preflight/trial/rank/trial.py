@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from preflight.errors import UsageError
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
-from preflight.model.run_spec import OWN_TIMEOUT_SHARE, Assignment, GroupTimeouts, Measure, stretched_s
+from preflight.model.run_spec import Assignment, Measure, StageLimits
 from preflight.model.samples import pack_samples
 from preflight.model.transport import texts_of
 from preflight.model.trial import NOT_REGISTERED
@@ -96,9 +96,9 @@ def _run(assignment: Assignment, report: Report) -> None:
     since = time.monotonic()
     _make_group(assignment, PrefixStore(f"group{assignment.side}", store), ranks)
     report({"stage": "first", "world_size": dist.get_world_size()})
-    _set_timeouts(store, assignment.timeouts.first_s)
+    _set_timeouts(store, assignment.limits, "first")
     first_since = time.monotonic()
-    wrong = prove_first(_in_time(ranks, assignment.timeouts.first_s))
+    wrong = prove_first(_in_time(ranks, assignment.limits.own_timeout_s("first")))
     now = time.monotonic()
     connect_us = (now - since) * 1e6  # NCCL connects in either, by torch's version
     carried = texts_of(transport(assignment.backend.dialect))
@@ -127,7 +127,7 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
         store=store,
         rank=ranks.rank,
         world_size=ranks.world_size,
-        timeout=timedelta(seconds=assignment.timeouts.init_s),
+        timeout=timedelta(seconds=assignment.limits.own_timeout_s("init")),
         **options,
     )
     if ranks.device.type == "cuda" and not options:
@@ -144,18 +144,18 @@ def device_options(device: torch.device) -> dict[str, Any]:
     return {"device_id": device} if device.type == "cuda" and takes_it else {}
 
 
-def _set_timeouts(store: Store, timeout_s: float) -> None:
+def _set_timeouts(store: Store, limits: StageLimits, stage: str, expected_s: float = 0.0) -> None:
     """Give a step its own timeout; torch < 2.4 and other backends keep the group's timeout that they were made with.
 
     On GPUs the rank's own deadline comes first: torch's watchdog would end the process without a word of where.
     """
-    store.set_timeout(timedelta(seconds=timeout_s))
+    own_s = limits.own_timeout_s(stage, expected_s)
+    store.set_timeout(timedelta(seconds=own_s))
     setter = getattr(dist, "set_timeout", None) or getattr(dist.distributed_c10d, "_set_pg_timeout", None)
     backend = dist.get_backend()
     if setter is not None and backend in ("nccl", "gloo"):
-        setter(
-            timedelta(seconds=timeout_s / OWN_TIMEOUT_SHARE * 2 if backend == "nccl" else timeout_s), dist.group.WORLD
-        )
+        group_s = limits.watchdog_s(stage, expected_s) if backend == "nccl" else own_s
+        setter(timedelta(seconds=group_s), dist.group.WORLD)
 
 
 def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Report) -> None:
@@ -165,8 +165,8 @@ def _measure_all(assignment: Assignment, store: Store, ranks: Ranks, report: Rep
         turn, place = divmod(step, len(assignment.measures))
         measure = assignment.measures[place]
         expected_s = expected_step_s(measure, seconds_per_byte.get(measure.collective))
-        timeout_s = step_timeout_s(assignment.timeouts, expected_s)
-        _set_timeouts(store, timeout_s)
+        timeout_s = assignment.limits.own_timeout_s("timed", expected_s)
+        _set_timeouts(store, assignment.limits, "timed", expected_s)
         with _own_turn(store, assignment, step, first_side=(turn + place) % 2):
             report({"stage": f"timed {step + 1}/{steps}", "expected_s": expected_s})
             agree = _agreement(store, f"{assignment.side}/{step}", assignment)
@@ -188,11 +188,6 @@ def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
     """Return how long a step should take by the speed of the one before, or with none that told by a slow network's."""
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
-
-
-def step_timeout_s(timeouts: GroupTimeouts, expected_s: float) -> float:
-    """Return after how long a rank itself raises in a step that should take so long."""
-    return max(timeouts.timed_s, OWN_TIMEOUT_SHARE * stretched_s(expected_s) if timeouts.stretches else 0.0)
 
 
 @contextlib.contextmanager
@@ -226,7 +221,7 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
     """Wait until all ranks are through: a rank that leaves a live group early looks like a crash to the others."""
     store.set(f"through/{assignment.side}/{assignment.rank}", "yes")
     keys = [f"through/{assignment.side}/{rank}" for rank in range(assignment.world_size)]
-    store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.timeouts.timed_s)))
+    store.wait(keys, timedelta(seconds=min(FAREWELL_S, assignment.limits.own_timeout_s("timed"))))
 
 
 def kind_of(error: Exception) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from preflight.model.codec import decode, encode
 from preflight.model.collective import Collective
-from preflight.model.run_spec import NO_GPUS, Assignment, Backend, GroupTimeouts, Measure, StageLimits, StorePlace
+from preflight.model.run_spec import NO_GPUS, Assignment, Backend, Measure, StageLimits, StorePlace
 from preflight.model.trial import RankEnd
 from preflight.system import processes
 from preflight.trial.rank.children import Child, is_overdue, kill, listen
@@ -31,7 +31,7 @@ SHORT = StageLimits(0.05, 0.05, 0.05, 0.05, stretches=False)
 def assignment(**overrides: object) -> Assignment:
     made = Assignment(
         label="0", rank=0, local_rank=0, world_size=1, backend=Backend("gloo", "", "gloo"), gpus=NO_GPUS,
-        store=StorePlace("/nonexistent"), timeouts=GroupTimeouts(7, 7, 10, stretches=True),
+        store=StorePlace("/nonexistent"), limits=StageLimits(10, 10, 10, 15, stretches=True),
         measures=(Measure(Collective.ALL_REDUCE, 1024, 0.01, 3, 5),),
     )  # fmt: skip
     return replace(made, **overrides)  # type: ignore[arg-type]

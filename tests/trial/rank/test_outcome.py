@@ -15,10 +15,10 @@ from preflight.model.gap import Gap
 from preflight.model.run_spec import (
     Assignment,
     Backend,
-    GroupTimeouts,
     Measure,
     RankGpus,
     RankSamples,
+    StageLimits,
     StorePlace,
 )
 from preflight.model.samples import pack_samples
@@ -249,6 +249,6 @@ def test_a_failed_trial_says_whether_it_came_to_time_a_collective_and_which(
     measures = tuple(Measure(each, 8, 0.1, 5, 9) for each in (Collective.ALL_REDUCE, Collective.ALL_GATHER))
     assignment = Assignment(
         label="1", rank=0, local_rank=0, world_size=2, backend=Backend("gloo", "", "gloo"), gpus=RankGpus(()),
-        store=StorePlace(""), timeouts=GroupTimeouts(1.0, 1.0, 1.0, False), measures=measures,
+        store=StorePlace(""), limits=StageLimits(1.0, 1.0, 1.0, 1.0, False), measures=measures,
     )  # fmt: skip
     assert trial_result(DEFAULT_CANDIDATE, assignment, answers(*ends), why, 1.0).failed_in == place

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch._C._distributed_c10d import FileStore
 
 from preflight.model.collective import Collective
-from preflight.model.run_spec import Assignment, Backend, GroupTimeouts, Measure, RankGpus, StorePlace, stretched_s
+from preflight.model.run_spec import Assignment, Backend, Measure, RankGpus, StageLimits, StorePlace, stretched_s
 from preflight.trial.rank.buffers import Ranks
-from preflight.trial.rank.trial import _measure_all, expected_step_s, step_timeout_s
+from preflight.trial.rank.trial import _measure_all, expected_step_s
 
 MIB = 1 << 20
-TIMEOUTS = GroupTimeouts(63, 21, 10.5, stretches=True)
+LIMITS = StageLimits(60, 90, 30, 15, stretches=True)
 
 
 def measure(size_bytes: int) -> Measure:
@@ -33,7 +33,7 @@ def test_a_hang_after_the_smallest_size_is_told_within_half_a_minute() -> None:
 def test_the_smallest_size_says_nothing_of_larger_ones(tmp_path: Path) -> None:
     store, told = FileStore(str(tmp_path / "store"), 1), list[dict[str, Any]]()
     assignment = Assignment(
-        "0", 0, 0, 1, Backend("gloo", "", "gloo"), RankGpus(), StorePlace(""), TIMEOUTS,
+        "0", 0, 0, 1, Backend("gloo", "", "gloo"), RankGpus(), StorePlace(""), LIMITS,
         measures=(measure(8), measure(MIB), measure(32 * MIB)),
     )  # fmt: skip
     dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10))
@@ -48,7 +48,18 @@ def test_the_smallest_size_says_nothing_of_larger_ones(tmp_path: Path) -> None:
 
 def test_a_rank_raises_before_its_supervisor_calls_it_hung() -> None:
     for expected_s in (0.0, 0.2, 3.0, 100.0):
-        assert step_timeout_s(TIMEOUTS, expected_s) == pytest.approx(0.7 * max(15, stretched_s(expected_s)))
+        limit_s = LIMITS.for_stage("timed", expected_s)
+        assert limit_s == max(15, stretched_s(expected_s))
+        assert (
+            LIMITS.own_timeout_s("timed", expected_s) < 0.8 * limit_s < limit_s < LIMITS.watchdog_s("timed", expected_s)
+        )
+
+
+def test_each_stage_has_its_own_limit_and_only_where_it_may_it_stretches() -> None:
+    stages = ("spawned", "device", "store", "init", "first", "timed", "verified")
+    assert [LIMITS.for_stage(stage) for stage in stages] == [60, 60, 60, 90, 30, 15, 15]
+    fixed = StageLimits(60, 90, 30, 15, stretches=False)
+    assert (LIMITS.for_stage("timed", 10.0), fixed.for_stage("timed", 10.0)) == (90, 15)
 
 
 @given(st.floats(0, 1e4))
