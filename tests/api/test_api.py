@@ -106,7 +106,7 @@ def test_the_functions_stay_where_folders_have_their_names(tmp_path: Path) -> No
         "import preflight, preflight.explain.explain_files as loaded\n"
         "import preflight.facts.run\n"
         "open('log', 'w').write('torch.OutOfMemoryError: CUDA out of memory.\\n')\n"
-        "print(preflight.explain('log').verdict.value, callable(preflight.facts), loaded.__name__)"
+        "print(preflight.explain('log').verdict.value, callable(preflight.probe), loaded.__name__)"
     )
     assert python(code, tmp_path) == "cause_named True preflight.explain.explain_files\n"
 

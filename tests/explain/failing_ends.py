@@ -182,7 +182,7 @@ FAILING_ENDS: dict[str, tuple[str, ...]] = {
     ),
     "prun_lost": ("ORTE has lost communication with a remote daemon.",),
     "deepspeed": (
-        "[2026-03-11 07:52:40,118] [ERROR] [trial.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'fit.py', "
+        "[2026-03-11 07:52:40,118] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'fit.py', "
         "'--local_rank=5'] exits with return code = 1",
     ),
     "called_process": (

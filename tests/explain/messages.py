@@ -38,7 +38,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "Memory cgroup out of memory: Killed process 102 (pt_main_thread)",
         "  exitcode  : -9 (pid: 8874)\n  traceback : Signal 9 (SIGKILL) received by PID 8874",
         "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
-        "[2024-01-02 03:04:05,678] [ERROR] [trial.py:320:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
+        "[2024-01-02 03:04:05,678] [ERROR] [launch.py:320:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
         "run.sh: line 12:  4711 Killed                  python train.py",
         "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).",
         "    Reason:       OOMKilled",

@@ -126,7 +126,7 @@ STARTED = {
     "kubernetes": "kubectl logs -l job=x --prefix",
     "slurm": "srun: job 411 queued and waiting for resources",
     "mpirun": "mpirun -np 8 python train.py",
-    "deepspeed": "[2026-01-01 10:00:00,114] [INFO] [trial.py:214:main] nnodes=2",
+    "deepspeed": "[2026-01-01 10:00:00,114] [INFO] [launch.py:214:main] nnodes=2",
     "docker": "docker run --gpus all image",
     "torchrun": "torchrun --nproc-per-node 8 train.py",
 }

@@ -35,7 +35,7 @@ def test_what_a_rank_died_of_is_the_cause_and_not_a_warning_at_its_start() -> No
 
 def test_a_warning_is_likely_at_most_where_the_run_failed_without_another_word() -> None:
     explanation = explain_bytes(
-        "\n".join((*IMPORTS, "[trial.py:325] process 4711 exits with return code = 1")).encode()
+        "\n".join((*IMPORTS, "[launch.py:325] process 4711 exits with return code = 1")).encode()
     )
     assert [(c.cause, c.confidence) for c in explanation.causes] == [("version_mismatch", Confidence.MEDIUM)]
     assert "a warning says so" in explanation.causes[0].because

@@ -82,7 +82,7 @@ def test_stuck_asks_a_release_that_may_crash_only_if_the_user_insists(more: tupl
         command = [sys.executable, "-m", "preflight", "stuck", "-v", "--pid", str(rank.process.pid), "--watch", "1s"]
         environ = os.environ | {"PYTHONPATH": str(PROJECT), "COLUMNS": "200"}
         ran = subprocess.run([*command, *more], env=environ, capture_output=True, text=True, check=False)
-        assert ran.returncode in (1, 3), ran.stderr
+        assert ran.returncode in (0, 1, 3), ran.stderr  # a stand-in that has just started may still move
         assert rank.was_asked() is (more == ("--ras",))
     said = "NCCL's RAS was not asked: " in ran.stdout
     assert said is (more != ("--ras",)), ran.stdout

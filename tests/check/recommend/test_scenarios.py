@@ -26,7 +26,7 @@ from tests.search.searching import Searched, search, searched
 from tests.simnccl.interpreter import interpret
 from tests.simnccl.simnccl import parse
 
-MACHINES = Path(__file__).parent.parent / "machines"
+MACHINES = Path(__file__).parent.parent.parent / "machines"
 GPUS = (6, 7, 8, 9)
 NETIFS = (
     LO,
