@@ -22,15 +22,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from preflight.check.request import BenchRequest
 from preflight.model.codec import encode
 from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Placement
-from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.run_spec import Backend, NodePlace, RunSpec, TrialPlan, joint_dir
 from preflight.model.trial import Candidate, Scope
 from preflight.search import profiles
-from preflight.search.nodes.joint_plan import JointEffort, plan_jointly
+from preflight.search.nodes.joint_plan import plan_jointly
 from preflight.trial.launch_result import Launch, LaunchResult
 from preflight.trial.launcher import _take_in
 from preflight.trial.nodes.leader import Leader
@@ -51,7 +51,7 @@ from scripts.simulated_nodes import (
 )
 
 MOST_S, MOST_BYTES = 5.0, 1 << 30
-EFFORT = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=True)
+EFFORT = BenchRequest()
 
 
 def conduct_rounds(run_dir: str, nodes: int, repetitions: int) -> None:

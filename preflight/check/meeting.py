@@ -11,7 +11,7 @@ from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
 from preflight.model.run_spec import RunSpec
-from preflight.search.nodes.joint_plan import JointEffort, plan_jointly, why_not_joint
+from preflight.search.nodes.joint_plan import plan_jointly, why_not_joint
 from preflight.trial.launch_result import LaunchResult
 from preflight.trial.nodes.follower import Follower
 from preflight.trial.nodes.leader import Leader
@@ -53,20 +53,17 @@ def open_meeting(
     netifs = facts.netifs if isinstance(facts.netifs, tuple) else ()
     if place.node_rank:
         return Follower(node, netifs)
-    effort = JointEffort(
-        request.profile, request.wanted_collectives, request.stage_limit, request.default_only, request.sizes_bytes
-    )
 
     def plan(
         solo_results: Mapping[int, SoloResult], store_host: str, left_s: float, between: NetworkSurvey | None
     ) -> Mapping[int, JointPlan] | str:
-        return why_not_joint(solo_results) or plan_jointly(solo_results, store_host, left_s, effort, between)
+        return why_not_joint(solo_results) or plan_jointly(solo_results, store_host, left_s, request, between)
 
     def learn(solo_results: Mapping[int, SoloResult]) -> QuerySteps:
         return survey_network(solo_results, place.run_id, request.checkpoint_dir or "")
 
     listening = listening_addresses(place.host, resolve(place.host, RESOLVE_S).addresses, netifs)
-    leader = Leader(node, listening, netifs, plan, None if effort.default_only else learn)
+    leader = Leader(node, listening, netifs, plan, None if request.default_only else learn)
     where = ", ".join(address or "all interfaces" for address in listening.addresses)
     node.origins.append(Origin("listens", f"{where} port {leader.port}", listening.why))
     return leader

@@ -13,12 +13,13 @@ from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIE
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
 from preflight.model.parsing import parse_duration_s
-from preflight.model.profile import ALL_TESTS, GpuTests, Profile
+from preflight.model.profile import ALL_TESTS, EFFORTS, GpuTests, Profile
 from preflight.show.formats import ALSO
 
 LONGEST_DEADLINE_S = 7 * 86400.0
 SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
 SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+DEADLINES = ", ".join(f"{each.deadline_s / 60:g}m" for each in EFFORTS.values())
 FEW = 10  # names that an error lists
 LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 
@@ -35,10 +36,12 @@ Gpus = Annotated[str | None, valued("LIST", "GPUs as nvidia-smi numbers them: 6,
 Nproc = Annotated[int | None, valued("N", "Ranks, for backends that need no GPU (default 2).", group=TRIED)]
 Backend = Annotated[str | None, valued("NAME", "nccl, gloo, or NAME@MODULE that registers it.", group=TRIED)]
 ProfileOption = Annotated[
-    Profile, choice("How thorough: seconds, minutes, or an hour under load.", "--profile", group=TRIED)
+    Profile,
+    choice(f"How thorough: {', '.join(each.words for each in EFFORTS.values())}.", "--profile", group=TRIED),
 ]
 Deadline = Annotated[
-    float | None, timed("End by then with what is known: 90, 5m (3m, 15m, 1h).", "--deadline", group=TRIED)
+    float | None,
+    timed(f"End by then with what is known: 90, 5m ({DEADLINES}).", "--deadline", group=TRIED),
 ]
 ProbeDeadline = Annotated[
     float | None, timed("End by then with what is known: 30, 1m; exit 3 if cut short.", "--deadline", group=TRIED)
@@ -112,9 +115,7 @@ Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output"
 Starts = Annotated[str, typer.Option("--starts", hidden=True)]
 StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
 Keep = Annotated[bool, switch("Keep the run's directory with all logs.", "--keep", group=PRINTED)]
-Nnodes = Annotated[
-    int | None, valued("N", "Nodes; by itself: what Slurm or Kubernetes says, or 1.", "--nnodes", group=NODES)
-]
+Nnodes = Annotated[int | None, valued("N", "Nodes; by itself: what the scheduler says, or 1.", "--nnodes", group=NODES)]
 NodeRank = Annotated[int | None, valued("R", "Which of them this is, from 0.", "--node-rank", group=NODES)]
 Endpoint = Annotated[str | None, valued("HOST:PORT", "Where node 0 is reached.", "--rdzv-endpoint", group=NODES)]
 RunId = Annotated[str | None, valued("ID", "What keeps two runs at one place apart.", "--rdzv-id", group=NODES)]

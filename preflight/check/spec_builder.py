@@ -16,8 +16,8 @@ from preflight.search.gpus.gpu_tests import device_plan
 from preflight.search.gpus.link_speeds import pair_limits
 from preflight.search.settings.candidate_plan import NcclPlan, plan_nccl
 from preflight.search.settings.candidates import DEFAULT_CANDIDATE, gloo_candidates
-from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.search.settings.rdma import rails_to_try
+from preflight.search.trial_plan import trial_plan
 from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
 
@@ -63,18 +63,15 @@ def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
 def _trial_plan(run: RunRecord) -> TrialPlan:
     request, path = run.request, run.path
     sizes = profiles.sizes(request.profile, _on_gpu(run), free_bytes_per_rank(run), request.sizes_bytes)
-    deciding = decision_sizes(sizes, cpu_path=path.on_cpu)
-    return TrialPlan(
-        candidates=run.plan.candidates,
-        limits=profiles.stage_limits(path.backend, request.stage_limit, ranks_per_cpu=_ranks_per_cpu(run)),
-        screen_all=request.profile.effort.for_speed,
-        measures=profiles.trial_measures(request.profile, sizes, request.wanted_collectives),
-        duel_measures=profiles.measures(profiles.DUEL_TIMING, deciding),
-        duel_turns=DUEL_TURNS,
+    plan = trial_plan(
+        request, run.plan.candidates, path.backend, sizes,
+        on_gpus=path.wants_gpus, cpu_path=path.on_cpu, ranks_per_cpu=_ranks_per_cpu(run),
+    )  # fmt: skip
+    cure_sizes = profiles.cure_sizes(sizes)
+    return replace(
+        plan,
         settings=run.plan.settings,
-        cure_measures=profiles.measures(profiles.DUEL_TIMING, profiles.cure_sizes(sizes), request.wanted_collectives),
-        control_runs=0 if request.default_only else request.profile.effort.runs_each,
-        on_gpus=path.wants_gpus,
+        cure_measures=profiles.measures(profiles.DUEL_TIMING, cure_sizes, request.wanted_collectives),
         baseline=_comparable_baseline(run),
     )
 

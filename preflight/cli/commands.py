@@ -87,7 +87,7 @@ class CaptureOptions:
 
 
 Pid = Annotated[int | None, valued("PID", "The job of this rank, or below this launcher.", "--pid")]
-JobOption = Annotated[str | None, valued("ID", "The job with this Slurm job id or torchrun run id.", "--job")]
+JobOption = Annotated[str | None, valued("ID", "The job with this id: its scheduler's, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "The job of this user (root only).", "--user")]
 Out = Annotated[str | None, valued("DIR", "Write this node's evidence there, for --merge.", "--out")]
 Merge = Annotated[str | None, valued("DIR", "Judge what several nodes wrote there; look at nothing here.", "--merge")]

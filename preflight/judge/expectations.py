@@ -38,8 +38,9 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key: the value that it takes, and how a node misses it; UnreadableFact where that can't be decided."""
+    """A key: the facts it needs, its value, and how a node misses it; UnreadableFact where that can't be decided."""
 
+    reads: tuple[str, ...]
     kind: Kind
     missed: Callable[[NodeFacts, Any], Iterator[Missed]]
 
@@ -117,12 +118,12 @@ def is_driver(version: str, wanted: str) -> bool:
 
 
 EXPECTED = {
-    "gpu_count": Expectation(COUNT, _gpu_count),
-    "gpu_model": Expectation(TEXT, _gpu_model),  # part of the name, whatever its case
-    "driver": Expectation(VERSION, _driver),  # "580.95.05" exactly, ">=580.65" at least
-    "nic_count": Expectation(COUNT, _nic_count),
-    "active_ports": Expectation(COUNT, _active_ports),  # of RDMA adapters
-    "port_rate": Expectation(RATE, _port_rate),  # the least of every active port
-    "ecc": Expectation(SWITCH, partial(_mode, "ecc_mode", "ECC")),
-    "mig": Expectation(SWITCH, partial(_mode, "mig_mode", "MIG")),
+    "gpu_count": Expectation(("gpus", "nvidia_pci"), COUNT, _gpu_count),
+    "gpu_model": Expectation(("gpus", "nvidia_pci"), TEXT, _gpu_model),  # part of the name, whatever its case
+    "driver": Expectation(("driver",), VERSION, _driver),  # "580.95.05" exactly, ">=580.65" at least
+    "nic_count": Expectation(("nics",), COUNT, _nic_count),
+    "active_ports": Expectation(("hca_ports",), COUNT, _active_ports),  # of RDMA adapters
+    "port_rate": Expectation(("hca_ports",), RATE, _port_rate),  # the least of every active port
+    "ecc": Expectation(("gpus", "nvidia_pci"), SWITCH, partial(_mode, "ecc_mode", "ECC")),
+    "mig": Expectation(("gpus", "nvidia_pci"), SWITCH, partial(_mode, "mig_mode", "MIG")),
 }

@@ -1,4 +1,4 @@
-"""What NCCL (2.4 to 2.30) says at INFO: the steps of its start, networks, interfaces, cards, paths, algorithms.
+"""What NCCL says at INFO: the steps of its start, networks, interfaces, cards, paths, algorithms.
 
 The one reader of these lines, with which a trial tells the transport that was really used. Every pattern is linear (no
 look-around, bounded repetition), so that `explain` can search gigabytes with them.

@@ -14,7 +14,7 @@ Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most rep
 
 
 class Profile(Enum):
-    """How thorough a run is; a new one is a name here and a row of EFFORTS."""
+    """How thorough a run is, from the quickest on; a new one is a name here and a row of EFFORTS."""
 
     QUICK = "quick"
     STANDARD = "standard"
@@ -30,6 +30,7 @@ class Profile(Enum):
 class Effort:
     """What a profile measures and how often; speed is what costs most of the time."""
 
+    words: str  # of --help
     deadline_s: float
     timing: Timing  # of each collective at each size
     runs_each: int  # of the default and of a cure in turns, until the cure counts
@@ -51,11 +52,13 @@ class Effort:
 
 EFFORTS = {
     Profile.QUICK: Effort(
-        180.0, (0.15, 7, 40, 3), runs_each=2, gemm_s=0.3, copy_s=0.02, for_speed=False, verified_calls=0,
+        "seconds", 180.0, (0.15, 7, 40, 3), runs_each=2, gemm_s=0.3, copy_s=0.02, for_speed=False, verified_calls=0,
         sizes_bytes=(8, MIB, 32 * MIB, GIB),
     ),
-    Profile.STANDARD: Effort(900.0, (0.5, 9, 60, 3), runs_each=4, gemm_s=2.0, copy_s=0.2),
-    Profile.BURN: Effort(3600.0, (2.0, 15, 400, 5), runs_each=6, gemm_s=5.0, copy_s=0.5, burn_s=600.0),
+    Profile.STANDARD: Effort("minutes", 900.0, (0.5, 9, 60, 3), runs_each=4, gemm_s=2.0, copy_s=0.2),
+    Profile.BURN: Effort(
+        "an hour under load", 3600.0, (2.0, 15, 400, 5), runs_each=6, gemm_s=5.0, copy_s=0.5, burn_s=600.0
+    ),
 }  # fmt: skip
 
 

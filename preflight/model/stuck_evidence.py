@@ -276,7 +276,7 @@ class NodeEvidence:
     taken_at: str  # RFC 3339, UTC
     watched_s: float
     rest_s: float  # who has slept for so long at the end of the watch stands
-    job: str  # what its ranks have in common: a Slurm job, a run id, the meeting point, or a launcher's pid
+    job: str  # what its ranks have in common: a scheduler's job, a run id, the meeting point, or a launcher's pid
     ranks: tuple[RankProcess, ...]
     orphans: tuple[Orphan, ...]
     locks: tuple[HeldLock, ...]

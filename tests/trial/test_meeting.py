@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from preflight.check.request import BenchRequest
 from preflight.errors import MeetingError
 from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Placement
-from preflight.model.profile import COLLECTIVES, Profile
-from preflight.search.nodes.joint_plan import JointEffort, plan_jointly
+from preflight.search.nodes.joint_plan import plan_jointly
 from preflight.trial.launch_result import Launch
 from preflight.trial.launcher import Peers
 from preflight.trial.nodes.follower import Follower
@@ -29,7 +29,7 @@ from tests.search.nodes.test_joint_plan import solo
 from tests.trial.test_launcher import SPEC
 
 HERE = Listening(("127.0.0.1",), "a test's")
-EFFORT = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=True)
+EFFORT = BenchRequest()
 
 
 class Meeting:

@@ -11,6 +11,7 @@ from preflight.check.recommend.compare import loses
 from preflight.check.recommend.machine_context import MachineContext
 from preflight.check.recommend.required_settings import RequiredSetting, comments_of, ending, figure, why_needed
 from preflight.model.facts import EnvVar, Gap, Gpu, known
+from preflight.model.nccl_variables import BY_NAME
 from preflight.model.report import Advice
 from preflight.model.timeout import SafeTimeout
 from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Comparison, Control, Outcome, Scope, TrialResult
@@ -27,6 +28,7 @@ NETWORK = (
     "NCCL_MNNVL_", "NCCL_CONF_FILE", "NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_",
     "TP_SOCKET_",
 )  # fmt: skip
+NETWORK_FAMILIES = frozenset({"ib", "net", "plugin", "socket", "mnnvl"})
 # What acts within a node. Anything else that was inherited may be what several nodes need: a cloud's network profile.
 WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "NCCL_CUMEM_", "CUDA_", "TORCH_", "PYTORCH_")
 SOCKETS = frozenset({"NCCL_IB_DISABLE", "NCCL_NET"})
@@ -224,7 +226,7 @@ def _settings(run: _TrialsOfRun, best: TrialResult, against: str, reason: str) -
     evidence += [(name, f"trial '{best.candidate}' ran without it: {figure(best, run.cpu_path)}") for name in removed]
     local = best.scope is Scope.ONE_NODE
     # A cure may hold what is the node's own, such as P2P, and what is the network's.
-    one_node = [name for name, _ in best.env if local or name.startswith(NETWORK)] + list(_beyond_node(removed))
+    one_node = [name for name, _ in best.env if local or _is_of_network(name)] + list(_beyond_node(removed))
     return _advice(reason, env=best.env, unset=removed, evidence=tuple(evidence), one_node_only=one_node)
 
 
@@ -258,7 +260,12 @@ def _names_loopback(trial: TrialResult) -> bool:
 
 
 def _network(names: Iterable[str]) -> Iterable[str]:
-    return (name for name in names if name.startswith(NETWORK))
+    return filter(_is_of_network, names)
+
+
+def _is_of_network(name: str) -> bool:
+    known = BY_NAME.get(name)
+    return name.startswith(NETWORK) or (known is not None and bool(NETWORK_FAMILIES.intersection(known.families)))
 
 
 def _beyond_node(removed: Iterable[str]) -> Iterable[str]:

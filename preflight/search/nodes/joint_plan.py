@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Severity
 from preflight.model.joint import JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
-from preflight.model.profile import Profile
 from preflight.model.report import Advice, NodeEnv
-from preflight.model.run_spec import NodePlace, OwnEnv, TrialPlan
+from preflight.model.run_spec import NodePlace, OwnEnv
 from preflight.model.trial import AS_IS, Candidate, Scope, TrialResult
 from preflight.search import profiles
 from preflight.search.nodes.route_isolation import interface_env, routes_between
 from preflight.search.settings.candidates import DEFAULT_CANDIDATE
-from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
 from preflight.search.settings.internode import between_nodes
+from preflight.search.trial_plan import Wanted, trial_plan
 
 MEETING_NETIF = "netif of the meeting"
 REACHING_NETIF = "netif that reaches all"
 ALONE = "needed alone"
-
-
-@dataclass(frozen=True, slots=True)
-class JointEffort:
-    """What the common trials may cost; node 0's options decide for all."""
-
-    profile: Profile
-    collectives: tuple[Collective, ...]
-    stage_limit_s: float | None
-    default_only: bool
-    sizes: tuple[int, ...] = ()  # in the place of the profile's
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +52,18 @@ def plan_jointly(
     solo_results: Mapping[int, SoloResult],
     store_host: str,
     left_s: float,
-    effort: JointEffort,
+    wanted: Wanted,
     between: NetworkSurvey | None = None,
 ) -> dict[int, JointPlan]:
     """Return what each node does, by node rank; ranks are numbered in the order of the nodes."""
-    shared = tuple(shared_candidates(solo_results, effort.default_only, between))
+    shared = tuple(shared_candidates(solo_results, wanted.default_only, between))
     first = next(iter(solo_results.values()))
     on_gpu = first.backend == "nccl"
     room = min(solo.free_bytes_per_rank for solo in solo_results.values())
-    sizes = profiles.sizes(effort.profile, on_gpu, room, effort.sizes)
-    trials = TrialPlan(
-        candidates=tuple(each.candidate for each in shared),
-        limits=profiles.stage_limits(first.backend, effort.stage_limit_s, len(solo_results)),
-        screen_all=effort.profile.effort.for_speed,
-        measures=profiles.trial_measures(effort.profile, sizes, effort.collectives),
-        duel_measures=profiles.measures(profiles.DUEL_TIMING, decision_sizes(sizes, cpu_path=not on_gpu)),
-        duel_turns=DUEL_TURNS,
-        control_runs=0 if effort.default_only else effort.profile.effort.runs_each,
-        on_gpus=on_gpu,
+    sizes = profiles.sizes(wanted.profile, on_gpu, room, wanted.sizes_bytes)
+    candidates = tuple(each.candidate for each in shared)
+    trials = trial_plan(
+        wanted, candidates, first.backend, sizes, on_gpus=on_gpu, cpu_path=not on_gpu, nodes=len(solo_results)
     )
     world_size = sum(solo.ranks for solo in solo_results.values())
     planned: dict[int, JointPlan] = {}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from preflight.check.request import Request
 from preflight.model.finding import Blame, Severity
 from preflight.model.joint import SoloResult
-from preflight.model.profile import COLLECTIVES, Profile
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, Scope
 from preflight.search.nodes.joint_plan import (
     ALONE,
     MEETING_NETIF,
-    JointEffort,
     advice_here,
     advice_of_nodes,
     hosts_by_rank,
@@ -23,7 +22,7 @@ from preflight.search.nodes.joint_plan import (
 )
 from tests.node_facts import advice, finding, node, trial
 
-QUICK = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=False)
+QUICK = Request()
 
 
 def solo(host: str, **overrides: Any) -> SoloResult:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from preflight.check.request import Request
 from preflight.check.survey import survey_capture
 from preflight.model.codec import decode, encode
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.isolation import BadPath, RouteKind
 from preflight.model.joint import JointPlan, SoloResult
 from preflight.model.network_survey import PathEnd, PathResult
-from preflight.model.profile import COLLECTIVES, Profile
-from preflight.search.nodes.joint_plan import JointEffort, plan_jointly
+from preflight.search.nodes.joint_plan import plan_jointly
 from preflight.search.nodes.route_isolation import MOST_BROKEN, routes_between
 from tests.node_facts import node
 from tests.search.ways import between, nodes
@@ -95,7 +95,7 @@ def test_two_nodes_have_no_use_for_ways() -> None:
 
 
 def test_only_node_0_is_told_and_what_it_is_told_crosses_as_json() -> None:
-    effort = JointEffort(Profile.QUICK, COLLECTIVES, None, default_only=False)
+    effort = Request()
     planned = plan_jointly(solo_results(3), "x", 60, effort, between(nodes(3, "eth0", "eth1"), works))
     assert [len(planned[rank].trials.routes) for rank in range(3)] == [2, 0, 0]
     assert decode(JointPlan, encode(planned[0])) == planned[0]

@@ -1,0 +1,54 @@
+"""What the trials measure and how often: the same for one node by itself and for several together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from preflight.model.collective import Collective
+from preflight.model.profile import Profile
+from preflight.model.run_spec import TrialPlan
+from preflight.model.trial import Candidate
+from preflight.search import profiles
+from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
+
+
+class Wanted(Protocol):
+    """What was asked of the trials, as check/request.py has it; of several nodes node 0's options decide for all."""
+
+    @property
+    def profile(self) -> Profile:
+        """How thorough."""
+
+    @property
+    def wanted_collectives(self) -> tuple[Collective, ...]:
+        """What is timed."""
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """In the place of the profile's."""
+
+    @property
+    def stage_limit(self) -> float | None:
+        """In the place of each stage's limit, in seconds."""
+
+    @property
+    def default_only(self) -> bool:
+        """Whether nothing but the default is measured."""
+
+
+def trial_plan(
+    wanted: Wanted, candidates: tuple[Candidate, ...], backend: str, sizes: tuple[int, ...], *,
+    on_gpus: bool, cpu_path: bool, nodes: int = 1, ranks_per_cpu: float = 1.0,
+) -> TrialPlan:  # fmt: skip
+    """Return the plan for candidates at sizes in bytes."""
+    effort = wanted.profile.effort
+    return TrialPlan(
+        candidates=candidates,
+        limits=profiles.stage_limits(backend, wanted.stage_limit, nodes, ranks_per_cpu),
+        screen_all=effort.for_speed,
+        measures=profiles.trial_measures(wanted.profile, sizes, wanted.wanted_collectives),
+        duel_measures=profiles.measures(profiles.DUEL_TIMING, decision_sizes(sizes, cpu_path=cpu_path)),
+        duel_turns=DUEL_TURNS,
+        control_runs=0 if wanted.default_only else effort.runs_each,
+        on_gpus=on_gpus,
+    )
