@@ -14,7 +14,7 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
     reads=tuple(dict.fromkeys(fact for each in EXPECTED.values() for fact in each.reads)),
 )
 def policy_expectation(node: NodeFacts, case: Case) -> Findings:
-    """The node has what the policy names: GPUs, driver, adapters, ports and the like.
+    """The node has the GPUs, driver, adapters and ports that the policy names.
 
     Yields a failure for each expectation that the node misses, by the PCI bus where NVML tells nothing. One that can't
     be decided leaves the answer unknown.
