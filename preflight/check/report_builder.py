@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from preflight import __version__
+from preflight.check.look_again import LookedAgain, look_again
 from preflight.check.recommend.compare import compare
 from preflight.check.recommend.env import VISIBLE, gpu_env, recommend, with_timeouts
 from preflight.check.recommend.machine_context import MachineContext
@@ -15,8 +16,6 @@ from preflight.check.request import Request
 from preflight.check.run_record import RunRecord
 from preflight.errors import Interrupted, PreflightError
 from preflight.explain.failed_trial import with_cause
-from preflight.facts.counters import probe_outside_events
-from preflight.facts.lookback import probe_history
 from preflight.judge.check import (
     Case,
     CheckResults,
@@ -27,14 +26,12 @@ from preflight.judge.check import (
     of_several_nodes,
     run_checks,
 )
-from preflight.judge.gpus_of_node import why_disturbed
 from preflight.judge.phases import RunProgress, phases_of
 from preflight.judge.policy import apply_policy
 from preflight.judge.seen_again import weighed
 from preflight.judge.speed_judges import beside_baseline, is_beside_baseline, judged_by
 from preflight.judge.verdict import decide, unanswered
 from preflight.judge.workarounds import default_trial, works
-from preflight.model.counters import OutsideEvent, events_between
 from preflight.model.facts import EnvVar, Gap, known
 from preflight.model.finding import Finding
 from preflight.model.job import Job
@@ -48,15 +45,11 @@ from preflight.search.gpus.link_speeds import NO_GPU_TRIED, expected_of_trials
 from preflight.search.nodes.joint_plan import advice_of_nodes, hosts_by_rank, with_hosts
 from preflight.search.settings.environment import inherited_settings, matters
 from preflight.search.settings.rdma import rails_to_try
-from preflight.system.installed import installed_versions
-from preflight.system.kernel_queries import live_machine
 from preflight.system.links import load_links
 from preflight.timeout.safe_timeout import safe_timeout
 from preflight.timeout.timings import nccl_settings, timings
-from preflight.trial.hardware_results import hardware_results
 
 KILLED = "preflight was killed, or the machine went down, before it could answer"
-REPORT_S = 0.4  # for judging and writing
 
 
 def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupted | None]:
@@ -65,7 +58,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
     Where judging fails or is interrupted it has everything but a judgement.
     """
     try:
-        return _judged(run, joint), run.launch.interrupted
+        return _judged(run, joint, look_again(run)), run.launch.interrupted
     except Interrupted as error:
         run, why = replace(run, launch=replace(run.launch, interrupted=error)), f"{error} while judging"
     except Exception as error:  # noqa: BLE001  what was tried is not lost with it
@@ -76,7 +69,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
 def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
     """Return what this node found by itself, for the others."""
     path = run.path
-    report = _judged(run, NO_JOINT_PHASE)
+    report = _judged(run, NO_JOINT_PHASE, look_again(run))
     return SoloResult(
         host=run.node.host, ranks=path.world_size, backend=path.backend, dialect=path.dialect,
         is_cpu_path=not path.wants_gpus, problem=run.launch.solo_problem, trials=report.trials,
@@ -86,15 +79,15 @@ def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
     )  # fmt: skip
 
 
-def _judged(run: RunRecord, joint: JointPhase) -> Report:
+def _judged(run: RunRecord, joint: JointPhase, seen: LookedAgain) -> Report:
     since = time.monotonic()
     blank = unjudged(run, run.launch.problem, "")
-    disturbed = why_disturbed(run.path.gpus)
+    disturbed = seen.disturbed
     trials = _trials(run, joint, disturbed)
-    case = _case(run, joint, trials, disturbed)
+    case = _case(run, joint, trials, seen)
     findings, skipped, ran = _checked(run, joint, case)
     comparisons = () if disturbed else tuple(compare(duel) for duel in run.launch.duels)
-    advice = _advice(run, joint, case, comparisons, blank.created_at.partition("T")[0])
+    advice = _advice(run, joint, case, comparisons, blank.created_at.partition("T")[0], seen.versions)
     decision = decide(
         case, findings, skipped, trials, advice, run.launch.problems,
         strict=run.request.strict, accept=run.request.accept, cpu_path=not run.path.wants_gpus,
@@ -144,15 +137,14 @@ def _control(run: RunRecord, joint: JointPhase) -> Control:
     return run.launch.control if joint.has_begun else run.launch.own_control
 
 
-def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], disturbed: str) -> Case:
+def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], seen: LookedAgain) -> Case:
     request, path, launched = run.request, run.path, run.launch
-    left_s = 0.0 if launched.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     case = Case(
         (run.node,), trials, path.backend, path.world_size, path.wants_gpus, run.chosen,
-        links=load_links(), policy=run.policy, rails=_rails(run, trials, disturbed), storage=run.storage,
-        hardware=hardware_results(launched, run.node, path, run.watching, disturbed, left_s, request.wanted_tests),
-        baseline=run.baseline, baseline_source=request.baseline or "", outside=_outside_events(run),
-        before=probe_history(run.watching.machine, run.policy), control=_control(run, joint),
+        links=load_links(), policy=run.policy, rails=_rails(run, trials, seen.disturbed), storage=run.storage,
+        hardware=seen.hardware, outside=seen.outside, before=seen.before,
+        baseline=run.baseline, baseline_source=request.baseline or "",
+        control=_control(run, joint),
         skip=dict.fromkeys(request.skipped, SKIPPED),
     )  # fmt: skip
     if not joint.has_begun:
@@ -162,12 +154,6 @@ def _case(run: RunRecord, joint: JointPhase, trials: tuple[TrialResult, ...], di
         case, nodes=tuple(solo.facts for solo in solos), gpus_by_node=tuple(solo.gpus for solo in solos),
         world_size=sum(solo.ranks for solo in solos), between=joint.network, isolation=launched.isolation,
     )  # fmt: skip
-
-
-def _outside_events(run: RunRecord) -> tuple[OutsideEvent, ...]:
-    """Return what the kernel did to processes here since the ranks were started."""
-    before = run.outside_before
-    return events_between(before, probe_outside_events(live_machine())) if before else ()
 
 
 def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
@@ -219,7 +205,10 @@ def _rails(run: RunRecord, trials: Sequence[TrialResult], disturbed: str) -> tup
     return tuple(replace(rail, busbw_gb_s=Gap(disturbed)) for rail in rails) if disturbed else rails
 
 
-def _advice(run: RunRecord, joint: JointPhase, case: Case, comparisons: Sequence[Comparison], today: str) -> Advice:
+def _advice(
+    run: RunRecord, joint: JointPhase, case: Case, comparisons: Sequence[Comparison], today: str,
+    installed: Mapping[str, str],
+) -> Advice:  # fmt: skip
     inherited = tuple(EnvVar(name, value) for name, value in run.inherited)
     context = MachineContext(
         run.plan.settings, inherited_settings(run.inherited, run.path.dialect), run.node, run.chosen,
@@ -230,7 +219,7 @@ def _advice(run: RunRecord, joint: JointPhase, case: Case, comparisons: Sequence
     advice = recommend(case.trials, comparisons, inherited, cpu_path=cpu_path, context=context, control=control)
     if joint.has_begun:
         advice = advice_of_nodes(advice, case.trials, joint.solo_results, joint.network)
-    return _with_timeouts(run, case.trials, _with_gpus(run, advice), case.world_size)
+    return _with_timeouts(run, case.trials, _with_gpus(run, advice), case.world_size, installed)
 
 
 def _with_gpus(run: RunRecord, advice: Advice) -> Advice:
@@ -241,14 +230,16 @@ def _with_gpus(run: RunRecord, advice: Advice) -> Advice:
     return replace(advice, gpus=uuids, gpu_env=pinned)
 
 
-def _with_timeouts(run: RunRecord, trials: tuple[TrialResult, ...], advice: Advice, world_size: int) -> Advice:
+def _with_timeouts(
+    run: RunRecord, trials: tuple[TrialResult, ...], advice: Advice, world_size: int, installed: Mapping[str, str]
+) -> Advice:
     """Return the advice with the timeouts that follow from these trials alone; `preflight timeout` knows the job."""
     if not any(trial.outcome is Outcome.OK for trial in trials):
         return advice
     measured = timings(trials, world_size, run.storage, nccl_settings(run.node))
     torch = known(run.node.software).torch
     versions = {} if isinstance(torch, Gap) else {"torch": torch.version}
-    versions |= installed_versions(("deepspeed",))
+    versions |= installed
     safe = safe_timeout(Job(world_size=world_size), measured, versions=versions)
     return with_timeouts(advice, safe, versions, run.path.dialect)
 

@@ -1,0 +1,46 @@
+"""What is read of the machine once more when the ranks have ended; after that nothing looks at it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from preflight.check.run_record import RunRecord
+from preflight.facts.counters import probe_outside_events
+from preflight.facts.lookback import probe_history
+from preflight.judge.gpus_of_node import why_disturbed
+from preflight.model.counters import OutsideEvent, events_between
+from preflight.model.facts import Gap
+from preflight.model.gpu_test import Hardware
+from preflight.model.lookback import KernelHistory
+from preflight.system.installed import installed_versions
+from preflight.system.kernel_queries import live_machine
+from preflight.trial.hardware_results import hardware_results
+
+REPORT_S = 0.4  # for judging and writing
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAgain:
+    """What was read, beside what the run had found before."""
+
+    disturbed: str  # why no speed counts, "" where nobody else used the GPUs
+    hardware: Hardware | Gap
+    outside: tuple[OutsideEvent, ...]  # what the kernel did to processes here since the ranks were started
+    before: KernelHistory | Gap | None  # of the kernel log and the counters, where the policy looks back
+    versions: Mapping[str, str]  # of frameworks whose timeout differs by release
+
+
+def look_again(run: RunRecord) -> LookedAgain:
+    """Read the counters, the kernel's events and log; what there is no time for is a Gap."""
+    left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
+    disturbed = why_disturbed(run.path.gpus)
+    earlier = run.outside_before
+    return LookedAgain(
+        disturbed,
+        hardware_results(run.launch, run.node, run.path, run.watching, disturbed, left_s, run.request.wanted_tests),
+        events_between(earlier, probe_outside_events(live_machine())) if earlier else (),
+        probe_history(run.watching.machine, run.policy),
+        installed_versions(("deepspeed",)),
+    )
