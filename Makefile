@@ -27,10 +27,10 @@ test: $(STAMP) ## Run the tests (minutes; no root, no GPU)
 	$(BIN)/pytest -n 2 -m '$(FAST)'
 
 test-timing: $(STAMP) ## Run the tests that measure time, one after another; on a quiet machine (root)
-	$(BIN)/pytest -m 'timing and not gpu and not simcuda' $(addprefix --ignore ,$(HOSTILE))
+	$(BIN)/pytest --durations 15 -m 'timing and not gpu and not simcuda' $(addprefix --ignore ,$(HOSTILE))
 
 test-integration: $(STAMP) ## Run the slow tests: wheels, network namespaces, mounts (root)
-	$(BIN)/pytest -n 2 --dist loadgroup -m 'integration and not simcuda and not timing' $(addprefix --ignore ,$(HOSTILE))
+	$(BIN)/pytest -n 2 --dist loadgroup --durations 15 -m 'integration and not simcuda and not timing' $(addprefix --ignore ,$(HOSTILE))
 
 everything: lint type test frameworks test-integration test-timing test-hostile simcuda test-simcuda ## Run all tests, also those of which CI draws a part (root)
 
@@ -52,7 +52,7 @@ simcuda: $(STAMP) ## Fetch NCCL and torch with CUDA (2 GB) and build the simulat
 
 test-simcuda: $(STAMP) ## Run the tests of and on the real NCCL (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
-	$(BIN)/pytest -n 2 --dist worksteal -m simcuda tests/simcuda
+	$(BIN)/pytest -n 2 --dist worksteal --durations 15 -m simcuda tests/simcuda
 
 simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 450 cells (root; after `make simcuda`)
 	@$(BIN)/python -m tests.simcuda.places
