@@ -132,7 +132,7 @@ FormatOption = Annotated[Format, choice("The form that is wanted.", "--format", 
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """Render a saved report, of this release or an older one, in another form. Looks at nothing else.
+    """Render a saved report in another form. Looks at nothing else.
 
     Exit codes: 0 rendered, 2 no report or none that has this form, 3 it could not be written.
     """

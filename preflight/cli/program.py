@@ -51,7 +51,7 @@ COMMANDS = {
     "bench": ("check_bench",
               "Time every collective under the default settings; -v prints nccl-tests' table."),
     "render": ("reports",
-               "Render a saved report, of this release or an older one, in another form."),
+               "Render a saved report in another form."),
     "fleet": ("fleet_baseline",
               "Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs."),
     "baseline": ("fleet_baseline",

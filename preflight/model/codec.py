@@ -20,7 +20,7 @@ from preflight.model.shape import Form, fields_of, shape_of
 T = TypeVar("T")
 
 GAPS = "gaps"
-OLDER = "not recorded: written by an older preflight, which did not know of it"
+MISSING = "the document does not say it"
 VALUE = "value"
 # Half a pair of UTF-16 is no character and can't be written; U+DC80 to U+DCFF stand for bytes that are no UTF-8.
 LARGEST = 1 << 64  # RLIM_INFINITY is the largest that a node has
@@ -41,8 +41,8 @@ def encode(record: object) -> dict[str, Any]:
 def decode(kind: type[T], value: object) -> T:
     """Return the record of type `kind` that a JSON object describes; MalformedInput names the first wrong path.
 
-    Keys that the record does not know are ignored, so that a newer report still loads. A key that an older report lacks
-    is given its default, or is a Gap where a Gap is allowed.
+    Keys that the record does not know are ignored. A key that the document lacks is given its
+    default, or is a Gap where a Gap is allowed.
     """
     return typing.cast(T, _decode(kind, value, "", _gap_reasons(value)))
 
@@ -165,7 +165,7 @@ def _decode_record(kind: type, value: object, path: str, reasons: dict[str, str]
         elif has_default:
             continue
         elif Gap in shape_of(hint).parts:
-            known[name] = Gap(OLDER)
+            known[name] = Gap(MISSING)
         else:
             raise MalformedInput(f"{path or 'the document'}: the key {json!r} is missing")
     return kind(**known)

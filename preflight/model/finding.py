@@ -98,7 +98,7 @@ class RanCheck:
     check: str
     blame: Blame = field(metadata={"json": "class"})
     promise: str  # what holds where it passed
-    outcome: CheckOutcome = CheckOutcome.NOT_RUN  # model/saved_report.py works it out for older reports
+    outcome: CheckOutcome = CheckOutcome.NOT_RUN
     reason: str = ""  # why it could not look, does not apply or was not run
 
 

@@ -122,7 +122,7 @@ class UnderLoad:
     throttle_reasons: tuple[str, ...] | Gap  # every one that was seen
     pcie_gen_max: int | Gap  # sampled while copying: it falls while idle
     pcie_width_min: int | Gap
-    throttled_samples: tuple[tuple[str, int], ...] = ()  # how many samples had each reason; older reports don't say
+    throttled_samples: tuple[tuple[str, int], ...] = ()  # how many samples had each reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,10 +120,7 @@ class JudgedBy:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was asked, seen, tried, found and advised.
-
-    A key that came later than the first release has a default, which is what an older report gets.
-    """
+    """What was asked, seen, tried, found and advised."""
 
     schema_version: int
     preflight_version: str
@@ -151,7 +148,7 @@ class Report:
     p2p: tuple[PairTruth, ...] | Gap = NOT_TESTED  # below NCCL: what arrives between two GPUs
     gpu_tests: tuple[GpuTest, ...] | Gap = NOT_TESTED  # and on each by itself
     counters: tuple[CounterChange, ...] | Gap = NOT_TESTED  # of errors and bytes, over the run
-    judged_by: tuple[JudgedBy, ...] = ()  # about speeds; empty in reports that are older than baselines
+    judged_by: tuple[JudgedBy, ...] = ()  # about speeds
     beside_baseline: tuple[Judged, ...] = ()  # every repetition as a share of what good nodes reach
     launch: tuple[Origin, ...] = ()  # several nodes: where this one stands, and who said so
     between: NetworkSurvey | Gap = ONE_NODE  # several nodes: the ways between them

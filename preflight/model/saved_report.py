@@ -1,16 +1,14 @@
-"""A saved report, of this release or of an older one, or a baseline, back as a record."""
+"""A saved report or a baseline, back as a record."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from preflight.errors import MalformedInput
 from preflight.model.baseline import BASELINE_SCHEMA, Baseline, Reference
 from preflight.model.codec import decode
 from preflight.model.facts import SETTABLE
-from preflight.model.finding import CheckOutcome
 from preflight.model.gap import known_or
 from preflight.model.input_limits import BASELINE as BASELINE_FILE
 from preflight.model.input_limits import REPORT, parse_json
@@ -25,8 +23,7 @@ MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound 
 def load_report(text: str, name: str = "the report") -> Report:
     """Return the report that a text holds; MalformedInput in one line, beginning with `name`, where it holds none.
 
-    Keys of a later release are ignored and those that an older one lacked get their default; a schema_version above
-    ours is refused, since its keys may mean something else.
+    Another schema_version than ours is refused, since its keys may mean something else.
     """
     return as_report(parse_json(text, REPORT, name), name)
 
@@ -40,23 +37,7 @@ def as_report(document: object, name: str) -> Report:
         raise MalformedInput(f"{name}: facts without a verdict, as `preflight probe` writes them, not a report")
     report = _decoded(Report, document, name, "report")
     _check_names(report, name)
-    return with_outcomes(report, document)
-
-
-def with_outcomes(report: Report, document: dict[str, Any]) -> Report:
-    """Return the report with how each check ended; older releases named only those that found or could not look."""
-    checks = document.get("checks")
-    if not isinstance(checks, list) or any(isinstance(each, dict) and "outcome" in each for each in checks):
-        return report
-    found, reasons = {each.check for each in report.findings}, {e.check: e.reason for e in report.skipped_checks}
-
-    def ended(name: str) -> tuple[CheckOutcome, str]:
-        if name in found:
-            return CheckOutcome.FOUND, ""
-        return (CheckOutcome.COULD_NOT_LOOK, reasons[name]) if name in reasons else (CheckOutcome.PASSED, "")
-
-    old = ((each, ended(each.check)) for each in report.checks)
-    return replace(report, checks=tuple(replace(each, outcome=how, reason=why) for each, (how, why) in old))
+    return report
 
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:
@@ -109,11 +90,11 @@ def _is_possible(each: Reference) -> bool:
     return sizes and counts and all(0 <= spread < MOST_SPREAD for spread in spreads)
 
 
-def _check_version(version: object, name: str, what: str, key: str, newest: int) -> None:
+def _check_version(version: object, name: str, what: str, key: str, ours: int) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise MalformedInput(f"{name}: no {what}: its {key} is no positive whole number")
-    if version > newest:
+    if version != ours:
         # The number may have thousands of digits, which Python refuses to print.
         shown = str(version) if version < 10**9 else "a larger one"
-        newer = f"this preflight reads up to {newest}: use a newer preflight"
-        raise MalformedInput(f"{name}: {key} is {shown}, and {newer}")
+        other = f"this preflight reads {ours}: use the preflight that wrote it"
+        raise MalformedInput(f"{name}: {key} is {shown}, and {other}")

@@ -39,8 +39,7 @@ def stuck_schema() -> dict[str, Any]:
 def schema_of(kind: type, identifier: str, title: str) -> dict[str, Any]:
     """Return the schema of a record that stands for a whole document.
 
-    Keys that came later have a default and are not required, so that the reports of older releases are valid too; keys
-    that are not named are allowed, so that those of newer ones are.
+    Keys that have a default are not required; keys that are not named are allowed.
     """
     definitions: dict[str, Any] = {}
     root = _described(kind, _record(kind, definitions))

@@ -40,11 +40,10 @@ class CarrierKind(Enum):
     ALGORITHM = "algorithm "  # of a collective at a size
     TCP = "TCP/"  # the interface of a connection: gloo's sockets
     NVLS = "NVLS"  # its multicast memory was set up
-    OTHER = "other"  # what another release of preflight wrote
+    OTHER = "other"  # a text that is none of these
 
 
-# Older releases gave the direction too, as in `0>1 [send] via NET/IB/0`.
-PATH = re.compile(r"(\d{1,7})(?:>(\d{1,7})(?: \[(?:send|receive)\])?)? via (.+)", re.ASCII | re.DOTALL)
+PATH = re.compile(r"(\d{1,7})(?:>(\d{1,7}))? via (.+)", re.ASCII | re.DOTALL)
 NAMED = (CarrierKind.NETWORK, CarrierKind.NETIF, CarrierKind.HCA, CarrierKind.ALGORITHM, CarrierKind.TCP)
 
 

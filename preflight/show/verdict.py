@@ -24,7 +24,6 @@ WORDS = {
 }
 
 CAUSE = "trial-failed"
-BEFORE_NODE_WORDS = ("node accept", "node reject")  # how older releases begin
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
@@ -113,10 +112,7 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 
 def sentence(report: Report) -> str:
     """Return the headline without the verdict in front of it, for where that stands already."""
-    text = line(report.headline)
-    for word in (*BEFORE_NODE_WORDS, answer(report)):
-        text = text.removeprefix(f"{word.lower()}: ")
-    return text
+    return line(report.headline).removeprefix(f"{answer(report).lower()}: ")
 
 
 def reasons(report: Report) -> tuple[str, ...]:

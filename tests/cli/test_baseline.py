@@ -62,7 +62,7 @@ def test_a_file_that_is_no_baseline_and_several_nodes_are_one_line_and_exit_code
 ) -> None:
     (tmp_path / "x.json").write_text('{"baseline_schema": 99}')
     ran = command.run("check", "--baseline", str(tmp_path / "x.json"))
-    assert (ran.code, ran.stderr.count("\n")) == (2, 1) and "use a newer preflight" in ran.stderr
+    assert (ran.code, ran.stderr.count("\n")) == (2, 1) and "use the preflight that wrote it" in ran.stderr
     few = command.run("baseline", str(tmp_path / "x.json"), "-o", str(tmp_path / "golden.json"))
     assert (few.code, few.stderr.count("\n")) == (2, 1) and "at least 5 good nodes" in few.stderr
     assert not (tmp_path / "golden.json").exists()

@@ -65,7 +65,7 @@ def test_what_is_not_known_good_is_left_out_with_its_reason(changes: dict[str, A
 def test_what_is_no_report_is_left_out_too() -> None:
     broken: Documents = [("x.json", None, "no JSON"), ("y.json", [], ""), ("z.json", {"schema_version": 99}, "")]
     reasons = [each.reason for each in learn_from([*documents(), *broken]).left_out]
-    assert reasons[0] == "no JSON" and "no report" in reasons[1] and "newer preflight" in reasons[2]
+    assert reasons[0] == "no JSON" and "no report" in reasons[1] and "use the preflight that wrote it" in reasons[2]
 
 
 def test_mixed_hardware_is_refused_in_one_line_that_names_what_differs() -> None:

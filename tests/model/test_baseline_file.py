@@ -30,7 +30,7 @@ def test_it_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"baseline_schema": BASELINE_SCHEMA + 1}, "use a newer preflight"),
+        ({"baseline_schema": BASELINE_SCHEMA + 1}, "use the preflight that wrote it"),
         ({"baseline_schema": 0}, "no positive whole number"),
         ({"references": []}, "no references"),
         ({"references": 3}, "expected an array"),

@@ -36,11 +36,6 @@ def test_any_report_that_can_be_written_is_valid(report: Report) -> None:
     assert list(VALIDATOR.iter_errors(document)) == []
 
 
-@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
-def test_the_reports_of_older_releases_are_valid(path: Path) -> None:
-    assert list(VALIDATOR.iter_errors(json.loads(path.read_text()))) == []
-
-
 @pytest.mark.parametrize("change", [
     {"verdict": "maybe"}, {"exit_code": "0"}, {"nodes": {}}, {"trials": [{}]}, {"durations_s": []}, {"gaps": [{}]},
     {"findings": [{"check": 1}]}, {"schema_version": 0},

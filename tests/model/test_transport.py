@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.model.nccl_log import read_nccl_log
-from preflight.model.transport import Carrier, CarrierKind, Transport, carriers_from, path_names, texts_of
+from preflight.model.transport import CarrierKind, Transport, carriers_from, path_names, texts_of
 from tests.shared import LOGS
 
 Need = Callable[[str, bool, str], None]
@@ -169,4 +169,3 @@ def test_the_text_of_the_report_is_read_as_what_was_written() -> None:
         CarrierKind.PATH, CarrierKind.PATH, CarrierKind.NVLS, CarrierKind.TCP, CarrierKind.ALGORITHM, CarrierKind.HCA,
         CarrierKind.NETIF, CarrierKind.NETWORK, CarrierKind.OTHER,
     ]  # fmt: skip
-    assert carriers_from(["0>1 [send] via NET/IB/0"]) == (Carrier(CarrierKind.PATH, "NET/IB/0", (0, 1)),)
