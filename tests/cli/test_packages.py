@@ -16,16 +16,17 @@ from packaging.requirements import Requirement
 
 from preflight import __version__
 from preflight.model.toml import read_toml
+from preflight.show.json_document import render_json
 from scripts.lock_wheels import LOCK, PYTHONS, locked
 from scripts.try_pairs import PAIRS
 from tests.cli.test_wheel import OLD_TORCH, torch_wheel
 from tests.conftest import PROJECT
+from tests.reports import report_of
 
 PAGE = (PROJECT / "docs" / "installing.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 LINES = [line.partition(" #")[0].strip() for line in PAGE.splitlines() if line.startswith("    ")]
 SLIM = PROJECT / "Containerfile.slim"
-SAVED = PROJECT / "tests" / "model" / "reports" / "schema_1.json"
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
@@ -132,9 +133,11 @@ def test_the_slim_image_s_run_installs_from_the_wheelhouse_and_works_without_tor
     assert "torch" not in installed(tmp_path)
     assert set(wanted()) - {"torch", "tomli", "preflight-nccl"} <= set(installed(tmp_path))
     log = PROJECT / "tests" / "explain" / "seeds" / "1_qwen_vl_oom_behind_timeout.log"
+    saved = tmp_path / "saved.json"
+    saved.write_text(render_json(report_of()))
     for line, code, says in [
-        (f"preflight render {SAVED} --format html", 0, "<!doctype html>"), (f"preflight explain {log}", 1, ""),
-        (f"preflight fleet {SAVED} --out out", 0, ""), ("preflight timeout --params 7B", 0, ""),
+        (f"preflight render {saved} --format html", 0, "<!doctype html>"), (f"preflight explain {log}", 1, ""),
+        (f"preflight fleet {saved} --out out", 0, ""), ("preflight timeout --params 7B", 0, ""),
     ]:  # fmt: skip
         ran = in_venv(tmp_path, line)
         assert (ran.returncode, ran.stderr) == (code, ""), line + ran.stdout + ran.stderr

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from preflight.show.json_document import render_json
 from tests.conftest import PROJECT
+from tests.reports import report_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -126,7 +128,8 @@ def test_probe_and_checks_print_80_plain_columns_into_a_pipe(installed: Installe
 def test_a_saved_report_is_rendered_and_a_fleet_read_with_the_installed_templates(
     installed: Installed, tmp_path: Path
 ) -> None:
-    saved = PROJECT / "tests" / "model" / "reports" / "schema_1.json"
+    saved = tmp_path / "saved.json"
+    saved.write_text(render_json(report_of()))
     page = installed.run("preflight", "render", str(saved), "--format", "html")
     assert (page.returncode, page.stderr) == (0, "") and page.stdout.startswith("<!doctype html>")
     schema = installed.run("preflight", "schema")
