@@ -50,7 +50,7 @@ def test_every_dependency_is_on_the_page_with_why_size_start_wheel_and_licence()
 def test_every_long_file_is_on_the_page_with_why_no_library_does_it() -> None:
     long = {
         str(path.relative_to(PROJECT / "preflight"))
-        for folder in ("system", "render", "model")
+        for folder in ("system", "show", "model")
         for path in (PROJECT / "preflight" / folder).glob("**/*.py")
         if len(path.read_text(encoding="utf-8").splitlines()) > LONG
     }

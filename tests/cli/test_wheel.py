@@ -86,7 +86,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(installed: Installed) -> N
         names = wheel.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"preflight", "preflight_nccl"}
     sources = {str(path.relative_to(PROJECT)) for path in (PROJECT / "preflight").rglob("*.py")}
-    folder = PROJECT / "preflight" / "render" / "templates"
+    folder = PROJECT / "preflight" / "show" / "templates"
     templates = {str(path.relative_to(PROJECT)) for path in folder.iterdir()}
     assert len(templates) == 4
     assert sources | templates | {"preflight/py.typed"} <= set(names)
