@@ -16,7 +16,12 @@ from tests.simcuda.checking import PATIENT, QUICKLY, assert_cured_by, check, mac
 from tests.simcuda.machine import named
 from tests.simcuda.sandbox import Sandbox
 
-pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda_torch"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.simcuda,
+    pytest.mark.usefixtures("simcuda_torch"),
+    pytest.mark.timeout(900),
+    pytest.mark.heavy(2),
+]
 
 
 P2P, SHM = "P2P/CUMEM", "SHM/direct/direct"

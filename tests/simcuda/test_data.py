@@ -6,7 +6,7 @@ import pytest
 
 from tests.simcuda.run import COLLECTIVES, transports
 
-pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda")]
+pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda"), pytest.mark.heavy(2)]
 # Sizes that fill no chunk evenly, that are less than a rank's share, and that take many turns of the ring buffers.
 JOBS = (
     "all_reduce:1000003",
