@@ -20,12 +20,14 @@ from preflight.job.job_gpus import gpus_of_job
 from preflight.job.order import Order, supervisor_argv
 from preflight.model.stuck import StuckVerdict
 from preflight.model.toml import read_toml
+from preflight.show.json_document import render_json
 from preflight.show.stuck_screen import render_stuck_screen
 from preflight.show.text import Style
 from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
 from preflight.stuck.judge.answer import answer
 from tests.command import Command
 from tests.conftest import PROJECT
+from tests.reports import report_of
 from tests.stuck.evidence import node, process, rank
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x05\x00\x00\x00\x03\x20\x08\x06" + bytes(range(256)) * 8
@@ -121,8 +123,8 @@ def test_without_a_gpu_nobody_is_told_to_repair_what_kept_preflight_from_looking
 
 @user("F15", 6)
 def test_render_writes_what_a_files_name_says_or_refuses(command: Command) -> None:
-    report = PROJECT / "tests" / "model" / "reports"
-    ran = command.run("render", str(sorted(report.glob("*.json"))[-1]), "-o", "page.html")
+    (command.cwd / "report.json").write_text(render_json(report_of()))
+    ran = command.run("render", "report.json", "-o", "page.html")
     assert ran.code == 2 or (command.cwd / "page.html").read_text().startswith("<")
 
 
@@ -130,8 +132,7 @@ def test_render_writes_what_a_files_name_says_or_refuses(command: Command) -> No
 @pytest.mark.parametrize("what", ["a report", "a picture"])
 def test_explain_says_what_is_no_log(command: Command, what: str) -> None:
     path = command.cwd / ("report.json" if what == "a report" else "shot.png")
-    report = sorted((PROJECT / "tests" / "model" / "reports").glob("*.json"))[-1]
-    path.write_bytes(report.read_bytes() if what == "a report" else PNG)
+    path.write_bytes(render_json(report_of()).encode() if what == "a report" else PNG)
     ran = command.run("explain", str(path), env=PAGE)
     assert "STILL RUNNING" not in ran.stdout
     assert ran.code == 2

@@ -99,7 +99,7 @@ def test_where_the_default_fails_what_works_with_the_fewest_settings_is_judged()
     assert finding.subject.startswith("trial x")
 
 
-@pytest.mark.parametrize("transport", [("0>1 via NET/Socket/0",), ("0>1 [send] via NET/IB/0",)])
+@pytest.mark.parametrize("transport", [("0>1 via NET/Socket/0",), ("0>1 via NET/IB/0",)])
 def test_the_network_between_ranks_of_a_node_and_a_busy_gpu_can_not_be_judged(transport: tuple[str, ...]) -> None:
     with pytest.raises(NotApplicable, match="over the network"):
         judged(measured(1.0, transport=transport))
