@@ -132,6 +132,7 @@ def test_nccl_starts_in_the_stage_init_on_a_torch_that_takes_no_device_id_too(tm
     code = """if True:
         import glob, os, sys, types
         import tests.simcuda.simtorch, torch, torch.distributed as dist
+        from preflight.model.run_spec import StageLimits
         from preflight.trial.rank import trial
         from preflight.trial.rank.measure import Ranks, prove_first
         start = dist.init_process_group
@@ -139,8 +140,8 @@ def test_nccl_starts_in_the_stage_init_on_a_torch_that_takes_no_device_id_too(tm
             backend, store=store, rank=rank, world_size=world_size, timeout=timeout)  # as before torch 2.3
         rank = int(sys.argv[1])
         torch.cuda.set_device(rank)
-        nccl, limits = types.SimpleNamespace(name="nccl"), types.SimpleNamespace(init_s=60)
-        asked = types.SimpleNamespace(backend=nccl, timeouts=limits)
+        nccl, limits = types.SimpleNamespace(name="nccl"), StageLimits(60, 60, 60, 60, stretches=False)
+        asked = types.SimpleNamespace(backend=nccl, limits=limits)
         ranks = Ranks(rank, 2, torch.device("cuda", rank))
         trial._make_group(asked, dist.FileStore(sys.argv[2], 2), ranks)
         log = open(glob.glob(f"{sys.argv[2]}.{os.getpid()}.log")[0]).read()
