@@ -13,16 +13,16 @@ from preflight.check import app as application
 from preflight.check.request import BenchRequest, Request
 from preflight.cli import commands
 from preflight.cli.check_outputs import give_up, open_outputs, save_interim, write_and_print
-from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, say_where, style
+from preflight.cli.output import PROGRAM, check_outputs, detail_of, print_result, say_where, style
 from preflight.cli.program import STARTED_AT
 from preflight.errors import Interrupted, UsageError
 from preflight.facts.capture import open_capture
 from preflight.judge.check import all_checks
 from preflight.model.input_limits import CAPTURE
 from preflight.model.report import Report
-from preflight.show.bench import render_bench, render_bench_screen
-from preflight.show.check_screen import render_verdict
+from preflight.show.bench import bench_page
 from preflight.show.json_document import render_json
+from preflight.show.screen import Detail
 from preflight.show.text import clean
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine, machine_at
@@ -78,12 +78,8 @@ def bench(asked: commands.BenchOptions) -> None:
     request = BenchRequest(**{field.name: getattr(asked, field.name) for field in fields(asked)})
     detail = detail_of(asked.verbose, asked.quiet)
     checked = run_ranks(request, Progress(is_quiet=detail is Detail.VERDICT))
-    pages: dict[Detail, Callable[[], str]] = {
-        Detail.VERDICT: lambda: render_verdict(checked.report, style()),
-        Detail.SCREEN: lambda: render_bench_screen(checked.report, style(), asked.json or ""),
-        Detail.ALL: lambda: render_bench(checked.report, style()),
-    }
-    print_result(asked.json, lambda: render_json(checked.report), pages[detail])
+    page = bench_page(checked.report, asked.json or "")
+    print_result(asked.json, lambda: render_json(checked.report), lambda: page.shown(detail, style()))
     say_where(checked.run_dir)
     raise typer.Exit(checked.report.exit_code)
 

@@ -18,7 +18,6 @@ from preflight.check.request import Request
 from preflight.cli.output import (
     PROGRAM,
     STDOUT,
-    Detail,
     check_outputs,
     detail_of,
     print_result,
@@ -29,12 +28,12 @@ from preflight.cli.output import (
 from preflight.errors import Interrupted, MalformedInput, OutputError, UsageError
 from preflight.model.history import PastRun, history_text
 from preflight.model.report import NodeVerdict, Report, Verdict
-from preflight.show.check_page import render_check
-from preflight.show.check_screen import NO_JOB, JobToStart, Written, render_check_screen, render_verdict
+from preflight.show.check_page import NO_JOB, JobToStart, Written, check_page
 from preflight.show.env_file import render_env
 from preflight.show.formats import ALSO, Format
 from preflight.show.json_document import render_json
 from preflight.show.render import render_as
+from preflight.show.screen import Detail
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
 from preflight.system.signals import ignore_signals, raise_dropped
 from preflight.system.streams import to_stderr
@@ -168,15 +167,10 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
 
 
 def _page(report: Report, outputs: Outputs) -> str:
-    match outputs.detail:
-        case Detail.VERDICT:
-            return render_verdict(report, style())
-        case Detail.SCREEN:
-            env = outputs.env_path if report.exit_code == 0 else ""
-            others = (*(path for _, path in outputs.also), *([outputs.json_path] if outputs.json_path else []))
-            return render_check_screen(report, style(), Written(env, outputs.report_path, others), outputs.job)
-        case Detail.ALL:
-            return render_check(report, style(), outputs.env_path)
+    env = outputs.env_path if report.exit_code == 0 else ""
+    others = (*(path for _, path in outputs.also), *([outputs.json_path] if outputs.json_path else []))
+    page = check_page(report, Written(env, outputs.report_path, others), outputs.job)
+    return page.shown(outputs.detail, style())
 
 
 def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -> Report:

@@ -7,11 +7,9 @@ import os
 import typer
 
 from preflight.cli.explain_options import ExplainOptions
-from preflight.cli.output import Detail, check_outputs, detail_of, print_result, refuse_stdout, style
+from preflight.cli.output import check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
-from preflight.model.explanation import Explanation
-from preflight.show.explain import render_explanation, render_explanation_env
-from preflight.show.explain_screen import render_explain_screen, render_explain_verdict
+from preflight.show.explain import explain_page, render_explanation_env
 from preflight.show.json_document import render_json
 from preflight.show.stuck import render_stuck_in
 from preflight.stuck.judge.answer import answer
@@ -26,8 +24,8 @@ def explain(asked: ExplainOptions) -> None:
     explanation = explain_paths(asked.logs)
     if asked.env_out is not None:
         write_atomically(asked.env_out, render_explanation_env(explanation))
-    hang, detail = _while_it_hung(asked.logs), detail_of(asked.verbose, asked.quiet)
-    print_result(asked.json, lambda: render_json(explanation), lambda: _page(explanation, detail) + hang)
+    shown = explain_page(explanation).shown(detail_of(asked.verbose, asked.quiet), style())
+    print_result(asked.json, lambda: render_json(explanation), lambda: shown + _while_it_hung(asked.logs))
     raise typer.Exit(explanation.exit_code)
 
 
@@ -35,13 +33,3 @@ def _while_it_hung(paths: list[str]) -> str:
     """Return what `preflight stuck` saw of the run, whose files lie beside its logs; "" where there are none."""
     found = [(folder, read_nodes(folder)[0]) for folder in paths if os.path.isdir(folder)]
     return "".join(render_stuck_in(folder, answer(nodes), style()) for folder, nodes in found if nodes)
-
-
-def _page(explanation: Explanation, detail: Detail) -> str:
-    match detail:
-        case Detail.VERDICT:
-            return render_explain_verdict(explanation, style())
-        case Detail.SCREEN:
-            return render_explain_screen(explanation, style())
-        case Detail.ALL:
-            return render_explanation(explanation, style())

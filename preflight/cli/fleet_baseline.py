@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import typer
 
 from preflight.cli import commands
-from preflight.cli.output import STDOUT, Detail, check_outputs, detail_of, print_result, refuse_stdout, style
+from preflight.cli.output import STDOUT, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.errors import UsageError
 from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
 from preflight.model.fleet import Fleet
-from preflight.show.baseline import render_baseline, render_baseline_screen, render_baseline_verdict
+from preflight.show.baseline import baseline_page
 from preflight.show.fleet import (
     failing_hosts,
+    fleet_page,
     odd_hosts,
     odd_reasons,
-    render_fleet,
     render_host_list,
     state_reasons,
 )
 from preflight.show.fleet_html import render_fleet_html
-from preflight.show.fleet_screen import render_fleet_screen, render_fleet_verdict
 from preflight.show.json_document import render_json
 from preflight.system.files import write_atomically
 from preflight.system.inputs import read_reports, report_paths
@@ -41,19 +39,10 @@ def fleet(asked: commands.FleetOptions) -> None:
     compared = overview(read_reports(report_paths(asked.reports)))
     written = [] if out is None else _write(compared, out)
     written += [asked.json] if asked.json not in (None, STDOUT) else []
+    page = fleet_page(compared, out or "", written)
     detail = detail_of(asked.verbose, asked.quiet)
-    print_result(asked.json, lambda: render_json(compared), lambda: _page(compared, detail, out or "", written))
+    print_result(asked.json, lambda: render_json(compared), lambda: page.shown(detail, style()))
     raise typer.Exit(compared.exit_code)
-
-
-def _page(compared: Fleet, detail: Detail, out: str, written: list[str]) -> str:
-    match detail:
-        case Detail.VERDICT:
-            return render_fleet_verdict(compared, style())
-        case Detail.SCREEN:
-            return render_fleet_screen(compared, style(), out, written)
-        case Detail.ALL:
-            return render_fleet(compared, style())
 
 
 def _write(compared: Fleet, out: str) -> list[str]:
@@ -89,9 +78,5 @@ def baseline(asked: commands.BaselineOptions) -> None:
     output = asked.output
     check_outputs(output)
     learnt = learn_from(read_reports(report_paths(asked.reports)))
-    pages: dict[Detail, Callable[[], str]] = {
-        Detail.VERDICT: lambda: render_baseline_verdict(learnt),
-        Detail.SCREEN: lambda: render_baseline_screen(learnt, style(), output),
-        Detail.ALL: lambda: render_baseline(learnt, style(), output),
-    }
-    print_result(output, lambda: render_json(learnt.baseline), pages[detail_of(asked.verbose, asked.quiet)])
+    page, detail = baseline_page(learnt, output), detail_of(asked.verbose, asked.quiet)
+    print_result(output, lambda: render_json(learnt.baseline), lambda: page.shown(detail, style()))

@@ -6,23 +6,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from enum import Enum
 
 from preflight.errors import UsageError
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from preflight.system.files import check_writable, write_atomically
 from preflight.system.streams import knows_unicode, to_stderr, to_stdout
 
 PROGRAM = "preflight"
 STDOUT = "-"
-
-
-class Detail(Enum):
-    """How much of a page is printed."""
-
-    VERDICT = "the verdict's line"
-    SCREEN = "one screen"
-    ALL = "everything"
 
 
 def detail_of(verbose: bool, quiet: bool) -> Detail:

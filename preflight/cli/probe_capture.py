@@ -6,14 +6,13 @@ import typer
 
 from preflight.check import survey
 from preflight.cli import commands
-from preflight.cli.output import PROGRAM, Detail, check_outputs, detail_of, print_result, style, write_or_print
+from preflight.cli.output import PROGRAM, check_outputs, detail_of, print_result, style, write_or_print
 from preflight.cli.program import STARTED_AT
 from preflight.errors import UsageError
 from preflight.judge.check import CheckResults, probe_exit_code
 from preflight.model.finding import Blame
 from preflight.model.input_limits import CAPTURE, TOPOLOGY
-from preflight.show.probe_page import render_probe_page
-from preflight.show.probe_screen import render_probe_screen, render_probe_verdict
+from preflight.show.probe_page import probe_page
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import machine_at
 from preflight.system.signals import raise_at
@@ -31,7 +30,13 @@ def probe(asked: commands.ProbeOptions) -> None:
     checked = facts.checked if not classes else facts.checked.of_classes(classes)
     exit_code = probe_exit_code(checked, strict=asked.strict, is_cut_short=bool(facts.cut_short))
     detail = detail_of(asked.verbose, asked.quiet)
-    page = (lambda: _reason(checked)) if classes else lambda: _page(facts, exit_code, detail)
+
+    def page() -> str:
+        if classes:
+            return _reason(checked)
+        answer = probe_page(facts.node, *facts.checked, exit_code, facts.gpu_set, facts.expected)
+        return answer.shown(detail, style())
+
     print_result(asked.json, lambda: _document(facts), page)
     if facts.cut_short:
         to_stderr(
@@ -54,17 +59,6 @@ def _reason(checked: CheckResults) -> str:
     from preflight.show.drain_nagios_k8s import render_probe_reason  # noqa: PLC0415  loads a report's records
 
     return render_probe_reason(checked.findings)
-
-
-def _page(facts: survey.Survey, exit_code: int, detail: Detail) -> str:
-    node, checked, gpu_set, expected = facts.node, facts.checked, facts.gpu_set, facts.expected
-    match detail:
-        case Detail.VERDICT:
-            return render_probe_verdict(node, exit_code)
-        case Detail.SCREEN:
-            return render_probe_screen(node, *checked, exit_code, style(), gpu_set, expected)
-        case Detail.ALL:
-            return render_probe_page(node, *checked, style(), gpu_set, expected)
 
 
 def _document(facts: survey.Survey) -> str:

@@ -10,13 +10,11 @@ import time
 import typer
 
 from preflight.cli.commands import StuckOptions
-from preflight.cli.output import PROGRAM, STDOUT, Detail, check_outputs, detail_of, refuse_stdout, style
+from preflight.cli.output import PROGRAM, STDOUT, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
-from preflight.model.stuck import StuckReport
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.show.json_document import render_json
-from preflight.show.stuck import render_stuck
-from preflight.show.stuck_screen import render_stuck_screen, render_stuck_verdict
+from preflight.show.stuck import stuck_page
 from preflight.stuck.collect.jobs import ProcessTable
 from preflight.stuck.collect.node import CollectOptions, collect_node
 from preflight.stuck.collect.ras import AskRas
@@ -62,18 +60,8 @@ def stuck(asked: StuckOptions) -> None:
     if asked.json is not None:
         write_atomically(asked.json, render_json(report), PRIVATE)
     written = [each for each in (asked.out, asked.json) if each is not None]
-    to_stdout(_page(report, detail_of(asked.verbose, asked.quiet), written))
+    to_stdout(stuck_page(report, written).shown(detail_of(asked.verbose, asked.quiet), style()))
     raise typer.Exit(code)
-
-
-def _page(report: StuckReport, detail: Detail, written: list[str]) -> str:
-    match detail:
-        case Detail.VERDICT:
-            return render_stuck_verdict(report, style())
-        case Detail.SCREEN:
-            return render_stuck_screen(report, style(), written)
-        case Detail.ALL:
-            return render_stuck(report, style())
 
 
 def _look(asked: StuckOptions, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:

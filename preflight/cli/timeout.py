@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from preflight.check import survey
-from preflight.cli.output import Detail, check_outputs, detail_of, print_result, style
+from preflight.cli.output import check_outputs, detail_of, print_result, style
 from preflight.cli.timeout_options import TimeoutOptions
 from preflight.errors import UsageError
 from preflight.facts.storage import BUDGET_S, NODE_WRITERS, measure_storage
@@ -24,8 +24,7 @@ from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import Source
 from preflight.search.gpus.gpu_set import chosen_gpus
 from preflight.show.text import clean
-from preflight.show.timeout import render_timeout, render_timeout_json
-from preflight.show.timeout_brief import render_timeout_brief, render_timeout_verdict
+from preflight.show.timeout import FRAMEWORK, ShownTimeout, render_timeout_json, timeout_page
 from preflight.system.inputs import read_input
 from preflight.system.installed import installed_versions
 from preflight.system.kernel_queries import live_machine
@@ -83,18 +82,16 @@ def _answer(
     measured = timings(earlier.trials if earlier else None, earlier.world_size if earlier else 0, storage, settings)
     versions = installed_versions(DISTRIBUTIONS)
     safe = safe_timeout(job, measured, current_s, versions)
-    detail, params = detail_of(asked.verbose, asked.quiet), asked.params or ""
-
-    def shown() -> str:
-        if detail is Detail.VERDICT:
-            return render_timeout_verdict(safe, style())
-        if detail is Detail.ALL:
-            return render_timeout(safe, job, params, NOT_TO_RAISE, style(), fit, unmeasured(measured))
-        remarks = (storage_range(job, measured, versions), taken)
-        name = asked.framework and asked.framework.value
-        return render_timeout_brief(safe, job, params, style(), remarks, name, fit, asked.json or "")
-
-    print_result(asked.json, lambda: render_timeout_json(safe, job, measured, storage, fit), shown)
+    shown = ShownTimeout(
+        safe, job, asked.params or "", fit, (storage_range(job, measured, versions), taken),
+        asked.framework.value if asked.framework else FRAMEWORK, NOT_TO_RAISE, unmeasured(measured), asked.json or "",
+    )  # fmt: skip
+    detail = detail_of(asked.verbose, asked.quiet)
+    print_result(
+        asked.json,
+        lambda: render_timeout_json(safe, job, measured, storage, fit),
+        lambda: timeout_page(shown).shown(detail, style()),
+    )
     could_not_look = storage is not None and isinstance(measured.write_one_bytes_per_s, Gap)
     is_guess = safe.longest_source is Source.ASSUMED
     cannot_fit = has_gpus and isinstance(fit, Fit) and fit.verdict is FitVerdict.CANNOT_FIT

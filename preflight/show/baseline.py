@@ -6,7 +6,6 @@ from preflight.model.baseline import MOST_REPEATS
 from preflight.model.fleet import Bound, Learnt
 from preflight.model.gap import Gap
 from preflight.model.units import size_text, three_digits
-from preflight.show.console_writer import page
 from preflight.show.document import (
     BLANK,
     Block,
@@ -21,9 +20,9 @@ from preflight.show.document import (
     table,
 )
 from preflight.show.fleet import left_out
-from preflight.show.screen import ALL, fitted, foot_of
+from preflight.show.screen import ALL, Page
 from preflight.show.settings import quoted_path
-from preflight.show.text import Style, fact_text
+from preflight.show.text import fact_text
 
 HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "floor", "5 % loss"))
 SHORT_HEADERS: tuple[str | Column, ...] = (
@@ -39,22 +38,12 @@ NEVER = (
 )
 
 
-def render_baseline(learnt: Learnt, style: Style, path: str) -> str:
-    """Return per group and size the median, both spreads, the floor, and from how many nodes 5 % would be found."""
-    blocks: list[Block] = [
-        *_answer(learnt),
-        *section("Bounds", table(HEADERS, map(_row, learnt.bounds))),
-        note(EXPLAINED),
-        *map(note, _weaknesses(learnt)),
-        *left_out("Left out", learnt.left_out, more=""),
-        BLANK,
-        Text(f"Next: {_next(learnt, path)}"),
-    ]
-    return page(blocks, style)
-
-
-def render_baseline_screen(learnt: Learnt, style: Style, path: str) -> str:
-    """Return what fits on one screen: how good the baseline is, and the bounds of whole groups of sizes."""
+def baseline_page(learnt: Learnt, path: str) -> Page:
+    """Return how good the baseline is, and its bounds; everything has each size with its median and both spreads."""
+    hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
+    word = ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")
+    answer = answer_line(*word, f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports")
+    head: list[Block] = [answer, Text(hardware, 2, most_lines=2)]
     together = [each for each in learnt.bounds if not each.reference.size_bytes]
     left = grouped((each.reason, each.path) for each in learnt.left_out)
     groups: list[list[Block]] = [[Text(each, 2, 4, most_lines=3)] for each in _weaknesses(learnt)]
@@ -63,26 +52,20 @@ def render_baseline_screen(learnt: Learnt, style: Style, path: str) -> str:
     groups += [[*([BLANK] if groups else []), speeds]]
     sizes = len(learnt.bounds) - len(together)
     bounds = f"{sizes} sizes and {len(together)} groups of them, each with the floor that rejects a node ({ALL})"
-    rows = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]
-    return fitted(_answer(learnt), groups, foot_of(rows), style)
+    foot = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]
 
+    def whole() -> list[Block]:
+        return [
+            *head,
+            *section("Bounds", table(HEADERS, map(_row, learnt.bounds))),
+            note(EXPLAINED),
+            *map(note, _weaknesses(learnt)),
+            *left_out("Left out", learnt.left_out, more=""),
+            BLANK,
+            Text(f"Next: {_next(learnt, path)}"),
+        ]
 
-def render_baseline_verdict(learnt: Learnt) -> str:
-    """Return the answer on one line, for `-q`."""
-    return f"{_word(learnt)[0]}  {_counts(learnt)}\n"
-
-
-def _answer(learnt: Learnt) -> list[Block]:
-    hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
-    return [answer_line(*_word(learnt), _counts(learnt)), Text(hardware, 2, most_lines=2)]
-
-
-def _counts(learnt: Learnt) -> str:
-    return f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports"
-
-
-def _word(learnt: Learnt) -> tuple[str, str]:
-    return ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")
+    return Page(answer, head, groups, foot, whole)
 
 
 def _is_weak(learnt: Learnt) -> bool:

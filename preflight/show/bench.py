@@ -10,12 +10,11 @@ from preflight.model.finding import Severity
 from preflight.model.report import Report, Verdict
 from preflight.model.trial import DEFAULT, FAILED, CollectiveResult, TrialResult
 from preflight.model.units import size_text, three_digits, time_text
-from preflight.show.check_screen import SIGNALLED, STOPPED, UNSEEN
+from preflight.show.check_page import SIGNALLED, STOPPED, UNSEEN, check_page
 from preflight.show.checks_and_findings import counts_text
-from preflight.show.console_writer import finish
-from preflight.show.document import BLANK, Block, Column, note, right, table
-from preflight.show.screen import AGAIN, ALL, fitted, foot_of, short
-from preflight.show.text import UNKNOWN, Style, clean, fact_text, shorten, wrap
+from preflight.show.document import BLANK, Block, Code, Column, Text, note, right, table
+from preflight.show.screen import AGAIN, ALL, Page, short
+from preflight.show.text import UNKNOWN, fact_text, shorten
 from preflight.show.verdict import by_weight, verdict_section
 
 LARGE_BYTES = 1 << 20  # from here on the bandwidth says more than the time
@@ -29,8 +28,8 @@ NAMES = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#w
 UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 
 
-def render_bench_screen(report: Report, style: Style, written: str = "") -> str:
-    """Return what fits on one screen: the answer, what failed, each collective at a few sizes, what to do next."""
+def bench_page(report: Report, written: str = "") -> Page:
+    """Return what failed, and each collective at a few sizes; everything is nccl-tests' table."""
     trial = _default(report)
     findings = by_weight(report)
     failed = [each for each in findings if each.severity is Severity.FAIL]
@@ -41,8 +40,9 @@ def render_bench_screen(report: Report, style: Style, written: str = "") -> str:
         others[:1] = [[BLANK, *each] for each in others[:1]]
     groups += others
     checks = f"{counts_text(report.checks, report.findings)} ({ALL})"
-    rows = [("Next", _next(report, trial)), ("Checks", checks), ("Written", written or KEEP)]
-    return fitted(verdict_section(report, most_lines=3), groups, foot_of(rows), style)
+    foot = [("Next", _next(report, trial)), ("Checks", checks), ("Written", written or KEEP)]
+    answer = check_page(report).answer
+    return Page(answer, verdict_section(report, most_lines=3), groups, foot, lambda: _whole(report, trial))
 
 
 def _default(report: Report) -> TrialResult | None:
@@ -98,27 +98,12 @@ def _next(report: Report, trial: TrialResult | None) -> str:
     return FASTER
 
 
-def render_bench(report: Report, style: Style) -> str:
+def _whole(report: Report, trial: TrialResult | None) -> list[Block]:
     """Return one block per collective of the default's trial.
 
     nccl-tests' last line, the average busbw over the whole sweep, is left out: it mixes 8 B with gigabytes, so it moves
     with the sizes that were asked for and judges nothing.
     """
-    lines = _heading(report, style)
-    trial = _default(report)
-    if trial is None:
-        return finish([*lines, "# no trial ran"], style)
-    if trial.problem:
-        lines += wrap(clean(f"{trial.outcome.value}: {trial.problem}"), style.width, "# ")
-    for collective in Collective:
-        results = [each for each in trial.results if each.collective is collective]
-        if results:
-            lines += ["#", f"# {collective.value}", _row(NAMES, "#"), _row(UNITS, "#")]
-            lines += [_line(each, report.world_size) for each in results]
-    return finish([*lines, *_footer(trial)], style)
-
-
-def _heading(report: Report, style: Style) -> list[str]:
     ran = f"preflight {report.preflight_version} bench: {report.world_size} ranks, backend {report.backend}"
     texts = [
         f"{ran}, profile {report.profile}",
@@ -128,15 +113,24 @@ def _heading(report: Report, style: Style) -> list[str]:
         texts.insert(0, "CPU path: gloo; no GPU and no NCCL was tried.")
     if report.simulated:
         texts.insert(0, f"SIMULATED: backend {report.backend}; nothing here is about a machine.")
-    return [part for text in texts for part in wrap(clean(text), style.width, "# ")]
+    if trial is None:
+        texts.append("no trial ran")
+    elif trial.problem:
+        texts.append(f"{trial.outcome.value}: {trial.problem}")
+    blocks: list[Block] = [Text(each, label="# ") for each in texts]
+    return blocks if trial is None else [*blocks, Code(tuple(_lines(trial, report.world_size)), 0, is_wrapped=False)]
 
 
-def _footer(trial: TrialResult) -> list[str]:
+def _lines(trial: TrialResult, world_size: int) -> Iterator[str]:
+    for collective in Collective:
+        results = [each for each in trial.results if each.collective is collective]
+        if results:
+            yield from ("#", f"# {collective.value}", _row(NAMES, "#"), _row(UNITS, "#"))
+            yield from (_line(each, world_size) for each in results)
     wrong = sum(each.wrong_elements for each in trial.results)
     all_right = wrong == 0 and all(each.verified for each in trial.results)
-    if not trial.results:
-        return ["#", "# Out of bounds values : not checked, nothing was timed"]
-    return ["#", f"# Out of bounds values : {wrong} {'OK' if all_right else 'FAILED'}"]
+    said = f"{wrong} {'OK' if all_right else 'FAILED'}" if trial.results else "not checked, nothing was timed"
+    yield from ("#", f"# Out of bounds values : {said}")
 
 
 def _line(result: CollectiveResult, world_size: int) -> str:

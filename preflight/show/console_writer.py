@@ -49,7 +49,7 @@ def _lines(block: Block, style: Style) -> list[str]:  # noqa: PLR0911  one for e
         case Amount():
             return _amount(block, style)
         case Code():
-            return [line for command in block.rows for line in _command(clean(command), " " * block.indent, style)]
+            return [line for command in block.rows for line in _command(clean(command), block, style)]
         case Table():
             return _table(block, style)
         case Matrix():
@@ -97,9 +97,10 @@ def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) ->
     return lines
 
 
-def _command(command: str, indent: str, style: Style) -> list[str]:
+def _command(command: str, block: Code, style: Style) -> list[str]:
     """Return a command as it is typed; one that is wider than the terminal is wrapped."""
-    is_wide = width_of(indent + command) > style.width
+    indent = " " * block.indent
+    is_wide = block.is_wrapped and width_of(indent + command) > style.width
     return wrap(command, style.width, indent, indent + INDENT) if is_wide else [indent + command]
 
 

@@ -64,6 +64,7 @@ class Code:
 
     rows: tuple[str, ...]
     indent: int = 4
+    is_wrapped: bool = True  # False for columns that other programs read
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from preflight.model.explanation import (
     Quote,
     SourceRead,
 )
-from preflight.show.console_writer import page
-from preflight.show.document import BLANK, Block, Code, Text, bullet, grouped, listed, section
-from preflight.show.text import Style, clean
+from preflight.show.document import BLANK, Block, Code, Text, answer_line, bullet, grouped, listed, section
+from preflight.show.screen import ALL, Page
+from preflight.show.text import clean, line
 
 FOUND = {Confidence.HIGH: "FOUND", Confidence.MEDIUM: "LIKELY", Confidence.LOW: "SYMPTOM ONLY"}
 CONFIDENCE = {
@@ -29,30 +29,40 @@ HEAD = {
     ExplainVerdict.UNFINISHED: ("STILL RUNNING, OR CUT", "yellow"),
 }
 EVIDENCE_LINES = 3
+SCREEN_LINES = 2  # of it on one screen: one may be a consequence; two that agree convince
+COMMENT = "   # "  # behind a command
 TIMELINE_LINES = 8
 RANKS = 6
 FILES = 4  # that could not be read for one reason
 REASONS = 8
 
 
-def answer_of(explanation: Explanation) -> tuple[str, str]:
-    """Return the answer in words, and their colour."""
-    causes = explanation.causes
-    return (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
-
-
-def render_explanation(explanation: Explanation, style: Style) -> str:
-    """Return the page that `preflight explain` prints."""
+def explain_page(explanation: Explanation) -> Page:
+    """Return what ended the run, the lines that show it, and what to do first."""
     causes, sources = explanation.causes, explanation.sources
-    title, tone = answer_of(explanation)
+    word, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
+    quotes = causes[0].evidence[:SCREEN_LINES] if causes else explanation.timeline[-SCREEN_LINES:]
+    groups = [_short_quote(quote, sources) for quote in quotes]
+    groups += [[step] for step in _short_steps(causes[0])] if causes else []
+    groups += [[Text(each, 2, 4, most_lines=2)] for each in (*explanation.notes, *explanation.capture_next)]
+    groups += [[Text(f"else: {each.verdict}", 2, 8, most_lines=1)] for each in causes[1:3]]
+    return Page(
+        answer_line(word, tone, explanation.summary),
+        [Text(word, tone=tone), Text(explanation.summary, most_lines=4)],
+        groups,
+        [("Next", _next(explanation)), ("Read", _read(sources))],
+        lambda: [Text(word, tone=tone), Text(explanation.summary), *_whole(explanation)],
+    )
+
+
+def _whole(explanation: Explanation) -> list[Block]:
+    causes, sources = explanation.causes, explanation.sources
     moments = explanation.timeline[:TIMELINE_LINES] if explanation.timeline[1:] and causes else ()
     last = () if causes else explanation.timeline
     about = "About the timeout" if any("timeout" in text for text in explanation.notes) else "Note"
     if not causes:
         about = "What would tell more"
-    blocks: list[Block] = [
-        Text(title, tone=tone),
-        Text(explanation.summary),
+    return [
         *(_cause(causes[0], sources) if causes else []),
         *section("The last lines that matter", *(part for quote in last for part in _quote(quote, sources))),
         *section("What happened, in order", *(_moment(quote, sources) for quote in moments)),
@@ -63,7 +73,6 @@ def render_explanation(explanation: Explanation, style: Style) -> str:
         BLANK,
         *_footer(sources),
     ]
-    return page(blocks, style)
 
 
 def render_explanation_env(explanation: Explanation) -> str:
@@ -105,7 +114,7 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
     ]
 
 
-def where(quote: Quote, sources: Sequence[SourceRead]) -> str:
+def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
     """Return the line's number, with its file where there are several."""
     return f"{quote.source}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
 
@@ -113,14 +122,14 @@ def where(quote: Quote, sources: Sequence[SourceRead]) -> str:
 def _quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
     text = " ".join(clean(quote.text).split())
     return [
-        Text(f"{where(quote, sources)}: {quote.means}", 2, limit=lambda width: width - 2),
+        Text(f"{_where(quote, sources)}: {quote.means}", 2, limit=lambda width: width - 2),
         Text(text, 4, label="| ", limit=lambda width: max(20, (width - 6) * 3)),
     ]
 
 
 def _moment(quote: Quote, sources: Sequence[SourceRead]) -> Text:
     who = ("rank " + quote.rank if quote.rank else "") + (f" on {quote.host}" if quote.host else "")
-    head = "  ".join(part for part in (quote.time, who.strip(), where(quote, sources)) if part)
+    head = "  ".join(part for part in (quote.time, who.strip(), _where(quote, sources)) if part)
     return Text(quote.means, 2, 6, head=f"{head}:")
 
 
@@ -132,7 +141,7 @@ def _consequence(consequence: Consequence) -> Text:
 
 def _code(text: str, indent: int = 4) -> list[Block]:
     """Return a command as it is typed, below its comment; one that is wider than the terminal is wrapped."""
-    command, _, comment = text.partition("   # ")
+    command, _, comment = text.partition(COMMENT)
     notes = [Text(comment, indent, label="# ")] if comment else []
     return [*notes, Code((command,), indent)]
 
@@ -160,3 +169,36 @@ def _size(size_bytes: int) -> str:
 
 def _ascii(text: str) -> str:
     return " ".join(clean(text).encode("ascii", "replace").decode("ascii").split())
+
+
+def _short_quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:
+    place = _where(quote, sources)
+    return [
+        Text(f"{place}: {quote.means}", 2, 4, most_lines=1),
+        Text(line(quote.text), 4, label="| ", tone="dim", most_lines=2),
+    ]
+
+
+def _short_steps(cause: NamedCause) -> list[Text]:
+    """Return what to do, without the lines of code below a step."""
+    steps = [step for step in cause.remedy.split("\n") if not step.startswith("    ")]
+    return [Text(step, 2, 5, label=f"{i}. ", most_lines=3) for i, step in enumerate(steps, 1)]
+
+
+def _next(explanation: Explanation) -> str:
+    match explanation.verdict:
+        case ExplainVerdict.CAUSE_NAMED:
+            return f"confirm it: {explanation.causes[0].confirm_with.partition(COMMENT)[0]}"
+        case ExplainVerdict.HEALTHY:
+            return "nothing to do"
+        case ExplainVerdict.UNFINISHED:
+            return "if it hangs: `preflight stuck` on its nodes; if the log was cut: fetch the rest of it"
+        case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
+            return "fetch the end of every rank's log, and give all of them to `preflight explain`"
+
+
+def _read(sources: Sequence[SourceRead]) -> str:
+    """Return how many logs were read, and whether all of each."""
+    names = sources[0].name if len(sources) == 1 else f"{len(sources)} logs"
+    notes = sum(bool(source.note) for source in sources)
+    return f"{names}{f'; {notes} not, or not whole' if notes else ''} ({ALL})"

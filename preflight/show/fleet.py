@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from preflight.model.finding import CheckOutcome
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
 from preflight.model.placement import compress
-from preflight.show.console_writer import page
-from preflight.show.document import Block, Column, Heading, Table, Text, answer_line, item, note, right, table
-from preflight.show.text import Style, clean, line, shorten
+from preflight.show.document import Block, Column, Heading, Table, Text, answer_line, grouped, item, note, right, table
+from preflight.show.screen import ALL, Page
+from preflight.show.settings import quoted_path
+from preflight.show.text import clean, line, shorten
 
 MOST_BLIND = 5
 MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
@@ -24,12 +25,35 @@ NOTHING_READ = ("nothing read", "yellow")
 DRIFT_HEADERS = (
     right("nodes"), Column("value", limit=lambda width: width // 2), Column("which", limit=lambda width: width // 3),
 )  # fmt: skip
+LISTS = "--out DIR writes the lists of hosts"
+MOST_VALUES = 3
 
 
-def render_fleet(fleet: Fleet, style: Style) -> str:
-    """Return the page that `preflight fleet` prints."""
-    answer, tone = answer_of(fleet)
-    blocks: list[Block] = [answer_line(answer.upper(), tone, reason_of(fleet)), Text(f"{counts_of(fleet)}.", hang=2)]
+def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page:
+    """Return who failed, who is odd, who is unknown and what differs; `out` is the folder that has the lists."""
+    word, tone = answer_of(fleet)
+    answer = answer_line(word.upper(), tone, reason_of(fleet))
+    groups: list[list[Block]] = [
+        *_alike("FAIL", "red", ((why_of(each), each.host) for each in (*fleet.failing, *fleet.would_drain))),
+        *_alike("ODD", "yellow", _odd(fleet.groups)),
+        *_alike("UNKNOWN", "yellow", ((why_of(each), each.host) for each in fleet.unknown)),
+        *([_short_drift(each)] for group in fleet.groups for each in _unnamed(group)),
+        *_alike("NO REPORT", "yellow", ((each.reason, each.path) for each in fleet.unread), _files),
+        *([_short_group(each)] for each in fleet.groups),
+    ]
+    checks = [("Checks", check_counts(fleet))] if fleet.checks else []
+    files = ("Written", ", ".join(written) or f"nothing; {LISTS}")
+    return Page(
+        answer,
+        [answer, *(Text(each, 2, 4, most_lines=2) for each in caveats(fleet))],
+        groups,
+        [("Next", _next(fleet, out)), ("Nodes", f"{counts_of(fleet)} ({ALL})"), *checks, files],
+        lambda: [answer, *_whole(fleet)],
+    )
+
+
+def _whole(fleet: Fleet) -> list[Block]:
+    blocks: list[Block] = [Text(f"{counts_of(fleet)}.", hang=2)]
     blocks += [Text(each, hang=2) for each in caveats(fleet)]
     if checks := check_counts(fleet):
         blocks.append(Text(f"Checks of all nodes: {checks}.", hang=2))
@@ -37,8 +61,7 @@ def render_fleet(fleet: Fleet, style: Style) -> str:
     blocks += _states("Unknown", fleet.unknown)
     for group in fleet.groups:
         blocks += _group(group)
-    blocks += [*left_out("No report", fleet.unread), *left_out("Replaced by a newer one", fleet.replaced)]
-    return page(blocks, style)
+    return [*blocks, *left_out("No report", fleet.unread), *left_out("Replaced by a newer one", fleet.replaced)]
 
 
 def answer_of(fleet: Fleet) -> tuple[str, str]:
@@ -198,3 +221,65 @@ def odd_text(odd: Sequence[Odd]) -> str:
 def _drift(drift: Drift) -> Table:
     rows = [(str(len(hosts)), value, compress(hosts)) for value, hosts in drift.values[:5]]
     return replace(table(DRIFT_HEADERS, rows), indent=4)
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    return f"{compress(hosts)} ({len(hosts)})" if len(hosts) > 1 else hosts[0]
+
+
+def _files(paths: Sequence[str]) -> str:
+    return counted(len(paths), "file") if len(paths) > 1 else paths[0]
+
+
+def _alike(
+    word: str, tone: str, entries: Iterable[tuple[str, str]], named: Callable[[Sequence[str]], str] = _hosts
+) -> list[list[Block]]:
+    """Return a line for each reason, with all who share it."""
+    label = f"{word:<4}  "
+    said = [f"{named(names)}: {reason}" for reason, names in grouped(entries).items()]
+    return [[Text(each, 0, 6, label=label, label_tone=tone, most_lines=3)] for each in said]
+
+
+def _odd(groups: Iterable[Group]) -> Iterable[tuple[str, str]]:
+    for group in groups:
+        for host, odd in odd_by_host(group).items():
+            yield odd_text(odd).removeprefix(f"{host}: "), host
+
+
+def _unnamed(group: Group) -> list[Drift]:
+    """Return the settings that differ and that no odd node is named for."""
+    named = {odd.what for odd in group.odd}
+    return [each for each in group.drift if each.name not in named]
+
+
+def _short_drift(drift: Drift) -> Block:
+    values = [f"{value} on {len(hosts)} ({compress(hosts)})" for value, hosts in drift.values[:MOST_VALUES]]
+    return Text(f"{drift.name}: {'; '.join(values)}", 0, 6, label="DIFFERS  ", label_tone="dim", most_lines=2)
+
+
+def _short_group(group: Group) -> Block:
+    kind = ", ".join(f"{name} {value}" for name, value in group.kind)
+    said = group.problem or f"{counted(len(group.metrics), 'figure')} compared"
+    text = f"{counted(len(group.hosts), 'node')} with {kind}: {said}"
+    return Text(text, 0, 6, label="GROUP  ", label_tone="dim", most_lines=2)
+
+
+def _next(fleet: Fleet, out: str) -> str:
+    """Return what to do next, with the list to do it with."""
+
+    def those(name: str, else_: str) -> str:
+        return quoted_path(f"{out.rstrip('/')}/{name}") if out else else_
+
+    if not fleet.nodes:
+        return "give reports of `preflight check`, or folders that hold them as *.json"
+    if fleet.failing:
+        more = "; compare the odd ones before you drain any" if odd_hosts(fleet) else ""
+        more += "; check the unknown ones again" if fleet.unknown else ""
+        return f"drain {those('failing_nodes.txt', 'what failed')} and repair what its reasons name{more}"
+    if fleet.would_drain:
+        return f"look at {those('would_drain_nodes.txt', 'what would be drained')}: without --shadow it would be"
+    if odd_hosts(fleet):
+        return f"compare {those('odd_nodes.txt', 'the odd nodes')} with their neighbours before you drain any"
+    if fleet.unknown:
+        return f"run `preflight check` again on {those('unknown_nodes.txt', 'the unknown nodes')}"
+    return "nothing to do; `preflight baseline` learns from these reports what such nodes reach"

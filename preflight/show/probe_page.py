@@ -1,9 +1,11 @@
-"""The page of `preflight probe`: the facts of one node, what could not be read, and what follows from the facts."""
+"""The answer of `preflight probe`: the facts of one node, what could not be read, and what follows from the facts."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from preflight.model.codec import GAPS, encode
@@ -18,18 +20,33 @@ from preflight.model.facts import (
     SystemFacts,
     TorchFacts,
 )
-from preflight.model.finding import Finding, RanCheck, SkippedCheck
+from preflight.model.finding import Finding, RanCheck, Severity, SkippedCheck
 from preflight.model.links import Expected
 from preflight.model.units import size_text
 from preflight.search.gpus.gpu_set_advice import GpuSetAdvice
-from preflight.show.checks_and_findings import could_not_look, counts_line, findings_section, silent_sections
-from preflight.show.console_writer import page
-from preflight.show.document import BLANK, Block, Column, Heading, Items, Text, item, right, section, table
+from preflight.show.checks_and_findings import (
+    could_not_look,
+    counts_line,
+    counts_text,
+    findings_section,
+    silent_sections,
+    worst_first,
+)
+from preflight.show.document import BLANK, Block, Column, Heading, Items, Text, answer_line, item, right, section, table
 from preflight.show.gpus import gpu_section, xid_section
-from preflight.show.text import Style, fact_text, ranges
+from preflight.show.screen import AGAIN, ALL, TOLD, Page, short
+from preflight.show.text import fact_text, ranges
 from preflight.show.topology import expected_section, gpu_set_section, topology_sections
 
 T = TypeVar("T")
+ANSWERS = {
+    0: ("NO FAULT FOUND", "green"),
+    1: ("FAULT FOUND", "red"),
+    3: ("COULD NOT LOOK", "yellow"),
+}
+TRY = "`preflight check{gpus}` runs real collectives: facts alone can't show that data arrive"
+LOOK = "read what could not be looked at (-v), repair it, then run the same command again"
+DEFECT = "report this defect of preflight, with the file that `preflight capture` writes (no names, no addresses)"
 SECTIONS = (
     ("NUMA nodes", "numa_nodes"),
     ("network interfaces", "netifs"),
@@ -54,27 +71,78 @@ NETIF_HEADERS = (
 PCI_HEADERS = ("bdf", "device", Column("driver", limit=20), right("NUMA node"))
 
 
-def render_probe_page(
+def probe_page(
     node: NodeFacts,
     findings: tuple[Finding, ...],
     skipped: tuple[SkippedCheck, ...],
     ran: tuple[RanCheck, ...],
-    style: Style,
+    exit_code: int,
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
-) -> str:
-    """Return the page of `preflight probe`: the facts, then what follows from them alone."""
-    unable = [item(f"{', '.join(checks)}: {reason}") for reason, checks in could_not_look(skipped).items()]
-    blocks: list[Block] = [
-        *_facts(node),
-        *(gpu_set_section(gpu_set) if gpu_set is not None else []),
-        *(expected_section(expected) if expected is not None else []),
-        *findings_section(findings),
-        *section("Checks that could not look", *unable),
-        *silent_sections(ran),
-        *counts_line(ran, findings),
-    ]
-    return page(blocks, style)
+) -> Page:
+    """Return a conclusion, what the node is made of, and what was found; everything has all facts before that."""
+    answer = replace(answer_line(*ANSWERS[exit_code], f"{node.host}: {_made_of(node)}"), most_lines=3)
+    gpus_text = gpu_set_section(gpu_set) if gpu_set is not None else []
+    expected_text = expected_section(expected) if expected is not None else []
+    groups: list[list[Block]] = [_defect(each) for each in skipped if each.crashed]
+    groups += [short(each) for each in worst_first(findings) if each.severity is not Severity.INFO]
+    if gpus_text and not any(each.check == "gpu-set" for each in findings):
+        groups.append(_titled(gpus_text))
+    groups += [_titled(expected_text)] if expected_text else []
+    groups += [short(each) for each in findings if each.severity is Severity.INFO]
+    gpus = "" if gpu_set is None else f" --gpus {','.join(map(str, gpu_set.gpus))}"
+    is_told = any(each.fix and each.severity is Severity.FAIL for each in findings)
+    look = DEFECT if any(each.crashed for each in skipped) else TOLD if is_told else LOOK
+    next_step = {0: TRY.format(gpus=gpus), 1: AGAIN, 3: look}[exit_code]
+    paths = "the paths between the GPUs, " if isinstance(node.gpu_paths, tuple) and node.gpu_paths else ""
+    facts = f"-v shows {paths}interfaces, limits, versions, and what could not be read"
+    foot = [("Next", next_step), ("Checks", f"{counts_text(ran, findings)} ({ALL})"), ("Facts", facts)]
+
+    def whole() -> list[Block]:
+        unable = [item(f"{', '.join(checks)}: {reason}") for reason, checks in could_not_look(skipped).items()]
+        return [
+            *_facts(node),
+            *gpus_text,
+            *expected_text,
+            *findings_section(findings),
+            *section("Checks that could not look", *unable),
+            *silent_sections(ran),
+            *counts_line(ran, findings),
+        ]
+
+    return Page(answer, [answer], groups, foot, whole)
+
+
+def _made_of(node: NodeFacts) -> str:
+    """Return the hardware that matters, in one sentence; what could not be read is said to be unknown."""
+    return "; ".join([_gpus(node), _count(node.numa_nodes, "NUMA node"), _count(node.nics, "NIC", " with RDMA")])
+
+
+def _gpus(node: NodeFacts) -> str:
+    if isinstance(node.gpus, Gap):
+        if not isinstance(node.nvidia_pci, Gap) and not node.nvidia_pci:
+            return "no NVIDIA GPU on the PCI bus"
+        return f"GPUs unknown ({node.gpus.reason})"
+    models = Counter(gpu.name if isinstance(gpu.name, str) else "GPU of unknown model" for gpu in node.gpus)
+    return ", ".join(f"{count} x {model}" for model, count in models.items()) or "no GPU"
+
+
+def _count(facts: tuple[object, ...] | Gap, name: str, more: str = "") -> str:
+    if isinstance(facts, Gap):
+        return f"{name}s unknown"
+    return f"{len(facts) or 'no'} {name}{'' if len(facts) == 1 else 's'}{more}"
+
+
+def _titled(blocks: list[Block]) -> list[Block]:
+    """Return a section with its title before its first line: on this screen sections have no headings."""
+    heading, first, *rest = blocks
+    assert isinstance(heading, Heading) and isinstance(first, Text)
+    return [BLANK, replace(first, indent=0, hang=6, label=f"{heading.title}: "), *rest]
+
+
+def _defect(check: SkippedCheck) -> list[Block]:
+    text = f"the check {check.check} crashed, a defect of preflight and not of the node: {check.reason}"
+    return [Text(text, 0, 6, label="ERROR ", label_tone="yellow", most_lines=2)]
 
 
 def _facts(node: NodeFacts) -> list[Block]:

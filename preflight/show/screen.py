@@ -1,13 +1,15 @@
-"""One screen of a terminal: the answer above, as much as there is room for, what to do next below."""
+"""The answer of a command as one record, and as much of it as was asked for: a line, one screen, everything."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from preflight.model.finding import Finding, Severity
 from preflight.show.console_writer import SEVERITIES, finish, lines_of
 from preflight.show.document import BLANK, Block, Text
-from preflight.show.text import Style
+from preflight.show.text import Style, line
 
 ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
 ALL = "-v shows all"
@@ -15,7 +17,36 @@ AGAIN = "repair what is named above, then run the same command again"
 TOLD = "do what the fix above says"
 
 
-def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
+class Detail(Enum):
+    """How much of a page is printed."""
+
+    VERDICT = "the verdict's line"
+    SCREEN = "one screen"
+    ALL = "everything"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The answer of a command at each length."""
+
+    answer: Text  # its line; the words that decide are the label
+    head: Sequence[Block]  # of one screen
+    groups: Sequence[Sequence[Block]]  # below the head, the most important first
+    foot: Sequence[tuple[str, str]]  # names, each with what is said of it
+    whole: Callable[[], Sequence[Block]]
+
+    def shown(self, detail: Detail, style: Style) -> str:
+        """Return as much of the page as is asked for."""
+        match detail:
+            case Detail.VERDICT:
+                return finish([self.answer.label + line(self.answer.text)], style)
+            case Detail.SCREEN:
+                return _fitted(self.head, self.groups, _foot(self.foot), style)
+            case Detail.ALL:
+                return finish(lines_of(self.whole(), style), style)
+
+
+def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
     """Return a page of at most ROWS lines: all of head and foot, and of the groups as many as have room."""
     above, below = lines_of(head, style), lines_of(foot, style)
     room = ROWS - len(above) - len(below) - 2  # an empty line, and what says how many are left out
@@ -30,7 +61,7 @@ def fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Seque
     return finish([*above, *gap, *middle, *below], style)
 
 
-def foot_of(rows: Sequence[tuple[str, str]]) -> list[Block]:
+def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
     """Return the lines at the end of a screen: names, each with what is said of it in at most three lines."""
     column = max(len(name) for name, _ in rows) + 2
     return [

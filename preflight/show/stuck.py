@@ -1,14 +1,16 @@
-"""The answer of `preflight stuck` as a page: who, where, why, what to do; then every rank."""
+"""The answer of `preflight stuck`: who, where, why, what to do; then every rank."""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 from preflight.model.stuck import Culprit, RankPlace, StuckReport, StuckVerdict
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.show.console_writer import page
-from preflight.show.document import BLANK, Block, Code, Column, Table, Text, bullet, right, section
+from preflight.show.document import BLANK, Block, Code, Column, Table, Text, answer_line, bullet, right, section
+from preflight.show.screen import ALL, Page
 from preflight.show.text import Style, ranges
 
 HEAD = {
@@ -22,19 +24,45 @@ COLUMNS = (
     right("rests for", drop=1),
 )  # fmt: skip
 MOST_ROWS, MOST_CULPRITS = 24, 4
+MOST_ACTIVITIES = 3
+ELSE = {
+    StuckVerdict.NOT_STUCK: "nothing to do; look again in a minute where it still seems to hang",
+    StuckVerdict.UNKNOWN: "give the --pid of the job's launcher or of a rank, as its user, or as root with --user NAME",
+    StuckVerdict.STUCK: "-v shows where every rank stands",
+}
 
 
-def render_stuck(report: StuckReport, style: Style) -> str:
-    """Return the page that `preflight stuck` prints."""
-    title, tone = HEAD[report.verdict]
-    blocks: list[Block] = [Text(title, tone=tone), Text(report.summary)]
-    for culprit in report.culprits[:MOST_CULPRITS]:
-        blocks += _culprit(culprit, len(report.culprits) > 1)
-    blocks += section("Every rank", rank_table(report.places))
-    blocks += section("Last lines", *_last_lines(report))
-    blocks += section("Hints", *map(bullet, report.hints))
-    blocks += section("Not seen", *map(bullet, report.not_seen))
-    return page([*blocks, BLANK, *_footer(report.nodes)], style)
+def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
+    """Return the answer; `written` are the files that were."""
+    word, tone = HEAD[report.verdict]
+    answer = answer_line(word, tone, report.summary)
+    table = _rank_table(report.places)
+    groups: list[list[Block]] = []
+    for culprit in report.culprits:
+        groups += [[_short(bullet(each))] for each in culprit.evidence]
+        first = culprit is report.culprits[0]  # its first step is what comes next
+        groups += [_short_step(each) for each in _steps(culprit)[first:]]
+    groups += [[BLANK, table]] if report.places else []
+    groups += [[_short(Text(each, 2, 4, label="not seen: "))] for each in report.not_seen]
+    groups += [[_short(bullet(each))] for each in report.hints]
+    foot = [("Next", _next(report)), ("Ranks", f"{_ranks(report)} ({ALL})")]
+    foot += [("Written", ", ".join(written))] if written else []
+
+    def whole() -> list[Block]:
+        is_one_of_several = len(report.culprits) > 1
+        return [
+            Text(word, tone=tone),
+            Text(report.summary),
+            *(block for each in report.culprits[:MOST_CULPRITS] for block in _culprit(each, is_one_of_several)),
+            *section("Every rank", table),
+            *section("Last lines", *_last_lines(report)),
+            *section("Hints", *map(bullet, report.hints)),
+            *section("Not seen", *map(bullet, report.not_seen)),
+            BLANK,
+            *_footer(report.nodes),
+        ]
+
+    return Page(answer, [_short(answer, 4)], groups, foot, whole)
 
 
 def render_stuck_in(folder: str, report: StuckReport, style: Style) -> str:
@@ -58,7 +86,7 @@ def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
     return [*blocks, *section("Evidence", *map(bullet, culprit.evidence))]
 
 
-def rank_table(places: Sequence[RankPlace]) -> Table:
+def _rank_table(places: Sequence[RankPlace]) -> Table:
     """Return a row for each rank; ranks that stand alike share one."""
     alike: dict[tuple[str, ...], list[RankPlace]] = {}
     for place in places:
@@ -105,3 +133,42 @@ def _footer(nodes: Sequence[NodeEvidence]) -> list[Block]:
         return [Text("Name the job with --pid PID, and run it as its user, or as root with --user NAME.")]
     job = nodes[0].job
     return [Text(f"Looked at {ranks} ranks on {where} ({job}) for {max(n.watched_s for n in nodes):.0f} s.")]
+
+
+def _short(text: Text, most_lines: int = 2) -> Text:
+    return Text(text.text, text.indent, text.hang, text.label, label_tone=text.label_tone, most_lines=most_lines)
+
+
+def _steps(culprit: Culprit) -> list[list[str]]:
+    """Return each step with the commands below it."""
+    steps: list[list[str]] = []
+    for each in culprit.steps:
+        if each.startswith("    ") and steps:
+            steps[-1].append(each.strip())
+        else:
+            steps.append([each])
+    return steps
+
+
+def _short_step(step: list[str]) -> list[Block]:
+    return [_short(Text(step[0], 2, 4, label="> "), 3), *([Code(tuple(step[1:]), 4)] if step[1:] else [])]
+
+
+def _next(report: StuckReport) -> str:
+    steps = [step for culprit in report.culprits for step in _steps(culprit)]
+    if not steps:
+        return ELSE[report.verdict]
+    sentence, *commands = steps[0]
+    return f"{sentence.rstrip('.:')}: {commands[0]}" if commands else sentence
+
+
+def _ranks(report: StuckReport) -> str:
+    counts = Counter(place.doing or place.activity.value.replace("_", " ") for place in report.places)
+    shown = [f"{count} in {name}" for name, count in counts.most_common(MOST_ACTIVITIES)]
+    more = len(counts) - len(shown)
+    hosts = len(report.nodes)
+    seconds = max((node.watched_s for node in report.nodes), default=0.0)
+    if not shown:
+        return "none"
+    where = f"on {hosts} node{'' if hosts == 1 else 's'}, watched for {seconds:.0f} s"
+    return f"{len(report.places)} {where}: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"

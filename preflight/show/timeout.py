@@ -1,57 +1,92 @@
-"""A safe timeout as a page, and as JSON: the answer, its sum term by term, and where each framework takes it."""
+"""A safe timeout, and its JSON: the answer, its sum term by term, and where each framework takes it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from preflight.model.codec import GAPS, encode
-from preflight.model.fit import Fit
+from preflight.model.fit import Fit, FitVerdict
 from preflight.model.gap import Gap
 from preflight.model.job import Job
 from preflight.model.report import SCHEMA_VERSION
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import FrameworkLine, Part, SafeTimeout, Source, Term, Timings
 from preflight.model.units import count_text, decimal_text, seconds_text
-from preflight.show.console_writer import page
 from preflight.show.document import Block, Heading, Text, answer_line, bullet, item, note, right, section, table
 from preflight.show.fit import fit_section
 from preflight.show.json_document import dump, part
-from preflight.show.text import Style, width_of
+from preflight.show.screen import Page
+from preflight.show.text import width_of
 
 TITLES = {Part.TRAINING: "The sum for collectives", Part.INIT: "The sum for the start"}
 SOURCES = {Source.MEASURED: "measured", Source.GIVEN: "given", Source.ASSUMED: "assumed"}
 TERM_HEADERS = ("term", right("takes"), "", right("counts"), "from")
+LARGEST = 3
+FRAMEWORK = "torch"  # where none was asked for
+MORE = "-v: every term with its source, what would shorten it, all frameworks"
+MEASURE = "--checkpoint-dir DIR (where the checkpoints go) measures what was assumed here"
 
 
-def render_timeout(
-    safe: SafeTimeout,
-    job: Job,
-    typed: str,
-    not_to_raise: Sequence[str],
-    style: Style,
-    fit: Fit | Gap | None = None,
-    gaps: Sequence[str] = (),
-) -> str:
-    """Return the page of `preflight timeout`.
+@dataclass(frozen=True, slots=True)
+class ShownTimeout:
+    """What the page of a safe timeout is made from."""
 
-    `typed` is the model's size as the user wrote it, `gaps` say what was not measured.
-    """
-    blocks: list[Block] = [
-        *answer_blocks(safe),
-        *job_blocks(job, typed),
-        *_sums(safe),
-        *section("What would make it smaller", *map(bullet, safe.smaller)),
-        *section("To know", *map(bullet, safe.notes)),
-        *section("Do not raise it for", *map(bullet, not_to_raise)),
-        *fit_section(fit),
-        *section("Not measured", *map(bullet, gaps)),
-        *framework_blocks(safe.frameworks),
+    safe: SafeTimeout
+    job: Job
+    typed: str = ""  # the model's size as the user wrote it
+    fit: Fit | Gap | None = None
+    remarks: tuple[str, ...] = ()  # what the answer depends on
+    framework: str = FRAMEWORK  # whose line is wanted first
+    not_to_raise: Sequence[str] = ()
+    not_measured: Sequence[str] = ()
+    written: str = ""
+
+
+def timeout_page(shown: ShownTimeout) -> Page:
+    """Return the answer, what it depends on, its largest terms and the line to change."""
+    safe, fit = shown.safe, shown.fit
+    answer, verdict = _answer(safe)
+    sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
+    part = max(Part, key=lambda each: sums[each])
+    terms = sorted((term for term in safe.terms if term.part is part), key=lambda term: -term.counts_s)
+    lines = [each for each in safe.frameworks if each.name == shown.framework]
+    cannot_fit = isinstance(fit, Fit) and fit.verdict is FitVerdict.CANNOT_FIT
+    title = Heading(f"{TITLES[part]}, {seconds_text(sums[part])}: the largest terms")
+    groups: list[list[Block]] = [
+        _framework_blocks(lines, most_lines=2),
+        [title, table(TERM_HEADERS, map(_term_row, terms[:LARGEST]))],
+        fit_section(fit) if cannot_fit else [],
     ]
-    return page(blocks, style)
+    about_job = _job_blocks(shown.job, shown.typed)
+    head = [answer, verdict, *(note(remark) for remark in shown.remarks if remark), *about_job]
+    foot = [("Next", _next(safe, cannot_fit))]
+    foot += [("Written", shown.written)] if shown.written else []
+
+    def whole() -> list[Block]:
+        return [
+            answer,
+            verdict,
+            *about_job,
+            *_sums(safe),
+            *section("What would make it smaller", *map(bullet, safe.smaller)),
+            *section("To know", *map(bullet, safe.notes)),
+            *section("Do not raise it for", *map(bullet, shown.not_to_raise)),
+            *fit_section(fit),
+            *section("Not measured", *map(bullet, shown.not_measured)),
+            *_framework_blocks(safe.frameworks),
+        ]
+
+    return Page(
+        answer,
+        [replace(each, most_lines=3) for each in head],
+        [group for group in groups if group],
+        [*foot, ("More", MORE)],
+        whole,
+    )
 
 
-def job_blocks(job: Job, typed: str) -> list[Block]:
+def _job_blocks(job: Job, typed: str) -> list[Text]:
     """Return what the job was taken to be."""
     if job.params is None:
         return []
@@ -66,13 +101,13 @@ def job_blocks(job: Job, typed: str) -> list[Block]:
     return [note(f"For {size}{trained}; {rest}; {job.world_size} rank{'s' * (job.world_size > 1)}")]
 
 
-def answer_blocks(safe: SafeTimeout) -> list[Block]:
+def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
     """Return the answer and the sentence on it."""
     word, tone = ("SAFE TIMEOUT", "green") if safe.is_enough else ("NO SAFE TIMEOUT", "red")
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"
     limits = f"{safe.pg_timeout_s} s for collectives, {safe.init_timeout_s} s for the start"
-    return [answer_line(word, tone, limits), note(safe.verdict[:1].upper() + safe.verdict[1:])]
+    return answer_line(word, tone, limits), note(safe.verdict[:1].upper() + safe.verdict[1:])
 
 
 def _sums(safe: SafeTimeout) -> list[Block]:
@@ -83,14 +118,14 @@ def _sums(safe: SafeTimeout) -> list[Block]:
     for each in sorted(Part, key=lambda part: -sums[part]):
         terms = [term for term in safe.terms if term.part is each]
         below = tuple("" if term.detail in explained else term.detail for term in terms)
-        blocks += [Heading(TITLES[each]), replace(table(TERM_HEADERS, map(term_row, terms)), below=below)]
+        blocks += [Heading(TITLES[each]), replace(table(TERM_HEADERS, map(_term_row, terms)), below=below)]
         explained |= {term.detail for term in terms}
         becomes_s = safe.init_timeout_s if each is Part.INIT else safe.pg_timeout_s
         blocks.append(item(_total(sums[each], becomes_s, each, safe)))
     return blocks
 
 
-def term_row(term: Term) -> tuple[str, ...]:
+def _term_row(term: Term) -> tuple[str, ...]:
     """Return a term as a row of the table."""
     counts = seconds_text(term.counts_s) if term.counts_s else "in the above"
     return term.name, seconds_text(term.value), f"x {term.factor}", counts, SOURCES[term.source]
@@ -107,7 +142,7 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
     return f"{text}, in whole minutes {becomes_s:,} s"
 
 
-def framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
+def _framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
     """Return the line of each framework, with its default in so many lines."""
     column = max((width_of(each.name) for each in frameworks), default=0)
     blocks: list[Block] = [Heading("Where to set it")]
@@ -146,3 +181,14 @@ def render_timeout_json(
         "fit": None if isinstance(fit, Gap) else part("fit", fit, gaps),
     }
     return dump({"schema_version": SCHEMA_VERSION, **answer, "frameworks": frameworks, **inputs, GAPS: gaps})
+
+
+def _next(safe: SafeTimeout, cannot_fit: bool) -> str:
+    """Return what to do with the answer."""
+    if cannot_fit:
+        return "make the job smaller first: it does not fit into the GPUs here"
+    if not safe.is_enough:
+        is_guess = safe.longest_source is Source.ASSUMED
+        return MEASURE if is_guess else f"{safe.smaller[0]}" if safe.smaller else "shorten that pause"
+    is_assumed = any(term.name == "saving" and term.source is Source.ASSUMED for term in safe.terms)
+    return f"better first: {MEASURE}; else give the job this timeout" if is_assumed else "give the job this timeout"

@@ -21,7 +21,8 @@ from preflight.job.order import Order, supervisor_argv
 from preflight.model.stuck import StuckVerdict
 from preflight.model.toml import read_toml
 from preflight.show.json_document import render_json
-from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.screen import Detail
+from preflight.show.stuck import stuck_page
 from preflight.show.text import Style
 from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
 from preflight.stuck.judge.answer import answer
@@ -179,7 +180,7 @@ def test_who_has_seen_all_ranks_is_not_told_to_name_the_job() -> None:
     ranks = [rank(i, process(100 + i, None)) for i in range(4)]
     report = answer([node(*ranks)])
     assert report.verdict is StuckVerdict.UNKNOWN and len(report.places) == 4
-    assert "give the --pid" not in render_stuck_screen(report, Style(width=100))
+    assert "give the --pid" not in stuck_page(report).shown(Detail.SCREEN, Style(width=100))
 
 
 @user("F21", 6)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from preflight.errors import MalformedInput
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
-from preflight.show.explain import render_explanation
+from preflight.show.explain import explain_page
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from preflight.system import archives
 from preflight.system.archives import is_archive, members
@@ -102,7 +103,7 @@ def test_an_archive_is_the_folder_that_was_packed(form: str, tmp_path: Path) -> 
     assert (quoted.source.split(":")[1].removeprefix("./"), quoted.rank) == ("rank_3.log.gz", "3")
     reasons = {name.rsplit("/", 1)[-1].rsplit(":", 1)[-1]: why for name, why in _notes(explanation).items()}
     assert (reasons["train.py"], reasons["core"]) == ("by its name no log", "binary data")
-    assert "Read 2 logs" in render_explanation(explanation, Style(width=100))
+    assert "Read 2 logs" in explain_page(explanation).shown(Detail.ALL, Style(width=100))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -191,7 +192,7 @@ def test_the_page_shows_what_is_said_of_an_archive(tmp_path: Path, monkeypatch: 
     (tmp_path / "job-logs.tar").write_bytes(packed[: packed.rindex(b"'loss': 5")])
     monkeypatch.chdir(tmp_path)
     explanation = explain_paths(["job-logs.tar"])
-    lines = render_explanation(explanation, Style(width=80)).splitlines()
+    lines = explain_page(explanation).shown(Detail.ALL, Style(width=80)).splitlines()
     footer = lines[next(number for number, line in enumerate(lines) if line.startswith("Read ")) :]
     assert "\n".join([*lines[:2], *footer]) in (PROJECT / "docs" / "explain.md").read_text(encoding="utf-8")
 

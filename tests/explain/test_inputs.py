@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from preflight.errors import UsageError
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
-from preflight.show.explain import render_explanation
+from preflight.show.explain import explain_page
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from preflight.system import log_source, unpack
 from preflight.system.log_source import LogSource, as_utf8, is_binary, utf16_of
@@ -95,7 +96,7 @@ def test_what_lies_beside_logs_is_left_out_with_the_reason(tmp_path: Path) -> No
     assert notes["core"] == "binary data"
     assert notes["pipe"] == "no regular file"
     assert "No such file" in notes["dangling.log"]
-    page = render_explanation(explanation, Style(width=100))
+    page = explain_page(explanation).shown(Detail.ALL, Style(width=100))
     assert "Read 2 logs" in page
     assert "by its name no log" in " ".join(page.split())
 
@@ -145,7 +146,7 @@ def test_json_records_are_read_from_a_file(tmp_path: Path) -> None:
 def test_a_page_says_why_a_file_tells_nothing(tmp_path: Path, data: bytes, why: str) -> None:
     explanation = explain_paths([str(_put(tmp_path / "job.log", data))])
     assert explanation.exit_code == 3
-    assert why in " ".join(render_explanation(explanation, Style(width=80)).split())
+    assert why in " ".join(explain_page(explanation).shown(Detail.ALL, Style(width=80)).split())
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress], ids=["gzip", "xz", "bzip2"])
@@ -203,7 +204,7 @@ def test_a_pipe_in_which_nothing_comes_is_left(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(log_source, "WRITER_S", 0.1)
     os.mkfifo(tmp_path / "fifo")
     found = explain_paths([str(tmp_path / "fifo")])
-    assert "nothing came" in render_explanation(found, Style(width=120, colour=False, unicode=True))
+    assert "nothing came" in explain_page(found).shown(Detail.ALL, Style(width=120, colour=False, unicode=True))
 
 
 def test_a_device_is_no_log() -> None:

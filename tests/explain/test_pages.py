@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preflight.model.explanation import Confidence
-from preflight.show.explain import FOUND, render_explanation, render_explanation_env
+from preflight.show.explain import FOUND, explain_page, render_explanation_env
+from preflight.show.screen import Detail
 from preflight.show.text import Style, width_of
 from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
 
@@ -51,7 +52,7 @@ NAMES = sorted([*COMPOSED, *(path.stem for path in SEEDS.glob("*.log"))])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_is_the_one_that_is_kept(name: str) -> None:
     path = GOLDEN / f"{name}.txt"
-    page = render_explanation(explain_bytes(_log(name)), Style(width=80))
+    page = explain_page(explain_bytes(_log(name))).shown(Detail.ALL, Style(width=80))
     if os.environ.get("PREFLIGHT_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)
         path.write_text(page, encoding="utf-8")
@@ -61,15 +62,15 @@ def test_the_page_is_the_one_that_is_kept(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_line_of_any_page_is_wider_than_the_terminal(name: str, width: int) -> None:
-    page = render_explanation(explain_bytes(_log(name)), Style(width=width))
+    page = explain_page(explain_bytes(_log(name))).shown(Detail.ALL, Style(width=width))
     assert max(width_of(line) for line in page.splitlines()) <= width
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=200))
 def test_nothing_of_a_log_reaches_the_terminal_unescaped(text: str) -> None:
-    page = render_explanation(
-        explain_bytes(f"CUDA out of memory {text}".encode("utf-8", "surrogatepass"), "\x1b[2J"), Style()
+    page = explain_page(explain_bytes(f"CUDA out of memory {text}".encode("utf-8", "surrogatepass"), "\x1b[2J")).shown(
+        Detail.ALL, Style()
     )
     assert all(char.isprintable() for char in page.replace("\n", ""))
 
@@ -92,7 +93,7 @@ def test_a_symptom_alone_sets_nothing() -> None:
 def test_the_page_begins_with_how_sure_it_is(confidence: Confidence, head: str) -> None:
     explanation = explain_bytes(_log("1_qwen_vl_oom_behind_timeout"))
     causes = (replace(explanation.causes[0], confidence=confidence), *explanation.causes[1:])
-    assert render_explanation(replace(explanation, causes=causes), Style()).splitlines()[0] == head
+    assert explain_page(replace(explanation, causes=causes)).shown(Detail.ALL, Style()).splitlines()[0] == head
 
 
 def test_a_cause_that_no_variable_cures_writes_comments_only() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Confidence, ExplainVerdict, Explanation
-from preflight.show.explain import render_explanation
+from preflight.show.explain import explain_page
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from tests.explain.logs import explain_bytes, status, watchdog
 
@@ -55,7 +56,7 @@ def quoted(explanation: Explanation) -> str:
 
 def page(explanation: Explanation) -> str:
     """Return the page without its line breaks."""
-    return " ".join(render_explanation(explanation, Style()).split())
+    return " ".join(explain_page(explanation).shown(Detail.ALL, Style()).split())
 
 
 def raised(rank: int, frame: str, error: str) -> list[str]:

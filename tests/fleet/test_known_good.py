@@ -13,7 +13,8 @@ from preflight.model.codec import encode
 from preflight.model.facts import Gap
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.trial import AGAIN, Outcome, without_speeds
-from preflight.show.baseline import render_baseline
+from preflight.show.baseline import baseline_page
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from tests.reports import node_facts, report_of, trial_result
 
@@ -80,7 +81,9 @@ def test_too_few_good_nodes_are_refused_with_what_was_left_out() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_page_says_what_it_learnt_and_what_a_small_loss_would_need(width: int) -> None:
-    page = render_baseline(learn_from(documents(report_of(simulated=True))), Style(width=width), "golden.json")
+    page = baseline_page(learn_from(documents(report_of(simulated=True))), "golden.json").shown(
+        Detail.ALL, Style(width=width)
+    )
     assert max(map(len, page.splitlines())) <= width
     told = " ".join(page.split())
     assert "8 good nodes, 16 reports" in told and "Left out (1)" in told and "--baseline golden.json" in told

@@ -16,9 +16,9 @@ from preflight.fleet.digest import digest
 from preflight.fleet.overview import overview
 from preflight.model.codec import encode
 from preflight.model.fleet import Fleet
-from preflight.show.fleet import failing_hosts, odd_hosts, odd_reasons, render_fleet, render_host_list
+from preflight.show.fleet import failing_hosts, fleet_page, odd_hosts, odd_reasons, render_host_list
 from preflight.show.fleet_html import render_fleet_html
-from preflight.show.fleet_screen import render_fleet_screen
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from tests.reports import report_of
 
@@ -65,7 +65,7 @@ def fleet_of(count: int, **odd: dict[str, Any]) -> Fleet:
 def test_equal_nodes_are_all_alike() -> None:
     seen = fleet_of(50)
     assert (seen.exit_code, len(seen.passing), failing_hosts(seen)) == (0, 50, ())
-    assert "ALL ALIKE" in render_fleet(seen, PAGE)
+    assert "ALL ALIKE" in fleet_page(seen).shown(Detail.ALL, PAGE)
 
 
 def test_the_one_report_that_every_node_of_a_common_run_wrote_is_no_older_report() -> None:
@@ -85,7 +85,7 @@ def test_a_slow_node_is_named_with_its_figure_and_what_is_usual() -> None:
     seen = fleet_of(50, n007=slow)
     assert {odd.host for group in seen.groups for odd in group.odd} == {"n007"}
     assert seen.exit_code == 1 and "n007" not in seen.passing
-    page = render_fleet(seen, PAGE)
+    page = fleet_page(seen).shown(Detail.ALL, PAGE)
     assert "n007: all_gather 1 MiB" in page and "usual:" in page
 
 
@@ -99,7 +99,7 @@ def test_another_driver_on_one_node_of_fifty_is_odd_and_on_half_of_them_is_drift
     assert [(odd.host, odd.what, odd.value) for odd in one.groups[0].odd] == [("n007", "kernel", "5.15.0")]
     half = fleet_of(50, **{f"n{i:03d}": with_kernel(f"n{i:03d}") for i in range(25)})
     assert half.groups[0].odd == () and half.groups[0].drift[0].name == "kernel"
-    assert "n[000-024]" in render_fleet(half, PAGE)
+    assert "n[000-024]" in fleet_page(half).shown(Detail.ALL, PAGE)
 
 
 def test_failing_and_unknown_nodes_are_told_apart() -> None:
@@ -114,7 +114,7 @@ def test_unknown_nodes_make_the_fleet_unknown_and_every_one_has_its_reason_in_wo
     cut = {"verdict": "unknown", "exit_code": 130, "headline": "unknown: stopped by SIGINT at trial default"}
     seen = fleet_of(3, n000=cut, n001=cut, n002=cut)
     assert (seen.exit_code, seen.passing, seen.interrupted) == (3, (), ("n000", "n001", "n002"))
-    page = render_fleet(seen, PAGE)
+    page = fleet_page(seen).shown(Detail.ALL, PAGE)
     assert page.startswith("UNKNOWN") and "stopped by SIGINT at trial default" in " ".join(page.split())
     assert "Interrupted before they were through: 3 (n[000-002])" in " ".join(page.split())
     assert fleet_of(3, n000=cut).exit_code == 3
@@ -147,7 +147,7 @@ def test_a_simulated_report_passes_nobody_and_replaces_no_real_one() -> None:
         ]
     alone = overview([("sim.json", simulated, "")])
     assert (alone.passing, alone.simulated, alone.exit_code) == ((), ("n1",), 3)
-    assert "SIMULATED" in render_fleet(alone, PAGE)
+    assert "SIMULATED" in fleet_page(alone).shown(Detail.ALL, PAGE)
 
 
 def test_what_a_run_in_the_shadow_rejects_is_shown_apart_with_its_reason() -> None:
@@ -157,7 +157,7 @@ def test_what_a_run_in_the_shadow_rejects_is_shown_apart_with_its_reason() -> No
     assert (failing_hosts(seen), seen.exit_code) == (("n003",), 1)
     assert "n002" in seen.passing and "n001" not in seen.passing
     assert fleet_of(6, n001=shadow).exit_code == 1
-    for page in (render_fleet(seen, PAGE), render_fleet_html(seen)):
+    for page in (fleet_page(seen).shown(Detail.ALL, PAGE), render_fleet_html(seen)):
         assert "Would have been drained (--shadow)" in page and "GPU 3 is lost" in page
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_report_is_listed_and_nothing_read_is_unknown() -> None:
     seen = overview([("a.json", {"x": 1}, ""), ("b.json", None, "empty")])
     assert [each.path for each in seen.unread] == ["a.json", "b.json"]
     assert seen.exit_code == 3
-    assert "NOTHING READ" in render_fleet(seen, PAGE)
+    assert "NOTHING READ" in fleet_page(seen).shown(Detail.ALL, PAGE)
 
 
 @given(JSON)
@@ -215,7 +215,7 @@ def test_a_report_with_any_part_replaced_never_raises_another_error(data: st.Dat
     for key in data.draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)):
         _replace(document, key, data.draw(JSON))
     try:
-        render_fleet(overview([("x", document, "")] * 6), PAGE)
+        fleet_page(overview([("x", document, "")] * 6)).shown(Detail.ALL, PAGE)
     except MalformedInput as error:
         pytest.fail(f"the overview lists what it can't read: {error}")
 
@@ -266,9 +266,13 @@ def test_every_page_shows_how_the_checks_of_all_nodes_ended_in_five_ways() -> No
     checks = [{"check": f"c-{ending}", "outcome": ending} for ending in endings]
     fleet = fleet_of(6, n001={"checks": checks}, n002={"checks": [*checks, {"check": 3, "outcome": []}]})
     words = "2 found, 2 could not look, 2 not applicable, 2 not run; could not look: c-could_not_look on 2 nodes"
-    for page in (render_fleet(fleet, PAGE), render_fleet_screen(fleet, PAGE), render_fleet_html(fleet)):
+    for page in (
+        fleet_page(fleet).shown(Detail.ALL, PAGE),
+        fleet_page(fleet).shown(Detail.SCREEN, PAGE),
+        render_fleet_html(fleet),
+    ):
         assert words in " ".join(page.split())
     assert dict(next(each.ends for each in fleet.checks if each.check == "c-not_run")) == {
         "passed": 0, "found": 0, "could_not_look": 0, "not_applicable": 0, "not_run": 2,
     }  # fmt: skip
-    assert not fleet_of(5).checks or "Checks of all nodes" in render_fleet(fleet_of(5), PAGE)
+    assert not fleet_of(5).checks or "Checks of all nodes" in fleet_page(fleet_of(5)).shown(Detail.ALL, PAGE)

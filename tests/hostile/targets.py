@@ -50,14 +50,14 @@ from preflight.model.parsing import parse_duration_s
 from preflight.model.profile import Profile
 from preflight.model.saved_report import load_baseline, load_report
 from preflight.search.backend_choice import parse_backend
-from preflight.show.explain import render_explanation, render_explanation_env
-from preflight.show.fleet import render_fleet, render_host_list, state_reasons
+from preflight.show.explain import explain_page, render_explanation_env
+from preflight.show.fleet import fleet_page, render_host_list, state_reasons
 from preflight.show.fleet_html import render_fleet_html
 from preflight.show.formats import Format
-from preflight.show.probe_page import render_probe_page
+from preflight.show.probe_page import probe_page
 from preflight.show.render import render_as
-from preflight.show.stuck import render_stuck
-from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.screen import Detail
+from preflight.show.stuck import stuck_page
 from preflight.show.text import Style
 from preflight.stuck.collect.ras import parse_ras
 from preflight.stuck.collect.stacks import parse_dump
@@ -104,7 +104,7 @@ def _fleet(data: bytes) -> None:
     texts = (as_text(data).replace(NODE.host, f"n{number}") for number in range(5))
     documents = [(f"{number}.json", parse_json(text, REPORT, "r.json"), "") for number, text in enumerate(texts)]
     compared = overview(documents)
-    render_fleet(compared, STYLE)
+    fleet_page(compared).shown(Detail.ALL, STYLE)
     render_fleet_html(compared)
     render_host_list([each.host for each in compared.failing], state_reasons(compared.failing))
     with suppress(PreflightError):  # of nodes that are not all well nothing is learnt
@@ -113,14 +113,14 @@ def _fleet(data: bytes) -> None:
 
 def _capture(data: bytes) -> None:
     found = survey.survey_capture(as_text(data), "0,1")
-    render_probe_page(found.node, *found.checked, STYLE, found.gpu_set, found.expected)
+    probe_page(found.node, *found.checked, 0, found.gpu_set, found.expected).shown(Detail.ALL, STYLE)
 
 
 def _environment(data: bytes) -> None:
     variables = _named(data)
     listed = tuple(EnvVar(name, value) for name, value in sorted(variables.items()))
     found = survey.survey(replace(NODE, environment=listed), None)
-    render_probe_page(found.node, *found.checked, STYLE, None, None)
+    probe_page(found.node, *found.checked, 0, None, None).shown(Detail.ALL, STYLE)
     with suppress(PreflightError):
         pg_timeout(variables)
 
@@ -142,7 +142,7 @@ def _archive(data: bytes) -> None:
         file.write(data)
         file.flush()
         explanation = explain_paths([file.name])
-    render_explanation(explanation, STYLE)
+    explain_page(explanation).shown(Detail.ALL, STYLE)
     render_explanation_env(explanation)
 
 
@@ -151,8 +151,8 @@ def _stuck_node(data: bytes) -> None:
         Path(folder, "stuck-n0.json").write_bytes(data)
         nodes, _ = read_nodes(folder)
     report = answer(nodes)
-    render_stuck(report, STYLE)
-    render_stuck_screen(report, STYLE)
+    stuck_page(report).shown(Detail.ALL, STYLE)
+    stuck_page(report).shown(Detail.SCREEN, STYLE)
 
 
 def _option(option: str, read: Callable[[str], object], *good: str) -> Target:

@@ -13,9 +13,9 @@ import pytest
 from preflight.job.supervise import LEFT, REFUSED, STARTED, STILL, STOPPED
 from preflight.judge.verdict import NOT_ASKED_FOR
 from preflight.model.report import Report
-from preflight.show.check_screen import JobToStart, Written, render_check_screen
-from preflight.show.screen import ROWS
-from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.check_page import JobToStart, Written, check_page
+from preflight.show.screen import ROWS, Detail
+from preflight.show.stuck import stuck_page
 from preflight.show.text import Style
 from tests.conftest import PROJECT
 from tests.job.test_same_as_without import argv_of
@@ -47,7 +47,7 @@ def test_the_page_before_the_job_says_whether_it_starts(
     screen: str, report: Report, job: JobToStart, last: str
 ) -> None:
     written = Written("preflight.env" if report.exit_code == 0 else "", "preflight-report.json")
-    page = render_check_screen(report, Style(), written, job) + last
+    page = check_page(report, written, job).shown(Detail.SCREEN, Style()) + last
     assert len(page.splitlines()) <= ROWS + 1
     keep_screen(f"run_{screen}", page)
 
@@ -63,6 +63,10 @@ def test_the_page_after_a_job_that_failed_is_the_expected_one(tmp_path: Path) ->
 
 
 def test_the_page_while_the_job_hangs_is_the_expected_one() -> None:
-    page = said(STILL.format(300, 4711)) + render_stuck_screen(HANGS["save"], Style()) + said(LEFT.format("torchrun"))
+    page = (
+        said(STILL.format(300, 4711))
+        + stuck_page(HANGS["save"]).shown(Detail.SCREEN, Style())
+        + said(LEFT.format("torchrun"))
+    )
     assert len(page.splitlines()) <= ROWS + 2
     keep_screen("run_stuck", page)

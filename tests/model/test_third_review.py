@@ -38,7 +38,8 @@ from preflight.search.gpus.link_speeds import expected_busbw
 from preflight.search.profiles import sizes, trial_measures
 from preflight.search.settings.control import Proof, intermittent, proof_of
 from preflight.search.settings.steps import Known
-from preflight.show.baseline import render_baseline
+from preflight.show.baseline import baseline_page
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from preflight.system.links import load_links
 from preflight.trial.rank.buffers import Ranks, allocate
@@ -120,7 +121,7 @@ def test_a_baseline_that_would_reject_a_node_that_it_was_learnt_from_names_it() 
     slow = [measured(f"slowpoke{i}", 900) for i in range(4) for _ in range(3)]
     reports = [measured(f"n{i}", 800) for i in range(16) for _ in range(3)] + slow
     known = learn_from((f"{i}.json", encode(each), "") for i, each in enumerate(reports))
-    assert "slowpoke" in render_baseline(known, Style(width=100), "golden.json")
+    assert "slowpoke" in baseline_page(known, "golden.json").shown(Detail.ALL, Style(width=100))
 
 
 @numbers("3")

@@ -9,9 +9,9 @@ import pytest
 from preflight.model.collective import Collective
 from preflight.model.report import Report
 from preflight.model.trial import Outcome, without_speeds
-from preflight.show.bench import CURE, FASTER, render_bench_screen
-from preflight.show.check_screen import STOPPED
-from preflight.show.screen import AGAIN, ROWS
+from preflight.show.bench import CURE, FASTER, bench_page
+from preflight.show.check_page import STOPPED
+from preflight.show.screen import AGAIN, ROWS, Detail
 from preflight.show.text import Style, width_of
 from tests.node_facts import trial
 from tests.reports import report_of, timed, trial_result
@@ -42,30 +42,32 @@ EVERY = every_report() | BENCHES
 
 @pytest.mark.parametrize("name", sorted(BENCHES))
 def test_the_screen_is_the_expected_one(name: str) -> None:
-    keep_screen(f"bench_{name}", render_bench_screen(BENCHES[name], Style()))
+    keep_screen(f"bench_{name}", bench_page(BENCHES[name]).shown(Detail.SCREEN, Style()))
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_whatever_was_measured_is_one_screen(name: str, width: int) -> None:
-    lines = render_bench_screen(hostile(EVERY[name]), Style(width), "bench.json").splitlines()
+    lines = bench_page(hostile(EVERY[name]), "bench.json").shown(Detail.SCREEN, Style(width)).splitlines()
     assert len(lines) <= ROWS
     assert all(width_of(line) <= width and line.isprintable() for line in lines)
 
 
 def test_what_comes_next_depends_on_what_failed() -> None:
-    pages = {name: " ".join(render_bench_screen(EVERY[name], Style()).split()) for name in EVERY}
+    pages = {name: " ".join(bench_page(EVERY[name]).shown(Detail.SCREEN, Style()).split()) for name in EVERY}
     assert FASTER in pages["good"]
     assert CURE in pages["bad"], "settings may cure what the default does not survive"
     assert AGAIN in pages["blame gpu"], "no setting cures a broken GPU"
     stopped = dataclasses.replace(BENCHES["unknown"], exit_code=130)
-    assert STOPPED in " ".join(render_bench_screen(stopped, Style()).split())
+    assert STOPPED in " ".join(bench_page(stopped).shown(Detail.SCREEN, Style()).split())
     assert pages["good"].endswith("-v prints nccl-tests' table")
-    assert render_bench_screen(healthy(), Style(), "bench.json").endswith("Written  bench.json\n")
+    assert bench_page(healthy(), "bench.json").shown(Detail.SCREEN, Style()).endswith("Written  bench.json\n")
 
 
 def test_wrong_data_and_speeds_that_nobody_knows_are_shown_as_such() -> None:
     wrong = dataclasses.replace(timed(Collective.BROADCAST, verified=False), wrong_elements=3)
-    assert "WRONG" in render_bench_screen(report_of(trials=(trial_result(results=(wrong,)),)), Style())
-    busy = render_bench_screen(report_of(trials=(without_speeds(trial_result(), "GPU 0 was in use"),)), Style())
+    assert "WRONG" in bench_page(report_of(trials=(trial_result(results=(wrong,)),))).shown(Detail.SCREEN, Style())
+    busy = bench_page(report_of(trials=(without_speeds(trial_result(), "GPU 0 was in use"),))).shown(
+        Detail.SCREEN, Style()
+    )
     assert "all_reduce ? ? verified" in " ".join(busy.split())

@@ -9,8 +9,8 @@ import pytest
 from preflight.cli.program import COMMANDS
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.report import Report
-from preflight.show.check_screen import Written, render_check_screen, render_verdict
-from preflight.show.screen import ROWS
+from preflight.show.check_page import Written, check_page
+from preflight.show.screen import ROWS, Detail
 from preflight.show.text import Style, width_of
 from tests.show.golden_reports import healthy
 from tests.show.outputs import SCREENS, every_report, hostile, keep_screen
@@ -35,7 +35,7 @@ REPORTS = every_report()
 
 
 def screen_of(report: Report, width: int = 80) -> str:
-    return render_check_screen(report, Style(width), WRITTEN if report.exit_code == 0 else REFUSED)
+    return check_page(report, WRITTEN if report.exit_code == 0 else REFUSED).shown(Detail.SCREEN, Style(width))
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
@@ -79,7 +79,7 @@ def test_files_that_were_not_written_are_not_named() -> None:
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_the_verdict_alone_is_one_line(name: str) -> None:
-    page = render_verdict(REPORTS[name], Style())
+    page = check_page(REPORTS[name]).shown(Detail.VERDICT, Style())
     assert page.count("\n") == 1
     assert page.startswith(("READY", "NOT READY", "UNKNOWN", "SIMULATED", "NODE "))
 

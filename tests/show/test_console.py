@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import Comparison, LeftOut
-from preflight.show.check_page import render_check
-from preflight.show.probe_page import render_probe_page
+from preflight.show.check_page import Written, check_page, render_check
+from preflight.show.probe_page import probe_page
+from preflight.show.screen import Detail
 from preflight.show.text import Style, width_of
 from tests.reports import advice_of, failed_trial, netif_trial, node_facts, report_of
 from tests.show.golden_reports import REPORTS, healthy
@@ -63,7 +64,7 @@ def test_a_run_that_was_stopped_before_its_ranks_does_not_count_them() -> None:
 
 
 def test_a_command_that_sources_a_path_with_blanks_is_quoted() -> None:
-    page = render_check(REPORTS["one_interface_works"](), Style(), env_path="/tmp/my run/preflight.env")
+    page = check_page(REPORTS["one_interface_works"](), Written("/tmp/my run/preflight.env")).shown(Detail.ALL, Style())
     assert "source '/tmp/my run/preflight.env'" in page
 
 
@@ -84,7 +85,7 @@ def test_any_text_from_outside_stays_inside_the_terminal(text: str, width: int) 
 def test_a_hostile_node_stays_inside_the_terminal_of_probe() -> None:
     names = node_facts().netifs
     assert isinstance(names, tuple)
-    page = render_probe_page(node_facts(host=HOSTILE, nccl_conf=(), netifs=names), (), (), (), Style())
+    page = probe_page(node_facts(host=HOSTILE, nccl_conf=(), netifs=names), (), (), (), 0).shown(Detail.ALL, Style())
     assert "\x1b" not in page
     assert _widest(page) <= 80
 
@@ -103,7 +104,7 @@ def _page_with(text: str, style: Style) -> str:
         advice=advice_of(env=(("NCCL_X", text),), unset=(text,), evidence=(("NCCL_X", text),), reason=text),
         durations_s=((text, 1.0),),
     )
-    return render_check(report, style, env_path=text)
+    return check_page(report, Written(text)).shown(Detail.ALL, style)
 
 
 def _widest(page: str) -> int:

@@ -12,10 +12,11 @@ from preflight.model.collective import Collective
 from preflight.model.finding import Blame, SkippedCheck
 from preflight.model.report import Report
 from preflight.model.trial import without_speeds
-from preflight.show.bench import render_bench
+from preflight.show.bench import bench_page
 from preflight.show.check_page import render_check
 from preflight.show.json_document import render_json
 from preflight.show.probe_json import render_probe_json
+from preflight.show.screen import Detail
 from preflight.show.text import Style
 from tests.reports import node_facts, report_of, timed, trial_result
 from tests.show.golden_reports import MEMLOCK, REPORTS
@@ -48,7 +49,7 @@ def test_the_probe_document_names_its_gaps_twice() -> None:
 
 
 def test_the_table_has_the_columns_of_nccl_tests() -> None:
-    lines = render_bench(report_of(), Style()).splitlines()
+    lines = bench_page(report_of()).shown(Detail.ALL, Style()).splitlines()
     header = next(line for line in lines if "busbw" in line)
     assert header.split() == ["#", "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"]
     rows = [line.split() for line in lines if not line.startswith("#")]
@@ -60,13 +61,13 @@ def test_the_table_has_the_columns_of_nccl_tests() -> None:
 
 def test_wrong_elements_fail_the_table() -> None:
     wrong = dataclasses.replace(timed(Collective.BROADCAST, verified=False), wrong_elements=3)
-    text = render_bench(report_of(trials=(trial_result(results=(wrong,)),)), Style())
+    text = bench_page(report_of(trials=(trial_result(results=(wrong,)),))).shown(Detail.ALL, Style())
     assert text.endswith("# Out of bounds values : 3 FAILED\n")
     assert " none     0 " in text
 
 
 def test_a_table_without_a_trial_says_so() -> None:
-    assert render_bench(report_of(trials=()), Style()).endswith("# no trial ran\n")
+    assert bench_page(report_of(trials=())).shown(Detail.ALL, Style()).endswith("# no trial ran\n")
 
 
 def test_a_trial_beside_another_job_is_shown_without_speeds() -> None:
@@ -74,5 +75,5 @@ def test_a_trial_beside_another_job_is_shown_without_speeds() -> None:
     document = json.loads(render_json(report))
     assert document["trials"][0]["results"][0]["busbw_gb_s"] is None
     assert {"fact": "trials[0].results[0].busbw_gb_s", "reason": "GPU 0 was in use"} in document["gaps"]
-    assert "N/A" in render_bench(report, Style())
-    assert "?" in render_check(report, Style(), "preflight.env")
+    assert "N/A" in bench_page(report).shown(Detail.ALL, Style())
+    assert "?" in render_check(report, Style())

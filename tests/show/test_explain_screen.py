@@ -8,8 +8,8 @@ import pytest
 
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
-from preflight.show.explain_screen import render_explain_screen, render_explain_verdict
-from preflight.show.screen import ROWS
+from preflight.show.explain import explain_page
+from preflight.show.screen import ROWS, Detail
 from preflight.show.text import Style, width_of
 from tests.conftest import PROJECT
 from tests.show.outputs import hostile, keep_screen
@@ -31,7 +31,7 @@ def explained(name: str) -> Explanation:
 @pytest.mark.parametrize("log", SEEDS, ids=lambda path: path.stem)
 def test_a_cause_is_shown_with_its_proof_and_what_to_do(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(log.parent)
-    keep_screen(f"explain_{log.stem}", render_explain_screen(explain_paths([log.name]), Style()))
+    keep_screen(f"explain_{log.stem}", explain_page(explain_paths([log.name])).shown(Detail.SCREEN, Style()))
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
@@ -39,17 +39,17 @@ def test_an_answer_without_a_cause_says_what_was_last_and_what_to_fetch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    keep_screen(f"explain_{name}", render_explain_screen(explained(name), Style()))
+    keep_screen(f"explain_{name}", explain_page(explained(name)).shown(Detail.SCREEN, Style()))
 
 
 @pytest.mark.parametrize("log", SEEDS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_whatever_the_log_holds_is_one_screen(log: Path, width: int) -> None:
-    lines = render_explain_screen(hostile(explain_paths([str(log)])), Style(width)).splitlines()
+    lines = explain_page(hostile(explain_paths([str(log)]))).shown(Detail.SCREEN, Style(width)).splitlines()
     assert len(lines) <= ROWS
     assert all(width_of(line) <= width and line.isprintable() for line in lines)
 
 
 def test_the_answer_alone_is_one_line() -> None:
-    page = render_explain_verdict(explain_paths([str(SEEDS[0])]), Style())
+    page = explain_page(explain_paths([str(SEEDS[0])])).shown(Detail.VERDICT, Style())
     assert page.startswith("FOUND  A rank ran out of GPU memory") and page.count("\n") == 1

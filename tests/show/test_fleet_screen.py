@@ -11,9 +11,9 @@ from preflight.fleet.known_good import learn_from
 from preflight.fleet.overview import overview
 from preflight.model.codec import encode
 from preflight.model.fleet import Fleet, Learnt
-from preflight.show.baseline import render_baseline_screen, render_baseline_verdict
-from preflight.show.fleet_screen import render_fleet_screen, render_fleet_verdict
-from preflight.show.screen import ROWS
+from preflight.show.baseline import baseline_page
+from preflight.show.fleet import fleet_page
+from preflight.show.screen import ROWS, Detail
 from preflight.show.text import Style, width_of
 from tests.fleet.test_known_good import documents
 from tests.fleet.test_overview import fleet_of, report
@@ -58,7 +58,7 @@ LEARNT = {
 
 
 def screen_of(fleet: Fleet, width: int = 80) -> str:
-    return render_fleet_screen(fleet, Style(width), "overview", WRITTEN)
+    return fleet_page(fleet, "overview", WRITTEN).shown(Detail.SCREEN, Style(width))
 
 
 @pytest.mark.parametrize("name", sorted(FLEETS))
@@ -68,7 +68,7 @@ def test_the_screen_of_many_nodes_is_the_expected_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(LEARNT))
 def test_the_screen_of_a_baseline_is_the_expected_one(name: str) -> None:
-    keep_screen(f"baseline_{name}", render_baseline_screen(LEARNT[name], Style(), "golden.json"))
+    keep_screen(f"baseline_{name}", baseline_page(LEARNT[name], "golden.json").shown(Detail.SCREEN, Style()))
 
 
 @pytest.mark.parametrize("name", sorted(FLEETS))
@@ -82,7 +82,7 @@ def test_whatever_the_reports_hold_is_one_screen(name: str, width: int) -> None:
 @pytest.mark.parametrize("learnt", LEARNT.values(), ids=list(LEARNT))
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_whatever_a_baseline_was_learnt_from_is_one_screen(learnt: Learnt, width: int) -> None:
-    lines = render_baseline_screen(hostile(learnt), Style(width), "golden.json").splitlines()
+    lines = baseline_page(hostile(learnt), "golden.json").shown(Detail.SCREEN, Style(width)).splitlines()
     assert len(lines) <= ROWS
     assert all(width_of(line) <= width and line.isprintable() for line in lines)
 
@@ -92,11 +92,11 @@ def test_nodes_that_failed_alike_share_a_line_and_stand_first() -> None:
     assert "FAIL  n[001-002] (2): gpu-lost: GPU 3: it fell off the bus" in page
     assert page.index("FAIL") < page.index("ODD") < page.index("UNKNOWN  n009")
     assert "drain overview/failing_nodes.txt" in page
-    assert "--out DIR writes the lists" in render_fleet_screen(FLEETS["failed"], Style())
+    assert "--out DIR writes the lists" in fleet_page(FLEETS["failed"]).shown(Detail.SCREEN, Style())
 
 
 def test_the_answer_alone_is_one_line() -> None:
-    pages = [render_fleet_verdict(each, Style()) for each in FLEETS.values()]
-    pages += [render_baseline_verdict(each) for each in LEARNT.values()]
+    pages = [fleet_page(each).shown(Detail.VERDICT, Style()) for each in FLEETS.values()]
+    pages += [baseline_page(each, "golden.json").shown(Detail.VERDICT, Style()) for each in LEARNT.values()]
     assert [page.count("\n") for page in pages] == [1] * len(pages)
     assert pages[0].startswith("ALL ALIKE  50 nodes, all ready")

@@ -7,8 +7,8 @@ import pytest
 from preflight.check.survey import survey_capture
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, Finding, Severity, SkippedCheck
-from preflight.show.probe_screen import render_probe_screen, render_probe_verdict
-from preflight.show.screen import ROWS
+from preflight.show.probe_page import probe_page
+from preflight.show.screen import ROWS, Detail
 from preflight.show.text import Style, width_of
 from tests.conftest import PROJECT
 from tests.reports import node_facts
@@ -22,7 +22,7 @@ CRASHED = SkippedCheck("memlock", Blame.HOST, "KeyError: 'x'", crashed=True)
 @pytest.mark.parametrize(("name", "gpus"), [("h100x8", None), ("l20x10_ens34", "6,7,8,9")])
 def test_a_machine_has_a_conclusion(name: str, gpus: str | None) -> None:
     found = survey_capture((MACHINES / f"{name}.json").read_text(encoding="utf-8"), gpus)
-    page = render_probe_screen(found.node, *found.checked, 0, Style(), found.gpu_set, found.expected)
+    page = probe_page(found.node, *found.checked, 0, found.gpu_set, found.expected).shown(Detail.SCREEN, Style())
     keep_screen(f"probe_{name}", page)
 
 
@@ -32,7 +32,9 @@ def test_a_machine_has_a_conclusion(name: str, gpus: str | None) -> None:
 def test_what_was_found_and_what_could_not_look_differ(
     name: str, findings: tuple[Finding, ...], skipped: tuple[SkippedCheck, ...], exit_code: int
 ) -> None:
-    keep_screen(f"probe_{name}", render_probe_screen(node_facts(), findings, skipped, (), exit_code, Style()))
+    keep_screen(
+        f"probe_{name}", probe_page(node_facts(), findings, skipped, (), exit_code).shown(Detail.SCREEN, Style())
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,14 +47,14 @@ def test_what_was_found_and_what_could_not_look_differ(
     ],
 )
 def test_what_could_not_be_read_is_unknown_and_never_none(node: NodeFacts, words: str) -> None:
-    assert words in render_probe_verdict(node, 0)
-    assert words in " ".join(render_probe_screen(node, (), (), (), 0, Style()).split())
+    assert words in probe_page(node, (), (), (), 0).shown(Detail.VERDICT, Style())
+    assert words in " ".join(probe_page(node, (), (), (), 0).shown(Detail.SCREEN, Style()).split())
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_whatever_was_found_is_one_screen(width: int) -> None:
     long = "x" * 300 + " words" * 50
     many = tuple(Finding(f"check-{i}", Blame.HOST, Severity.WARN, long, long, long, ()) for i in range(40))
-    lines = render_probe_screen(node_facts(host="h" * 300), many, (), (), 0, Style(width)).splitlines()
+    lines = probe_page(node_facts(host="h" * 300), many, (), (), 0).shown(Detail.SCREEN, Style(width)).splitlines()
     assert len(lines) <= ROWS
     assert all(width_of(line) <= width for line in lines)

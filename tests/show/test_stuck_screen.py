@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.show.screen import ROWS
-from preflight.show.stuck_screen import render_stuck_screen, render_stuck_verdict
+from preflight.show.screen import ROWS, Detail
+from preflight.show.stuck import stuck_page
 from preflight.show.text import Style, width_of
 from preflight.stuck.judge.answer import answer
 from tests.show.outputs import hostile, keep_screen
@@ -17,17 +17,19 @@ REPORTS = {"save": answer((four(rank(2, process(102, SAVE))),)), "moves": answer
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_the_screen_is_the_expected_one(name: str) -> None:
-    keep_screen(f"stuck_{name}", render_stuck_screen(REPORTS[name], Style(), ()))
+    keep_screen(f"stuck_{name}", stuck_page(REPORTS[name], ()).shown(Detail.SCREEN, Style()))
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_whatever_was_seen_is_one_screen(name: str, width: int) -> None:
-    lines = render_stuck_screen(hostile(REPORTS[name]), Style(width), ("evidence", "stuck.json")).splitlines()
+    lines = (
+        stuck_page(hostile(REPORTS[name]), ("evidence", "stuck.json")).shown(Detail.SCREEN, Style(width)).splitlines()
+    )
     assert len(lines) <= ROWS
     assert all(width_of(line) <= width and line.isprintable() for line in lines)
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_the_answer_alone_is_one_line(name: str) -> None:
-    assert render_stuck_verdict(REPORTS[name], Style()).count("\n") == 1
+    assert stuck_page(REPORTS[name]).shown(Detail.VERDICT, Style()).count("\n") == 1

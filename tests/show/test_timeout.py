@@ -12,10 +12,9 @@ from preflight.model.gap import Gap
 from preflight.model.job import Job, ParamCount, Save, Strategy
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import SafeTimeout
-from preflight.show.screen import ROWS
+from preflight.show.screen import ROWS, Detail
 from preflight.show.text import Style, width_of
-from preflight.show.timeout import render_timeout, render_timeout_json
-from preflight.show.timeout_brief import render_timeout_brief, render_timeout_verdict
+from preflight.show.timeout import ShownTimeout, render_timeout_json, timeout_page
 from preflight.timeout.memory import will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout, storage_range
 from preflight.timeout.timings import timings
@@ -35,8 +34,12 @@ SAFE = {
 
 
 def page(safe: SafeTimeout, width: int = 80, unicode: bool = True) -> str:
-    style = Style(width, unicode=unicode)
-    return render_timeout(safe, JOB, "7B", NOT_TO_RAISE, style, FIT, unmeasured(NOTHING))
+    shown = ShownTimeout(safe, JOB, "7B", FIT, not_to_raise=NOT_TO_RAISE, not_measured=unmeasured(NOTHING))
+    return timeout_page(shown).shown(Detail.ALL, Style(width, unicode=unicode))
+
+
+def screen(shown: ShownTimeout, width: int = 80) -> str:
+    return timeout_page(shown).shown(Detail.SCREEN, Style(width))
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
@@ -90,12 +93,11 @@ def test_saving_sharded_is_told_as_such() -> None:
 
 def test_a_mixture_of_experts_is_told_with_all_and_active_or_as_an_upper_bound() -> None:
     experts = dataclasses.replace(JOB, params=ParamCount(47 * 10**9, 13 * 10**9))
-    told = render_timeout(SAFE["all"], experts, "47B/13B", (), Style(120))
+    told = timeout_page(ShownTimeout(SAFE["all"], experts, "47B/13B")).shown(Detail.ALL, Style(120))
     assert "For 47.0 B parameters, 13.0 B of them active; bf16, adamw, fsdp, full save; 64 ranks" in told
     experts = dataclasses.replace(JOB, params=ParamCount(56 * 10**9, 56 * 10**9))
-    assert "at most (8x7B: every expert as a whole model)" in render_timeout(
-        SAFE["all"], experts, "8x7B", (), Style(120)
-    )
+    told = timeout_page(ShownTimeout(SAFE["all"], experts, "8x7B")).shown(Detail.ALL, Style(120))
+    assert "at most (8x7B: every expert as a whole model)" in told
 
 
 def test_whether_it_fits_is_a_section_of_the_page_and_a_key_of_the_document() -> None:
@@ -108,15 +110,13 @@ def test_whether_it_fits_is_a_section_of_the_page_and_a_key_of_the_document() ->
 
 @pytest.mark.parametrize("name", sorted(SAFE))
 def test_the_first_screen_is_the_expected_one(name: str) -> None:
-    keep_screen(f"timeout_{name}", render_timeout_brief(SAFE[name], JOB, "7B", Style(), (), None))
+    keep_screen(f"timeout_{name}", screen(ShownTimeout(SAFE[name], JOB, "7B")))
 
 
 def test_where_the_storage_was_not_measured_the_screen_gives_the_range_and_what_measures_it() -> None:
     job = dataclasses.replace(JOB, world_size=8, eval_s=0.0)
     remarks = (storage_range(job, NOTHING, {}),)
-    keep_screen(
-        "timeout_unmeasured", render_timeout_brief(safe_timeout(job, NOTHING), job, "7B", Style(), remarks, None)
-    )
+    keep_screen("timeout_unmeasured", screen(ShownTimeout(safe_timeout(job, NOTHING), job, "7B", remarks=remarks)))
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
@@ -125,14 +125,16 @@ def test_the_first_screen_is_one_whether_it_fits_or_not(name: str, width: int) -
     small = will_it_fit(JOB, Headroom(8, 64 << 20, "free on GPU 0", 64 << 30, "MemAvailable"))
     assert isinstance(small, Fit) and small.verdict is FitVerdict.CANNOT_FIT
     for fit in (FIT, small):
-        told = render_timeout_brief(SAFE[name], JOB, "7B", Style(width), ("Taken for " * 30,), None, fit).splitlines()
+        told = screen(ShownTimeout(SAFE[name], JOB, "7B", fit, ("Taken for " * 30,)), width).splitlines()
         assert len(told) <= ROWS
         assert all(width_of(line) <= width for line in told)
     assert "make the job smaller first" in " ".join(" ".join(told).split())
 
 
 def test_the_answer_alone_is_one_line() -> None:
-    pages = [render_timeout_verdict(SAFE[name], Style()) for name in ("nothing", "not_enough")]
+    pages = [
+        timeout_page(ShownTimeout(SAFE[name], JOB)).shown(Detail.VERDICT, Style()) for name in ("nothing", "not_enough")
+    ]
     assert pages[0] == "SAFE TIMEOUT  600 s for collectives, 600 s for the start\n"
     assert pages[1].startswith("NO SAFE TIMEOUT  3600 s") and pages[1].count("\n") == 1
 
@@ -140,7 +142,7 @@ def test_the_answer_alone_is_one_line() -> None:
 @pytest.mark.parametrize("name", sorted(SAFE))
 def test_the_first_screen_has_the_answer_the_largest_terms_and_the_line_that_was_asked_for(name: str) -> None:
     safe = SAFE[name]
-    told = render_timeout_brief(safe, JOB, "7B", Style(80), ("Taken for 64 ranks",), "deepspeed")
+    told = screen(ShownTimeout(safe, JOB, "7B", remarks=("Taken for 64 ranks",), framework="deepspeed"))
     assert told.splitlines()[0] == page(safe).splitlines()[0]
     assert len(told.splitlines()) <= 24
     assert "Taken for 64 ranks" in told

@@ -18,7 +18,8 @@ from preflight.model.stuck_evidence import (
     OpenFile,
     Orphan,
 )
-from preflight.show.stuck import render_stuck
+from preflight.show.screen import Detail
+from preflight.show.stuck import stuck_page
 from preflight.show.text import Style
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, C10D, SAVE, SITE, four, frames, node, process, rank, thread
@@ -203,6 +204,6 @@ def test_what_a_process_is_called_can_harm_no_terminal() -> None:
     )
     report = answer([four(rank(2, process(102, evil, thread(102, "R", "", 0.0))), host="\x1b[31mred\u202e")])
     for width in (40, 80, 120):
-        page = render_stuck(report, Style(width))
+        page = stuck_page(report).shown(Detail.ALL, Style(width))
         assert "\x1b" not in page and "\u202e" not in page and "\x07" not in page
         assert max(map(len, page.splitlines())) <= width

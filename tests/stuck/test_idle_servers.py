@@ -13,7 +13,8 @@ import pytest
 
 from preflight.model.stuck import Activity, Reason, StuckVerdict
 from preflight.model.stuck_evidence import Frame
-from preflight.show.stuck_screen import render_stuck_screen
+from preflight.show.screen import Detail
+from preflight.show.stuck import stuck_page
 from preflight.show.text import Style
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, thread
@@ -46,7 +47,7 @@ def test_a_server_whose_workers_all_wait_for_a_request_is_not_stuck(stack: tuple
     )
     assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.NOT_STUCK, 0, ())
     assert {place.activity for place in report.places} == {Activity.IDLE}
-    page = render_stuck_screen(report, Style(width=80))
+    page = stuck_page(report).shown(Detail.SCREEN, Style(width=80))
     assert "NOT STUCK  The server is idle: all 2 ranks wait for the next request." in page
     assert "py-spy" not in page and "End the job" not in page
 
