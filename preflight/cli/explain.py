@@ -9,9 +9,9 @@ import typer
 from preflight.cli.explain_options import ExplainOptions
 from preflight.cli.output import check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
-from preflight.show.explain import explain_page, render_explanation_env
+from preflight.show.console_writer import page
+from preflight.show.explain import explain_page, render_explanation_env, while_it_hung
 from preflight.show.json_document import render_json
-from preflight.show.stuck import render_stuck_in
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically
@@ -32,4 +32,5 @@ def explain(asked: ExplainOptions) -> None:
 def _while_it_hung(paths: list[str]) -> str:
     """Return what `preflight stuck` saw of the run, whose files lie beside its logs; "" where there are none."""
     found = [(folder, read_nodes(folder)[0]) for folder in paths if os.path.isdir(folder)]
-    return "".join(render_stuck_in(folder, answer(nodes), style()) for folder, nodes in found if nodes)
+    blocks = [each for folder, nodes in found if nodes for each in while_it_hung(folder, answer(nodes).summary)]
+    return page(blocks, style()) if blocks else ""

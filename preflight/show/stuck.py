@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 
 from preflight.model.stuck import Culprit, RankPlace, StuckReport, StuckVerdict
 from preflight.model.stuck_evidence import NodeEvidence
-from preflight.show.console_writer import page
 from preflight.show.document import BLANK, Block, Code, Column, Table, Text, answer_line, bullet, right, section
 from preflight.show.screen import ALL, Page
-from preflight.show.text import Style, ranges
+from preflight.show.text import ranges
 
 HEAD = {
     StuckVerdict.STUCK: ("STUCK", "red"),
@@ -63,13 +61,6 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
         ]
 
     return Page(answer, [_short(answer, 4)], groups, foot, whole)
-
-
-def render_stuck_in(folder: str, report: StuckReport, style: Style) -> str:
-    """Return what is said of a folder of logs in which `preflight stuck` has left its files."""
-    command = f"preflight stuck --merge {shlex.quote(folder)}"
-    said = Text(f"While it hung, preflight stuck saw: {report.summary} The whole of it:", 2)
-    return page([BLANK, said, Code((command,), 6)], style)
 
 
 def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:
