@@ -261,3 +261,13 @@ def test_where_the_inherited_settings_fail_too_the_corner_is_tried() -> None:
 
 def test_a_default_that_works_needs_no_corner() -> None:
     assert searched((), settings_of(0)).names == [DEFAULT]
+
+
+def test_other_ports_are_tried_in_the_place_of_no_rdma_and_never_in_that_of_a_gid() -> None:
+    gid = Setting("NCCL_IB_GID_INDEX", (("NCCL_IB_GID_INDEX", "3"),), ("ib",), Scope.ONE_NODE)
+    settings = (*settings_of(1), gid)
+    found = searched(parse("crash:unless=NCCL_IB_GID_INDEX=3"), settings)
+    assert found.best == {"NCCL_IB_GID_INDEX": "3"}
+    assert not [name for name in found.names if " for " in name]
+    swapped = searched(parse("crash:unless=NCCL_IB_DISABLE=1"), settings)
+    assert [name for name in swapped.names if " for " in name] == ["hca mlx5_2:1 for NCCL_IB_DISABLE"]
