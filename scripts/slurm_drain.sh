@@ -9,13 +9,15 @@
 # start nothing.
 set -u
 export PREFLIGHT_DIR="${PREFLIGHT_DIR:-$PWD/preflight-drain}"
+umask 022 # --history reads no report that others may write
 mkdir -p "$PREFLIGHT_DIR" || exit 3
 
 look() {
-  report=$PREFLIGHT_DIR/$1.json
+  report=$PREFLIGHT_DIR/$1/$(date +%s).json
+  mkdir -p "$PREFLIGHT_DIR/$1"
   rm -f "$report"
   srun --nodes=1 --ntasks=1 --nodelist="$1" --exclusive --immediate="${PREFLIGHT_WAIT_S:-30}" --cpu-bind=none \
-    preflight check -v --accept --history "$PREFLIGHT_DIR/$1.history" --env-out "$PREFLIGHT_DIR/$1.env" \
+    preflight check -v --accept --history "$PREFLIGHT_DIR/$1" --env-out "$PREFLIGHT_DIR/$1.env" \
     --report "$report" >"$PREFLIGHT_DIR/$1.txt" 2>&1
   code=$?
   reason=$(preflight render "$report" --format drain 2>/dev/null) || reason=

@@ -18,17 +18,14 @@ from preflight.facts.counters import probe_outside_events
 from preflight.facts.process import reported_environment
 from preflight.facts.run import probe_node
 from preflight.facts.storage import BUDGET_S, NODE_WRITERS, measure_storage
-from preflight.facts.system import probe_boot_id
 from preflight.judge.outside_cause import traced
-from preflight.judge.seen_again import accused_by, part_of_gpu, part_of_port
 from preflight.model.codec import decode, encode
 from preflight.model.counters import events_between
 from preflight.model.facts import Gap, NodeFacts
-from preflight.model.history import PastRun
 from preflight.model.joint import NO_JOINT_PHASE
 from preflight.model.report import PAUSED, Report
 from preflight.model.run_spec import RunSpec
-from preflight.model.trial import Outcome, unregistered_backend
+from preflight.model.trial import unregistered_backend
 from preflight.search.backend_choice import choose_backend
 from preflight.search.nodes.joint_plan import advice_here
 from preflight.search.settings.environment import inherited_tuning, why_torch_would_end
@@ -56,7 +53,6 @@ class Checked:
     report: Report
     run_dir: str
     interrupted: Interrupted | None
-    past: PastRun | None = None  # for the runs to come; None where no history is kept, or nothing was tried
 
 
 def check(
@@ -77,7 +73,6 @@ def check(
     anything is started; whatever goes wrong later is in the report.
     """
     policy, baseline = read_policy(request.policy), read_baseline(request.baseline)
-    history = read_history(request.history)
     place = find_placement(Asked(request.nnodes, request.node_rank, request.rdzv_endpoint, request.rdzv_id), environ)
     if request.baseline is not None and place.nodes > 1:
         raise UsageError("--baseline judges one node: run `preflight check` on each by itself (--nnodes 1)")
@@ -88,6 +83,7 @@ def check(
         return Checked(unprobed(request, error), "", error)
     except (OSError, MemoryError) as error:  # no process, no descriptor, no memory for it
         return Checked(unprobed(request, error), "", None)
+    history = read_history(request.history, node, is_quiet=request.quiet)
     if request.is_played:  # as if the job were started there with what is set here
         node = replace(node, environment=reported_environment(environ))
     path = choose_backend(
@@ -115,25 +111,10 @@ def check(
         run, peers = _launch(run, watch)
         _refuse_unregistered(run, save)
     report, interrupted = _conclude(run, peers)
-    past = _past_run(run, report)
     if run.run_dir and not request.keep and report.exit_code == 0 and interrupted is None:
         remove_run_dir(run.run_dir)
-        return Checked(report, "", None, past)
-    return Checked(report, run.run_dir, interrupted, past)
-
-
-def _past_run(run: RunRecord, report: Report) -> PastRun | None:
-    """Return what this run tells those to come of this node's own GPUs and RDMA ports."""
-    is_tried = any(trial.outcome is not Outcome.SKIPPED for trial in run.launch.trials)
-    if run.history is None or not is_tried or run.launch.interrupted:
-        return None
-    gpus = [part for gpu in run.path.gpus for part in part_of_gpu(run.node, gpu.nvml_index)]
-    ports = [part for rail in run.launch.rails for part in part_of_port(run.node, rail.hca, rail.port)]
-    tried = tuple(dict.fromkeys((*gpus, *ports)))
-    boot_id = probe_boot_id(run.watching.machine)
-    return PastRun(
-        report.created_at, run.node.host, boot_id, report.simulated, tried, accused_by(report.findings, tried)
-    )
+        return Checked(report, "", None)
+    return Checked(report, run.run_dir, interrupted)
 
 
 def _refuse_unregistered(run: RunRecord, save: Callable[[Report], None]) -> None:
@@ -228,7 +209,7 @@ def _conclude(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted 
         peers.finish(why_stopped or run.launch.problem)
         if adopted is not None:
             advice = advice_here(adopted.advice, run.place.node_rank)
-            return replace(adopted, advice=advice, launch=origins), run.launch.interrupted
+            return replace(adopted, advice=advice, launch=origins, parts_tried=run.parts_tried), run.launch.interrupted
     joint = peers.joint_phase if isinstance(peers, Leader) else NO_JOINT_PHASE
     report, interrupted = judged_or_not(run, joint)
     report = replace(report, launch=origins)

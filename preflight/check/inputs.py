@@ -1,19 +1,26 @@
-"""The files that a check is judged by: a policy, a baseline, the runs before this one."""
+"""The files that a check is judged by: a policy, a baseline, the reports before this one."""
 
 from __future__ import annotations
 
-import os
 from datetime import date
 
 from preflight.errors import UsageError
 from preflight.judge.check import all_checks
 from preflight.judge.policy import parse_policy
+from preflight.judge.seen_again import parts_of_node
 from preflight.model.baseline import Baseline
-from preflight.model.history import PastRun, parse_history
-from preflight.model.input_limits import BASELINE, HISTORY, POLICY
+from preflight.model.facts import NodeFacts
+from preflight.model.input_limits import BASELINE, POLICY, REPORT
 from preflight.model.policy import Policy
-from preflight.model.saved_report import load_baseline
-from preflight.system.inputs import STDIN, read_input
+from preflight.model.report import Report
+from preflight.model.saved_report import load_baseline, load_report
+from preflight.show.text import line
+from preflight.system.files import why
+from preflight.system.inputs import newest_first, opened_own, read_input, read_own_input
+from preflight.system.streams import to_stderr
+
+MOST_REPORTS = 20  # only the last few of a part are ever looked at
+LEAST_BYTES = 16 << 10  # to open a small file costs as much
 
 
 def read_policy(path: str | None) -> Policy | None:
@@ -29,13 +36,40 @@ def read_baseline(path: str | None) -> Baseline | None:
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
 
 
-def read_history(path: str | None) -> tuple[PastRun, ...] | None:
-    """Return the runs of a file, none where it is yet to be made; None where no history is kept.
+def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
+    """Return the newest reports in a folder that tried this node's GPUs or RDMA ports, the oldest first.
 
-    UsageError where the file is no history, or can't be read.
+    Not by the host's name, which a pod has anew each time. UsageError where others may write the folder: it decides
+    what a node is rejected for. A file that is no report of ours is left out, and all together are no more than one
+    report may be: the folder may hold a whole cluster's.
     """
     if path is None:
-        return None
-    if path == STDIN or (os.path.exists(path) and not os.path.isfile(path)):
-        raise UsageError(f"--history {path}: give a file; it is read, and written again")
-    return parse_history(read_input(path, HISTORY), path) if os.path.exists(path) else ()
+        return ()
+    parts, room = parts_of_node(node), REPORT.most_bytes
+    found: dict[tuple[str, tuple[str, ...]], Report] = {}
+    left_out = []
+    try:
+        with opened_own(path, is_folder=True) as folder:
+            for name, size in newest_first(folder):
+                try:
+                    cost = max(size, LEAST_BYTES)
+                    if cost > room:
+                        raise UsageError(f"{name}: beyond the {REPORT.most_bytes >> 20} MiB that are read")
+                    room -= cost
+                    text = read_own_input(name, REPORT, folder)
+                    if not any(part in text for part in parts):
+                        continue
+                    report = load_report(text, name)
+                except UsageError as error:
+                    left_out.append(line(str(error)))
+                    continue
+                if parts & set(report.parts_tried):
+                    found[report.created_at, report.parts_tried] = report  # a copy of it is no other run
+                if len(found) == MOST_REPORTS:
+                    break
+    except (OSError, ValueError) as error:
+        advice = "give a folder of earlier reports that is yours or root's and that no one else may write"
+        raise UsageError(f"--history {path}: {why(error)}; {advice}") from None
+    if left_out and not is_quiet:
+        to_stderr(f"preflight: --history {path}: {len(left_out)} left out, the newest: {left_out[0]}\n")
+    return tuple(sorted(found.values(), key=lambda report: report.created_at))

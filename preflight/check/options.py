@@ -79,9 +79,9 @@ PolicyFile = Annotated[
 BaselineFile = Annotated[
     str | None, valued("FILE", "Judge speeds by what `preflight baseline` learnt.", "--baseline", group=JUDGED)
 ]
-HistoryFile = Annotated[
+HistoryFolder = Annotated[
     str | None,
-    valued("FILE", "Earlier runs; adds this one. The same GPU in two of three rejects.", "--history", group=JUDGED),
+    valued("DIR", "Earlier reports. The same GPU at fault in two of three runs rejects.", "--history", group=JUDGED),
 ]
 EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.", group=PRINTED)]
 ReportOut = Annotated[str, valued("PATH", "Where the full report goes.", group=PRINTED)]

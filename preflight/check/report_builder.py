@@ -122,6 +122,7 @@ def _judged(run: RunRecord, joint: JointPhase, seen: LookedAgain) -> Report:
         control=_control(run, joint),
         rails=run.launch.rails,
         storage=run.storage or NO_DIRECTORY,
+        parts_tried=run.parts_tried,
     )
 
 

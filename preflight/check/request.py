@@ -40,7 +40,7 @@ class Request:
     keep: options.Keep = False
     policy: options.PolicyFile = None
     baseline: options.BaselineFile = None
-    history: options.HistoryFile = None
+    history: options.HistoryFolder = None
     minutes: options.Minutes = None
     sysroot: options.SysrootOption = None
     machine: options.PlayedMachine = None

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from preflight.check.request import Request
+from preflight.judge.seen_again import part_of_gpu, part_of_port
 from preflight.model.baseline import Baseline
 from preflight.model.counters import Counts
 from preflight.model.facts import NodeFacts
-from preflight.model.history import PastRun
 from preflight.model.placement import Placement
 from preflight.model.policy import Policy
+from preflight.model.report import Report
 from preflight.model.storage import StorageSpeed
+from preflight.model.trial import Outcome
 from preflight.search.backend_choice import BackendChoice
 from preflight.search.settings.candidate_plan import NcclPlan
 from preflight.trial.hardware_results import HardwareWatch
@@ -36,7 +38,7 @@ class RunRecord:
     watching: HardwareWatch
     policy: Policy | None = None
     baseline: Baseline | None = None  # what known-good nodes reach
-    history: tuple[PastRun, ...] | None = None  # of this machine's parts; None where none is kept
+    history: tuple[Report, ...] = ()  # earlier ones of this machine's parts
     plan: NcclPlan = NOTHING_PLANNED
     storage: StorageSpeed | None = None  # one node: what its --checkpoint-dir gave
     launch: LaunchResult = NOT_LAUNCHED
@@ -46,10 +48,19 @@ class RunRecord:
     durations_s: tuple[tuple[str, float], ...] = ()
 
     @property
-    def past(self) -> tuple[PastRun, ...]:
+    def past(self) -> tuple[Report, ...]:
         """Earlier runs on this machine; a simulated machine's parts are no real one's."""
         simulated = self.request.is_other_machine or self.launch.simulated
-        return tuple(each for each in self.history or () if each.simulated == simulated)
+        return tuple(each for each in self.history if each.simulated == simulated)
+
+    @property
+    def parts_tried(self) -> tuple[str, ...]:
+        """This node's own GPUs and RDMA ports that were tried; none where the run was cut short."""
+        if self.launch.interrupted or all(trial.outcome is Outcome.SKIPPED for trial in self.launch.trials):
+            return ()
+        gpus = [part for index in self.chosen for part in part_of_gpu(self.node, index)]
+        ports = [part for rail in self.launch.rails for part in part_of_port(self.node, rail.hca, rail.port)]
+        return tuple(dict.fromkeys((*gpus, *ports)))
 
     def ends_at(self) -> float:
         """Return the monotonic time of the deadline."""

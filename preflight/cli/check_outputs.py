@@ -1,4 +1,4 @@
-"""What `preflight check` leaves behind: the report, its other forms (`--also`), the settings, the history, the page.
+"""What `preflight check` leaves behind: the report, its other forms (`--also`), the settings, the page.
 
 However a run ends, each of its outputs is this run's or is set aside: a gate must not read yesterday's answer.
 """
@@ -13,7 +13,6 @@ from functools import partial
 import typer
 
 from preflight.check import app as application
-from preflight.check.inputs import read_history
 from preflight.check.request import Request
 from preflight.cli.output import (
     PROGRAM,
@@ -25,8 +24,7 @@ from preflight.cli.output import (
     say_where,
     style,
 )
-from preflight.errors import Interrupted, MalformedInput, OutputError, UsageError
-from preflight.model.history import PastRun, history_text
+from preflight.errors import Interrupted, OutputError, UsageError
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.show.check_page import NO_JOB, JobToStart, Written, check_page
 from preflight.show.env_file import render_env
@@ -48,7 +46,6 @@ class Outputs:
     report_path: str
     also: tuple[tuple[Format, str], ...] = ()
     detail: Detail = Detail.SCREEN
-    history_path: str | None = None
     job: JobToStart = NO_JOB
 
     def files(self) -> Iterator[tuple[str, str]]:
@@ -57,8 +54,6 @@ class Outputs:
         yield "--report", self.report_path
         if self.json_path not in (None, STDOUT):
             yield "--json", str(self.json_path)
-        if self.history_path is not None:
-            yield "--history", self.history_path
         yield from ((f"--also {form.value}=", path) for form, path in self.also)
 
 
@@ -66,7 +61,7 @@ def open_outputs(request: Request) -> Outputs:
     """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
-        detail_of(request.verbose, request.quiet), request.history,
+        detail_of(request.verbose, request.quiet),
         JobToStart(request.starts, request.starts_if_unknown),
     )  # fmt: skip
     files = list(outputs.files())
@@ -138,8 +133,6 @@ def write_and_print(checked: application.Checked, outputs: Outputs) -> None:
     report, failure = checked.report, None
     try:
         save(report, outputs)
-        if outputs.history_path is not None and checked.past is not None:
-            add_run(outputs.history_path, checked.past)
         if report.exit_code == 0:
             write_atomically(outputs.env_path, render_env(report))
         elif report.exit_code in (1, 3):
@@ -199,15 +192,3 @@ def retire(path: str, *, is_quiet: bool = False) -> None:
     stale = set_aside(path)
     if stale and not is_quiet:
         to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")
-
-
-def add_run(path: str, run: PastRun) -> None:
-    """Write the file anew with one more run, after those that others added meanwhile; OutputError where it can't be.
-
-    Of two runs that end within the same milliseconds the file keeps one: that can excuse a part, never accuse it.
-    """
-    try:
-        before = read_history(path) or ()
-    except (UsageError, MalformedInput) as error:
-        raise OutputError(f"--history: another program has changed it meanwhile: {error}") from None
-    write_atomically(path, history_text((*before, run)))

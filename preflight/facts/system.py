@@ -9,7 +9,7 @@ from functools import partial
 from preflight.errors import UnreadableFact
 from preflight.facts.cgroup import read_cpu_limit, read_memory_limit_bytes, read_pids_limit
 from preflight.facts.reading import first_of, gap_or, need, parse_cpu_list, parse_cpu_mask, parse_meminfo, parse_whole
-from preflight.model.facts import ContainerKind, Gap, NumaNode, Overcommit, ShmFacts, SystemFacts
+from preflight.model.facts import ContainerKind, NumaNode, Overcommit, ShmFacts, SystemFacts
 from preflight.system.machine import Machine
 
 DMI = "sys/class/dmi/id"
@@ -42,11 +42,6 @@ CONTAINER_FILES = (
     (".dockerenv", ContainerKind.DOCKER),
     (".singularity.d", ContainerKind.APPTAINER),
 )
-
-
-def probe_boot_id(machine: Machine) -> str | Gap:
-    """Return what tells this boot from every other."""
-    return gap_or(lambda: machine.text("proc/sys/kernel/random/boot_id"))
 
 
 def probe_system(machine: Machine) -> SystemFacts:

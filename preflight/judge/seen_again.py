@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from preflight.judge.check import Case
 from preflight.judge.finding_text import first_line
 from preflight.model.facts import NodeFacts, known_or
 from preflight.model.finding import REJECTS_A_NODE, Evidence, Finding, Severity
-from preflight.model.history import MOST_ACCUSED, MOST_CHARACTERS, PAIR, Accused, PastRun
+from preflight.model.report import Report
 
 RUNS, ENOUGH = 3, 2
+PAIR = "+"  # between the UUIDs of two GPUs that nobody can tell apart
+MOST_CHARACTERS = 300  # of what an earlier report says
 COUNTERS = "new-hardware-errors"
 # Measured beside a default that works: what was slow, or failed, once of several times is no reason to start no job.
 BESIDE_A_WORKING_DEFAULT = frozenset({"straggler", "p2p-slow", "rail"})
@@ -22,19 +25,19 @@ BESIDE_A_WORKING_DEFAULT = frozenset({"straggler", "p2p-slow", "rail"})
 SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-under-load", "pcie-copy-slow"}
 
 
-def weighed(findings: Sequence[Finding], past: Sequence[PastRun]) -> tuple[Finding, ...]:
+def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
     """Return the findings, those that were seen once confirmed where earlier runs or a counter of this one agree."""
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
 
 
-def _weighed(finding: Finding, counted: Sequence[Finding], past: Sequence[PastRun]) -> Finding:
+def _weighed(finding: Finding, counted: Sequence[Finding], past: Sequence[Report]) -> Finding:
     for part in finding.parts:
         counters = [each for each in counted if set(each.parts) & {part, *part.split(PAIR)}]
         if counters:
             said = tuple(Evidence(each.problem, each.subject, "hardware counter") for each in counters)
             return _confirmed(finding, "a hardware counter agrees", said)
-        before = [each for each in past if each.has_tried(part)][-(RUNS - 1) :]
+        before = [each for each in past if set(part.split(PAIR)) <= set(each.parts_tried)][-(RUNS - 1) :]
         again = [(run, what) for run in before if (what := _accusation(run, part, finding.check))]
         if len(again) + 1 >= ENOUGH:
             met = f"so did {len(again) + 1} of the last {len(before) + 1} runs with {part}, this one among them"
@@ -50,28 +53,16 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
     )
 
 
-def _accusation(run: PastRun, part: str, check: str) -> Accused | None:
+def _accusation(run: Report, part: str, check: str) -> Finding | None:
     """Return what a run accused a part of: of failing, or as now of being slow."""
-    is_slow = check in SLOW
-    alike = (each for each in run.accused if (each.check in SLOW) == is_slow)
-    return next((each for each in alike if each.part == part), None)
+    against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
+    alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
+    return next((each for each in alike if each.severity is not Severity.INFO), None)
 
 
-def _evidence(run: PastRun, what: Accused) -> Evidence:
-    boot = known_or(run.boot_id, "not known")
-    return Evidence(f"{run.at}, {what.check}", what.problem, f"--history, {run.host}, boot {boot}")
-
-
-def accused_by(findings: Sequence[Finding], tried: Sequence[str]) -> tuple[Accused, ...]:
-    """Return what these findings accuse of the parts that a run tried, for the runs to come."""
-    found: dict[tuple[str, str], Accused] = {}
-    for finding in findings:
-        if finding.severity is not Severity.INFO and finding.blame in REJECTS_A_NODE:
-            for part in finding.parts:
-                if set(part.split(PAIR)) <= set(tried):
-                    problem = first_line(finding.problem)[:MOST_CHARACTERS]
-                    found.setdefault((part, finding.check), Accused(part, finding.check, problem))
-    return tuple(found.values())[:MOST_ACCUSED]
+def _evidence(run: Report, what: Finding) -> Evidence:
+    problem = first_line(what.problem)[:MOST_CHARACTERS]
+    return Evidence(f"{run.created_at}, {what.check}", problem, "an earlier report (--history)")
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -100,6 +91,13 @@ def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
     gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
     first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
     return (f"port {':'.join(first.split(':')[-4:])}",) if first else ()
+
+
+def parts_of_node(node: NodeFacts) -> frozenset[str]:
+    """Return all its GPUs and RDMA ports that are known by such a name."""
+    gpus = (part_of_gpu(node, gpu.nvml_index) for gpu in known_or(node.gpus, ()))
+    ports = (part_of_port(node, each.hca, each.port) for each in known_or(node.hca_ports, ()))
+    return frozenset(chain(*gpus, *ports))
 
 
 def _uuid(node: NodeFacts, nvml_index: int) -> str:

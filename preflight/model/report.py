@@ -158,6 +158,7 @@ class Report:
     isolation: Isolation = NO_ISOLATION  # several nodes that fail together, or are slow: who is at fault
     narrowed: str = ""  # the options that had something left out: --skip, --tests, --sizes, --collectives
     control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings
+    parts_tried: tuple[str, ...] = ()  # this node's GPUs by UUID, RDMA ports by GUID; none where a run was cut short
 
     def raise_unless_ready(self, *, allow_unknown: bool = False) -> None:
         """Raise NotReady, with the headline, unless the job may start; `allow_unknown`: or nobody could tell."""

@@ -7,13 +7,17 @@ import os
 import stat
 
 
-def open_own(path: str) -> int:
-    """Open a regular file of this user's or root's for reading; OSError says why not."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
+    """Open a regular file, or a folder, of this user's or root's for reading; OSError says why not.
+
+    A file in an open `folder` is named without a path, and is no link.
+    """
+    link = 0 if folder is None else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | link, dir_fd=folder)
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
+    if stat.S_IFMT(status.st_mode) != (stat.S_IFDIR if is_folder else stat.S_IFREG):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is no folder" if is_folder else "it is no regular file")
     if status.st_uid not in (os.geteuid(), 0):
         os.close(descriptor)
         raise OSError(errno.EACCES, f"it belongs to another user (uid {status.st_uid})")

@@ -15,8 +15,6 @@ from pathlib import Path
 import zstandard
 
 from preflight.model.codec import encode
-from preflight.model.gap import Gap
-from preflight.model.history import Accused, PastRun, history_text
 from preflight.show.json_document import render_json
 from tests.show.judged import BLAMED, accepted
 from tests.stuck.evidence import SAVE, four, process, rank
@@ -55,10 +53,6 @@ link_flaps = "1h30m"
 [floors]
 "all_reduce 1 GiB" = 300
 """
-RUN = PastRun(
-    "2026-01-01T00:00:00+00:00", "n1", Gap("no"), False, ("GPU-1",), (Accused("GPU-1", "intermittent", "hung"),)
-)
-HISTORIES = tuple(history_text([RUN] * count).encode() for count in (1, 2))
 KERNEL_HISTORY = _json({"now_s": 9.5, "begins_s": 0.0, "lines": [[1.25, "NVRM: Xid (PCI:0000:1b:00): 79, GPU"]]})
 NODE = _json(encode(four(rank(2, process(102, SAVE)))))
 RAS = tuple(path.read_bytes() for path in sorted((TESTS / "stuck" / "ras").glob("*.txt")))

@@ -29,12 +29,10 @@ from preflight.job.reuse import Now, why_not
 from preflight.judge.policy import parse_policy
 from preflight.model.codec import decode, encode
 from preflight.model.facts import EnvVar
-from preflight.model.history import parse_history
 from preflight.model.input_limits import (
     ARCHIVE,
     BASELINE,
     CAPTURE,
-    HISTORY,
     MODEL_CONFIG,
     POLICY,
     RECORDING,
@@ -166,7 +164,6 @@ def _documents() -> tuple[Target, ...]:
         Target("baseline", lambda data: load_baseline(as_text(data)), (seeds.BASELINE,), BASELINE),
         Target("policy", lambda data: parse_policy(as_text(data), "p.toml", CHECKS, "2026-01-01"), (seeds.POLICY,),
                POLICY),
-        Target("history", lambda data: parse_history(as_text(data), "h"), seeds.HISTORIES, HISTORY),
         Target("capture", _capture, seeds.CAPTURES, CAPTURE),
         Target("kernel_history", lambda data: parse_kernel_history(parse_json(as_text(data), CAPTURE, "x")),
                (seeds.KERNEL_HISTORY,)),

@@ -11,17 +11,18 @@ from preflight.judge.check import all_checks, fact_checks, run_checks
 from preflight.judge.run.gpu import gpu_unkillable
 from preflight.judge.run.new_hardware_errors import new_hardware_errors
 from preflight.judge.run.p2p import p2p_data
-from preflight.judge.seen_again import accused_by, part_of_gpu, part_of_pair, part_of_port, parts_of_ranks, weighed
+from preflight.judge.seen_again import part_of_gpu, part_of_pair, part_of_port, parts_of_node, parts_of_ranks, weighed
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.gap import Gap
 from preflight.model.gpu import EccCounts, RecoveryAction
 from preflight.model.gpu_test import Ending
-from preflight.model.history import Accused, PastRun
+from preflight.model.report import Report
 from preflight.model.trial import Outcome, RankEnd
 from tests.gpus import gpu
 from tests.hardware import LOAD, counter, gemm, hardware, host_copy, pair, run_with, with_one
 from tests.judge.findings import found, only
 from tests.node_facts import finding, gpu_case, gpu_node, trial
+from tests.reports import report_of
 from tests.topology import port
 
 A, B, C = "GPU-00000000", "GPU-00000001", "GPU-00000002"
@@ -31,9 +32,8 @@ def once(*parts: str, check: str = "intermittent", severity: Severity = Severity
     return replace(finding(severity), check=check, parts=parts, is_unconfirmed=True)
 
 
-def run(*accused: str, check: str = "intermittent", tried: tuple[str, ...] = (A, B)) -> PastRun:
-    said = tuple(Accused(part, check, "it hung") for part in accused)
-    return PastRun("2026-01-01T00:00:00+00:00", "gpu1", "boot-1", False, tried, said)
+def run(*accused: str, check: str = "intermittent", tried: tuple[str, ...] = (A, B)) -> Report:
+    return report_of(parts_tried=tried, findings=(once(*accused, check=check),))
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def run(*accused: str, check: str = "intermittent", tried: tuple[str, ...] = (A,
         ((run(f"{A}+{B}"),), False),
     ],
 )
-def test_the_same_gpu_in_two_of_three_runs_accuses(past: tuple[PastRun, ...], is_confirmed: bool) -> None:
+def test_the_same_gpu_in_two_of_three_runs_accuses(past: tuple[Report, ...], is_confirmed: bool) -> None:
     (weighed_once,) = weighed([once(A)], past)
     assert weighed_once.is_unconfirmed is not is_confirmed
     assert ("runs with GPU-00000000" in weighed_once.problem) is is_confirmed
-    assert any("boot-1" in each.source for each in weighed_once.evidence) is is_confirmed
+    assert any(each.source == "an earlier report (--history)" for each in weighed_once.evidence) is is_confirmed
 
 
 def test_a_pair_is_accused_by_runs_that_tried_both() -> None:
@@ -127,10 +127,21 @@ def test_a_finding_that_stands_by_itself_is_left_alone() -> None:
     assert weighed([sure], [run(A)]) == (sure,)
 
 
-def test_a_run_tells_those_to_come_what_it_accused_of_its_own_parts() -> None:
-    other = replace(once(A), blame=Blame.CONTAINER)
-    said = accused_by([once(A, C), once(A), once(B, severity=Severity.INFO), other], (A, B))
-    assert said == (Accused(A, "intermittent", "something is wrong"),)
+@pytest.mark.parametrize(
+    ("change", "is_confirmed"),
+    [
+        ({}, True),
+        ({"severity": Severity.WARN}, True),
+        ({"severity": Severity.INFO}, False),
+        ({"blame": Blame.CONTAINER}, False),
+        ({"problem": "p" * 5000 + "\n" + "q" * 5000}, True),
+    ],
+)
+def test_of_a_report_only_what_rejects_a_node_accuses(change: dict[str, Any], is_confirmed: bool) -> None:
+    past = report_of(parts_tried=(A,), findings=(replace(once(A), **change),))
+    (weighed_once,) = weighed([once(A)], [past])
+    assert weighed_once.is_unconfirmed is not is_confirmed
+    assert all(len(each.value) <= 300 for each in weighed_once.evidence)
 
 
 def test_ranks_are_the_gpus_that_they_had_and_of_two_of_whom_nobody_is_named_the_pair() -> None:
@@ -147,3 +158,4 @@ def test_parts_go_by_what_outlives_a_boot() -> None:
     assert part_of_pair(node, 1, 0) == (f"{A}+{B}",)
     assert part_of_port(node, "mlx5_0", 1) == ("port 0a00:00ff:fe00:0001",)
     assert (part_of_gpu(node, 7), part_of_pair(node, 0, 7), part_of_port(node, "mlx5_9", 1)) == ((), (), ())
+    assert parts_of_node(node) == {A, B, "port 0a00:00ff:fe00:0001"}

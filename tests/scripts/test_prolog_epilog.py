@@ -169,7 +169,7 @@ def test_the_epilog_rejects_for_the_same_finding_twice_and_never_fails_itself(
     stand_in.says(*((code, text, "") for code, text in answers))
     assert run(stand_in, "slurm_epilog.sh", SLURM_JOB_EXIT_CODE="256") == 0
     assert len(calls(stand_in)) == tries
-    assert all(" --history history.jsonl " in call for call in calls(stand_in))
+    assert all(" --history reports " in call for call in calls(stand_in))
     assert (spool(stand_in), stand_in.told) == ({"epilog.drain": answers[-1][1].strip()} if drains else {}, [])
 
 

@@ -194,9 +194,9 @@ def test_the_prolog_drains_with_its_own_reason_and_lets_a_job_start_where_nothin
 def test_the_epilog_tries_a_node_whose_job_failed_and_drains_it_for_the_same_finding_twice(start: Start) -> None:
     cluster = start(as_documented(), Epilog="slurm_epilog.sh", HealthCheckProgram="slurm_health_check.sh")
     answer(cluster, node0=3, node1=0)
-    report = cluster.cwd / "node1" / "preflight-report.json"
+    reports = cluster.cwd / "node1" / "reports"
     assert cluster.run("srun", "--nodelist=node1", "true").returncode == 0
-    cluster.slurm.wait_until(report.exists, "the epilog did not try the node")
+    cluster.slurm.wait_until(lambda: any(reports.glob("*.json")), "the epilog did not try the node")
     answer(cluster, node0=3, node1=1)
     assert cluster.run("srun", "--nodelist=node1", "true").returncode == 0
     assert cluster.run("srun", "--nodelist=node0", "false").returncode == 1

@@ -47,7 +47,7 @@ def intermittent(case: Case) -> Findings:
         Severity.FAIL,
         f"trial {found[0].candidate}",
         f"{how}: {found[0].text()}; so no setting is its cure",
-        "start no job here; with `--history FILE` three runs tell whether it is one GPU, `preflight check --profile "
+        "start no job here; with `--history DIR` three runs tell whether it is one GPU, `preflight check --profile "
         "burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show what comes and "
         "goes",
         *(evidence for tally in found for evidence in _evidence(tally)),
