@@ -1,24 +1,33 @@
-"""Several nodes: how this one takes part in their meeting, and by when."""
+"""Several nodes: how this one takes part in their meeting, by when, and which report becomes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from preflight import __version__
+from preflight.check.report_builder import judged_or_not, solo_result_of
 from preflight.check.run_record import RunRecord
-from preflight.model.joint import PROTOCOL, Hello, JointPlan, SoloResult
+from preflight.check.spec_builder import free_bytes_per_rank
+from preflight.errors import Interrupted, MalformedInput, MeetingError
+from preflight.model.codec import decode, encode
+from preflight.model.joint import NO_JOINT_PHASE, PROTOCOL, Hello, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
+from preflight.model.report import Report
 from preflight.model.run_spec import RunSpec
-from preflight.search.nodes.joint_plan import plan_jointly, why_not_joint
-from preflight.trial.launch_result import LaunchResult
+from preflight.search.nodes.joint_plan import advice_here, plan_jointly, why_not_joint
+from preflight.trial.launch_result import Launch, LaunchResult
+from preflight.trial.launcher import Peers
 from preflight.trial.nodes.follower import Follower
 from preflight.trial.nodes.leader import Leader
 from preflight.trial.nodes.meeting_point import listening_addresses, resolve
 from preflight.trial.nodes.network_survey import survey_network
 from preflight.trial.nodes.peers import Member
 from preflight.trial.nodes.queries import QuerySteps
+from preflight.trial.nodes.wire import pack
+from preflight.trial.run_dir import make_joint_dir
 
 RESOLVE_S = 3.0
 MEET_SHARE, LONGEST_MEET_S = 1 / 3, 300.0  # of the time before the deadline, for all to have come
@@ -43,11 +52,52 @@ def times_of(now: float, ends_at: float) -> Times:
     return Times(ends_at - JOINT_MARGIN_S, now + meet_s, now + left_s * SOLO_SHARE)
 
 
-def open_meeting(
-    run: RunRecord, times: Times, spec: RunSpec, report_solo: Callable[[LaunchResult], SoloResult]
-) -> Leader | Follower:
+def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
+    """Return what this node's ranks try before they go on with the other nodes', and this node's part in the meeting.
+
+    None where the nodes can't meet: then there is no more than what the ranks try by themselves.
+    """
+    make_joint_dir(run.run_dir)
+    times = times_of(time.monotonic(), run.ends_at())
+    trials = replace(spec.trials, screen_all=False)
+    spec = replace(spec, goes_on=True, trials=trials, deadline_monotonic_s=times.solo_by)
+    try:
+        return spec, _open(run, times, spec)
+    except MeetingError as error:
+        launched.end_solo(f"the nodes could not meet: {error}")
+        return replace(spec, goes_on=False), None
+
+
+def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
+    """Return this node's report; with several nodes it is node 0's, where that came, and node 0 sends its own."""
+    origins = (*run.place.origins, *(peers.node.origins if peers else ()))
+    why_stopped = str(run.launch.interrupted or "")
+    if isinstance(peers, Follower):
+        adopted = None
+        try:
+            adopted = None if peers.report is None else decode(Report, peers.report)
+        except MalformedInput as error:
+            run = replace(run, launch=replace(run.launch, problem=f"node 0's report can't be read: {error}"))
+        peers.finish(why_stopped or run.launch.problem)
+        if adopted is not None:
+            advice = advice_here(adopted.advice, run.place.node_rank)
+            return replace(adopted, advice=advice, launch=origins, parts_tried=run.parts_tried), run.launch.interrupted
+    joint = peers.joint_phase if isinstance(peers, Leader) else NO_JOINT_PHASE
+    report, interrupted = judged_or_not(run, joint)
+    report = replace(report, launch=origins)
+    if isinstance(peers, Leader):
+        done = {"kind": "report", "z": pack(encode(report))}
+        peers.finish({"kind": "bye", "why": why_stopped} if why_stopped else done)
+    return report, interrupted
+
+
+def _open(run: RunRecord, times: Times, spec: RunSpec) -> Leader | Follower:
     """Take this node's part in the meeting; MeetingError where node 0 can't listen."""
     place, facts, request = run.place, run.node, run.request
+
+    def report_solo(result: LaunchResult) -> SoloResult:
+        return solo_result_of(replace(run, launch=result), free_bytes_per_rank(run))
+
     hello = Hello(PROTOCOL, __version__, place.run_id, place.nodes, place.node_rank, facts.host, 0.0)
     node = Member(place, hello, spec, times.meet_by, times.ends_by, report_solo)
     netifs = facts.netifs if isinstance(facts.netifs, tuple) else ()
