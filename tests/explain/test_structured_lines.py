@@ -106,3 +106,9 @@ def test_any_json_is_a_text_or_none(record: object) -> None:
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([b"{", b'{"message": "x", "time": 1}\n', b"\n"]), max_size=12))
 def test_arbitrary_bytes_become_pieces(pieces: list[bytes]) -> None:
     assert isinstance(b"".join(plain_lines(pieces)), bytes)
+
+
+def test_a_message_is_looked_for_two_records_deep() -> None:
+    inner = {"message": OOM}
+    assert text_of(json.dumps({"timestamp": AT, "jsonPayload": {"fields": inner}}).encode()) == f"{AT} {OOM}"
+    assert text_of(json.dumps({"timestamp": AT, "jsonPayload": {"fields": {"fields": inner}}}).encode()) is None

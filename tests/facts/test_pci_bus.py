@@ -207,3 +207,8 @@ def test_an_unknown_speed_is_a_gap(text: str) -> None:
 def test_a_width_that_is_none_is_a_gap(text: str) -> None:
     with pytest.raises(UnreadableFact):
         parse_width(text)
+
+
+@pytest.mark.parametrize("lanes", [1, 16, 32])
+def test_a_width_from_one_lane_to_thirty_two_is_read(lanes: int) -> None:
+    assert parse_width(str(lanes)) == lanes

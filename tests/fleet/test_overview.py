@@ -276,3 +276,19 @@ def test_every_page_shows_how_the_checks_of_all_nodes_ended_in_five_ways() -> No
         "passed": 0, "found": 0, "could_not_look": 0, "not_applicable": 0, "not_run": 2,
     }  # fmt: skip
     assert not fleet_of(5).checks or "Checks of all nodes" in fleet_page(fleet_of(5)).shown(Detail.ALL, PAGE)
+
+
+def test_a_figure_that_is_nought_on_every_gpu_is_one_and_what_was_not_read_is_none() -> None:
+    facts = encode(report_of())["nodes"][0]
+    cold, unread = ({**facts, "gpus": [{"temperature_c": celsius}]} for celsius in (0, None))
+    digests = [digest("n.json", report("n1", random.Random(1), nodes=[each]))[0] for each in (cold, unread)]
+    assert [each.metrics.get("hottest GPU C") for each in digests] == [0.0, None]
+
+
+def test_a_count_below_the_usual_is_no_fault_and_one_above_it_is() -> None:
+    def replays(count: int) -> dict[str, Any]:
+        return {"counters": [{"name": "replays", "kind": "repaired", "grown": count}]}
+
+    usual = {f"n{i:03d}": replays(100_000) for i in range(20)}
+    fleet = fleet_of(20, **usual | {"n003": replays(0), "n004": replays(100_000_000)})
+    assert odd_hosts(fleet) == {"n004"}

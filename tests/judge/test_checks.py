@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import preflight.judge
-from preflight.judge.check import Case, Check, RunCheck, all_checks, run_checks
+from preflight.judge.check import Case, Check, CheckResults, RunCheck, all_checks, run_checks
 from preflight.judge.node.gpu_memory import gpu_memory
 from preflight.judge.node.memlock_nofile_pids_stack import memlock
 from preflight.model.facts import EnvVar, Gap, NodeFacts
-from preflight.model.finding import CheckOutcome, Finding, Severity, Unseen
+from preflight.model.finding import Blame, CheckOutcome, Finding, Severity, Unseen
 from preflight.model.gpu_test import Hardware
 from preflight.model.trial import AS_IS, DEFAULT, Outcome, RankEnd
 from tests.hardware import hardware
@@ -276,3 +276,9 @@ def test_what_a_check_costs_that_could_not_look_is_said_for_each() -> None:
     assert {"gpu-lost", "gpu-memory-errors", "p2p-data", "policy-expectation"} <= rejecting
     assert {"acs-redirects", "overcommit", "memlock", "hostname-loopback"}.isdisjoint(rejecting)
     assert {c.name for c in CHECKS if c.unseen is Unseen.ANSWER} == {"policy-expectation", "policy-floor"}
+
+
+def test_of_the_classes_that_are_asked_for_the_findings_stay_and_preflights_own() -> None:
+    found = tuple(Finding(blame.value, blame, Severity.FAIL, "", "", "", ()) for blame in Blame)
+    kept = CheckResults(found, (), ()).of_classes((Blame.GPU,))
+    assert {each.blame for each in kept.findings} == {Blame.GPU, Blame.HARNESS}

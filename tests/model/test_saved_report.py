@@ -63,6 +63,8 @@ def test_a_fact_that_the_document_lacks_is_a_gap_with_a_reason() -> None:
         ('{"schema_version": 1, "nodes": []}', "facts without a verdict"),
         (changed(schema_version=2), "schema_version is 2, and this preflight reads 1: use the preflight that wrote it"),
         (changed(schema_version=10**50), "a larger one"),
+        (changed(schema_version=10**9), "a larger one"),
+        (changed(schema_version=10**9 - 1), "schema_version is 999999999, and"),
         (changed(verdict="maybe"), "verdict: expected one of ready"),
         (changed(trials=[{}]), "trials[0]: the key 'candidate' is missing"),
         (changed(exit_code="x"), "exit_code: expected a whole number"),

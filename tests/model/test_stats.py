@@ -30,3 +30,8 @@ def test_the_spread_of_normal_values_is_their_standard_deviation() -> None:
 )
 def test_quantiles_agree_with_the_tables(probability: float, freedom: float, value: float) -> None:
     assert t_quantile(freedom, probability) == pytest.approx(value, rel=0.001)
+
+
+def test_two_values_have_a_spread_and_one_has_none() -> None:
+    assert robust_spread([3.0]) == 0.0
+    assert robust_spread([1.0, 3.0]) > 0.5

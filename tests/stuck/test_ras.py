@@ -146,3 +146,9 @@ def test_a_release_is_found_across_the_pieces_that_are_read_and_in_no_fifo(tmp_p
 def test_whatever_a_library_calls_itself_there_is_an_answer(maps: str, version: str) -> None:
     assert isinstance(mapped_libraries(maps), tuple)
     assert why_not_ask(version) or parse_nccl_version(version)
+
+
+def test_a_review_holds_from_its_first_release_to_the_one_before_its_last() -> None:
+    review = (RasReview((2, 27, 3), (2, 29, 2), False, "an answer crashes the process", "NVIDIA/nccl 0"),)
+    asked = {text: why_not_ask(text, review) for text in ("2.27.2", "2.27.3", "2.29.1", "2.29.2")}
+    assert ["crashes" in why for why in asked.values()] == [False, True, True, False]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from preflight.errors import UsageError
 from preflight.model.job import ParamCount
-from preflight.model.parsing import parse_duration_s
+from preflight.model.parsing import SHOWN, parse_duration_s
 from preflight.timeout.job_text import (
     is_upper_bound,
     parse_count,
@@ -79,6 +79,7 @@ def test_nonsense_is_refused_with_a_line_that_shows_it(parse: Callable[[str], ob
         parse(text)
     assert str(caught.value).startswith("--")
     assert len(str(caught.value)) < 200
+    assert (f" {text}: " in str(caught.value)) == (len(text) <= SHOWN)
 
 
 @pytest.mark.parametrize("text", ["8d", "169h", "604801"])

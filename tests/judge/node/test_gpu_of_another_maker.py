@@ -7,7 +7,7 @@ import pytest
 from preflight.judge.node.gpu_of_another_maker import gpu_of_another_maker
 from preflight.model.facts import Gap, OtherDevice, SoftwareFacts
 from preflight.model.finding import Blame, Severity
-from preflight.model.other_makers import OTHER_MAKERS
+from preflight.model.other_makers import OTHER_MAKERS, called
 from tests.judge.findings import applies_not, found, on, only, skips
 from tests.node_facts import TORCH, gpu_case, gpu_node, laptop, node
 
@@ -52,3 +52,7 @@ def test_what_could_not_be_read_is_not_none() -> None:
 @pytest.mark.parametrize("maker", OTHER_MAKERS, ids=lambda maker: maker.what)
 def test_every_makers_tools_are_an_instruction(maker: object) -> None:
     assert str(getattr(maker, "tools", "")).startswith("test them with ")
+
+
+def test_one_device_is_one_and_several_are_many() -> None:
+    assert [called(RADEON), called(MI300X), called((*RADEON, *MI300X))] == ["1 AMD GPU", "8 AMD GPUs", "9 AMD GPUs"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from preflight.judge.node.memlock_nofile_pids_stack import memlock
+from preflight.judge.node.memlock_nofile_pids_stack import LOW_BYTES, memlock
 from preflight.model.facts import Limit, NetifKind
 from preflight.model.finding import Blame, Severity
 from preflight.model.hca import PortState
@@ -55,3 +55,8 @@ def test_an_active_rdma_adapter_makes_the_stock_limit_a_warning() -> None:
 def test_an_adapter_whose_ports_are_down_leaves_it_a_note() -> None:
     node = gpu_node(nics=(nic(),), hca_ports=(port(state=PortState.DOWN),))
     assert only(on_gpus(memlock, node)).severity is Severity.INFO
+
+
+def test_the_least_that_is_enough_is_enough() -> None:
+    assert on_gpus(memlock, gpu_node(limits=limits(memlock_bytes=LOW_BYTES))) == ()
+    assert only(on_gpus(memlock, gpu_node(limits=limits(memlock_bytes=LOW_BYTES - 1)))).severity is Severity.INFO

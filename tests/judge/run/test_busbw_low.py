@@ -113,3 +113,9 @@ def test_the_severity_follows_the_share(share: float) -> None:
     found = [finding.severity for finding in judged(measured(share * healthy(NVLS)))]
     wanted = [Severity.FAIL] if share < FAR_TOO_LOW else [Severity.WARN] if share < LOW else []
     assert found == wanted or min(abs(share - FAR_TOO_LOW), abs(share - LOW)) < 1e-6
+
+
+def test_the_ways_that_were_taken_are_evidence() -> None:
+    for transport, ways in ((NVLS, "NVLS, P2P/CUMEM"), (RING, "P2P/CUMEM")):
+        (finding,) = judged(measured(0.2 * healthy(transport), transport=transport))
+        assert [each.value for each in finding.evidence if each.what == "went over"] == [ways]

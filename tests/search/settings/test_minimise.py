@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, Scope, Setting, TrialResult
+from preflight.model.trial import AS_IS, DEFAULT, Candidate, Outcome, RankEnd, Scope, Setting, TrialResult
 from preflight.search.settings.candidate_plan import conservative_settings
 from preflight.search.settings.candidates import DEFAULT_CANDIDATE
 from preflight.search.settings.duel import is_sound
-from preflight.search.settings.minimise import CORNER, env_of, find_cure
+from preflight.search.settings.minimise import CORNER, env_of, find_cure, sign_of
 from preflight.search.settings.node_view import view_of
 from preflight.search.settings.steps import Known
 from preflight.search.settings.suspicion import by_suspicion, suspected_families
@@ -271,3 +271,11 @@ def test_other_ports_are_tried_in_the_place_of_no_rdma_and_never_in_that_of_a_gi
     assert not [name for name in found.names if " for " in name]
     swapped = searched(parse("crash:unless=NCCL_IB_DISABLE=1"), settings)
     assert [name for name in swapped.names if " for " in name] == ["hca mlx5_2:1 for NCCL_IB_DISABLE"]
+
+
+def test_two_failures_are_alike_only_where_the_errors_are() -> None:
+    one, again, other = (
+        replace(trial("x", Outcome.CRASH), ranks=(RankEnd(0, "error", "first", detail),))
+        for detail in ("unhandled error at 0x1f", "unhandled error at 0x2e", "out of memory")
+    )
+    assert sign_of(one) == sign_of(again) != sign_of(other)

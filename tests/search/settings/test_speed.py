@@ -75,3 +75,8 @@ def test_candidates_for_speed_are_planned_for_the_longer_profiles_only() -> None
     facts = pcie_node(("SYS",), 4)
     assert [each.name for each in plan_nccl(facts, (), (), for_speed=False).candidates] == ["default"]
     assert "NCCL_P2P_LEVEL=SYS" in [each.name for each in plan_nccl(facts, (), (), for_speed=True).candidates]
+
+
+def test_the_reason_names_the_host_bridges_that_are_crossed_and_no_others() -> None:
+    (candidate,) = speed_candidates(view_of(with_nccl(pcie_node(("NODE",), 4, system=AMD), "2.22.3"), ()))[0]
+    assert "cross a host bridge (PHB);" in candidate.reason
