@@ -22,8 +22,7 @@ from preflight.model.input_limits import CAPTURE
 from preflight.model.report import Report
 from preflight.show.bench import bench_page
 from preflight.show.json_document import render_json
-from preflight.show.screen import Detail
-from preflight.show.text import clean
+from preflight.show.text import Detail, clean
 from preflight.system.inputs import read_input
 from preflight.system.kernel_queries import live_machine, machine_at
 from preflight.system.machine import Machine

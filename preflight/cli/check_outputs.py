@@ -31,7 +31,7 @@ from preflight.show.env_file import render_env
 from preflight.show.formats import ALSO, Format
 from preflight.show.json_document import render_json
 from preflight.show.render import render_as
-from preflight.show.screen import Detail
+from preflight.show.text import Detail
 from preflight.system.files import is_replaceable, same_file, set_aside, write_atomically
 from preflight.system.signals import ignore_signals, raise_dropped
 from preflight.system.streams import to_stderr

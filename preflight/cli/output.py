@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 
 from preflight.errors import UsageError
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.system.files import check_writable, write_atomically
 from preflight.system.streams import knows_unicode, to_stderr, to_stdout
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from preflight.judge.check import Case
 from preflight.judge.finding_text import first_line
 from preflight.model.facts import NodeFacts, known_or
 from preflight.model.finding import REJECTS_A_NODE, Evidence, Finding, Severity
-from preflight.model.report import Report
+
+if TYPE_CHECKING:  # `preflight probe` asks what a part is called, and loads no report for it
+    from preflight.model.report import Report
 
 RUNS, ENOUGH = 3, 2
 PAIR = "+"  # between the UUIDs of two GPUs that nobody can tell apart

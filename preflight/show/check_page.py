@@ -18,10 +18,10 @@ from preflight.show.document import BLANK, Block, Items, Text, item, note, secti
 from preflight.show.gpu_tests import hardware_section
 from preflight.show.isolation import isolation_section
 from preflight.show.network_survey import between_sections
-from preflight.show.screen import AGAIN, ALL, TOLD, Detail, Page, short
+from preflight.show.screen import AGAIN, ALL, TOLD, Page, short
 from preflight.show.settings import evidence_of, export, quoted_path, recommendation_section
 from preflight.show.speeds import rails_section, speeds_section
-from preflight.show.text import Style, line
+from preflight.show.text import Detail, Style, line
 from preflight.show.transport import transport_section
 from preflight.show.trials import comparisons_section, left_out_section, search_section, trials_section
 from preflight.show.verdict import (

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.finding import Finding, Severity
 from preflight.show.console_writer import SEVERITIES, finish, lines_of
 from preflight.show.document import BLANK, Block, Text
-from preflight.show.text import Style, line
+from preflight.show.text import Detail, Style, line
 
 ROWS = 22  # of the 24 that a terminal has at least: the command stands above, the prompt below
 ALL = "-v shows all"
 AGAIN = "repair what is named above, then run the same command again"
 TOLD = "do what the fix above says"
-
-
-class Detail(Enum):
-    """How much of a page is printed."""
-
-    VERDICT = "the verdict's line"
-    SCREEN = "one screen"
-    ALL = "everything"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Text from outside with visible escapes, cut and wrapped by the columns that a terminal gives it."""
+"""How much is printed and on what: text from outside with visible escapes, cut and wrapped by a terminal's columns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 from typing import TypeVar
 
 from preflight.model.gap import Gap
@@ -13,6 +14,14 @@ from preflight.model.gap import Gap
 INDENT = "  "
 UNKNOWN = "?"  # a fact that could not be read; its reason stands elsewhere
 T = TypeVar("T")
+
+
+class Detail(Enum):
+    """How much of a page is printed."""
+
+    VERDICT = "the verdict's line"
+    SCREEN = "one screen"
+    ALL = "everything"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,8 @@ from preflight.job.order import Order, supervisor_argv
 from preflight.model.stuck import StuckVerdict
 from preflight.model.toml import read_toml
 from preflight.show.json_document import render_json
-from preflight.show.screen import Detail
 from preflight.show.stuck import stuck_page
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
 from preflight.stuck.judge.answer import answer
 from tests.command import Command

@@ -19,8 +19,7 @@ from preflight.errors import MalformedInput
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
 from preflight.show.explain import explain_page
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.system import archives
 from preflight.system.archives import is_archive, members
 from tests.conftest import PROJECT

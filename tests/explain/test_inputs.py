@@ -23,8 +23,7 @@ from preflight.errors import UsageError
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
 from preflight.show.explain import explain_page
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.system import log_source, unpack
 from preflight.system.log_source import LogSource, as_utf8, is_binary, utf16_of
 from tests.explain.logs import SEEDS, watchdog

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from preflight.model.explanation import Confidence
 from preflight.show.explain import FOUND, explain_page, render_explanation_env
-from preflight.show.screen import Detail
-from preflight.show.text import Style, width_of
+from preflight.show.text import Detail, Style, width_of
 from tests.explain.logs import SEEDS, explain_bytes, status, watchdog
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "explain"

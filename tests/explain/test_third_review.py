@@ -14,8 +14,7 @@ import pytest
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Confidence, ExplainVerdict, Explanation
 from preflight.show.explain import explain_page
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from tests.explain.logs import explain_bytes, status, watchdog
 
 HEADER = "Traceback (most recent call last):"

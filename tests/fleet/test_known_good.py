@@ -14,8 +14,7 @@ from preflight.model.facts import Gap
 from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.trial import AGAIN, Outcome, without_speeds
 from preflight.show.baseline import baseline_page
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from tests.reports import node_facts, report_of, trial_result
 
 Documents = list[tuple[str, object, str]]

@@ -18,8 +18,7 @@ from preflight.model.codec import encode
 from preflight.model.fleet import Fleet
 from preflight.show.fleet import failing_hosts, fleet_page, odd_hosts, odd_reasons, render_host_list
 from preflight.show.fleet_html import render_fleet_html
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from tests.reports import report_of
 
 JSON = st.recursive(

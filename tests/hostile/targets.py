@@ -54,9 +54,8 @@ from preflight.show.fleet_html import render_fleet_html
 from preflight.show.formats import Format
 from preflight.show.probe_page import probe_page
 from preflight.show.render import render_as
-from preflight.show.screen import Detail
 from preflight.show.stuck import stuck_page
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.stuck.collect.ras import parse_ras
 from preflight.stuck.collect.stacks import parse_dump
 from preflight.stuck.judge.answer import answer

@@ -14,9 +14,9 @@ from preflight.job.supervise import LEFT, REFUSED, STARTED, STILL, STOPPED
 from preflight.judge.verdict import NOT_ASKED_FOR
 from preflight.model.report import Report
 from preflight.show.check_page import JobToStart, Written, check_page
-from preflight.show.screen import ROWS, Detail
+from preflight.show.screen import ROWS
 from preflight.show.stuck import stuck_page
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from tests.conftest import PROJECT
 from tests.job.test_same_as_without import argv_of
 from tests.show.outputs import every_report, keep_screen

@@ -39,8 +39,7 @@ from preflight.search.profiles import sizes, trial_measures
 from preflight.search.settings.control import Proof, intermittent, proof_of
 from preflight.search.settings.steps import Known
 from preflight.show.baseline import baseline_page
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.system.links import load_links
 from preflight.trial.rank.buffers import Ranks, allocate
 from preflight.trial.rank.verify import TimedVerification, count_wrong

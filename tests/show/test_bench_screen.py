@@ -11,8 +11,8 @@ from preflight.model.report import Report
 from preflight.model.trial import Outcome, without_speeds
 from preflight.show.bench import CURE, FASTER, bench_page
 from preflight.show.check_page import STOPPED
-from preflight.show.screen import AGAIN, ROWS, Detail
-from preflight.show.text import Style, width_of
+from preflight.show.screen import AGAIN, ROWS
+from preflight.show.text import Detail, Style, width_of
 from tests.node_facts import trial
 from tests.reports import report_of, timed, trial_result
 from tests.show import eight_gpus, judged

@@ -10,8 +10,8 @@ from preflight.cli.program import COMMANDS
 from preflight.model.finding import Blame, Finding, Severity
 from preflight.model.report import Report
 from preflight.show.check_page import Written, check_page
-from preflight.show.screen import ROWS, Detail
-from preflight.show.text import Style, width_of
+from preflight.show.screen import ROWS
+from preflight.show.text import Detail, Style, width_of
 from tests.show.golden_reports import healthy
 from tests.show.outputs import SCREENS, every_report, hostile, keep_screen
 

@@ -14,8 +14,7 @@ from preflight.model.finding import Blame, Evidence, Finding, Severity
 from preflight.model.trial import Comparison, LeftOut
 from preflight.show.check_page import Written, check_page, render_check
 from preflight.show.probe_page import probe_page
-from preflight.show.screen import Detail
-from preflight.show.text import Style, width_of
+from preflight.show.text import Detail, Style, width_of
 from tests.reports import advice_of, failed_trial, netif_trial, node_facts, report_of
 from tests.show.golden_reports import REPORTS, healthy
 

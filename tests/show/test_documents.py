@@ -16,8 +16,7 @@ from preflight.show.bench import bench_page
 from preflight.show.check_page import render_check
 from preflight.show.json_document import render_json
 from preflight.show.probe_json import render_probe_json
-from preflight.show.screen import Detail
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from tests.reports import node_facts, report_of, timed, trial_result
 from tests.show.golden_reports import MEMLOCK, REPORTS
 

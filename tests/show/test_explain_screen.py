@@ -9,8 +9,8 @@ import pytest
 from preflight.explain.explain_files import explain_paths
 from preflight.model.explanation import Explanation
 from preflight.show.explain import explain_page
-from preflight.show.screen import ROWS, Detail
-from preflight.show.text import Style, width_of
+from preflight.show.screen import ROWS
+from preflight.show.text import Detail, Style, width_of
 from tests.conftest import PROJECT
 from tests.show.outputs import hostile, keep_screen
 

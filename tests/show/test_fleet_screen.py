@@ -13,8 +13,8 @@ from preflight.model.codec import encode
 from preflight.model.fleet import Fleet, Learnt
 from preflight.show.baseline import baseline_page
 from preflight.show.fleet import fleet_page
-from preflight.show.screen import ROWS, Detail
-from preflight.show.text import Style, width_of
+from preflight.show.screen import ROWS
+from preflight.show.text import Detail, Style, width_of
 from tests.fleet.test_known_good import documents
 from tests.fleet.test_overview import fleet_of, report
 from tests.reports import node_facts, report_of, trial_result

@@ -8,8 +8,8 @@ from preflight.check.survey import survey_capture
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Blame, Finding, Severity, SkippedCheck
 from preflight.show.probe_page import probe_page
-from preflight.show.screen import ROWS, Detail
-from preflight.show.text import Style, width_of
+from preflight.show.screen import ROWS
+from preflight.show.text import Detail, Style, width_of
 from tests.conftest import PROJECT
 from tests.reports import node_facts
 from tests.show.outputs import keep_screen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.show.screen import ROWS, Detail
+from preflight.show.screen import ROWS
 from preflight.show.stuck import stuck_page
-from preflight.show.text import Style, width_of
+from preflight.show.text import Detail, Style, width_of
 from preflight.stuck.judge.answer import answer
 from tests.show.outputs import hostile, keep_screen
 from tests.stuck.evidence import SAVE, four, node, process, rank, thread

@@ -12,8 +12,8 @@ from preflight.model.gap import Gap
 from preflight.model.job import Job, ParamCount, Save, Strategy
 from preflight.model.storage import StorageSpeed
 from preflight.model.timeout import SafeTimeout
-from preflight.show.screen import ROWS, Detail
-from preflight.show.text import Style, width_of
+from preflight.show.screen import ROWS
+from preflight.show.text import Detail, Style, width_of
 from preflight.show.timeout import ShownTimeout, render_timeout_json, timeout_page
 from preflight.timeout.memory import will_it_fit
 from preflight.timeout.safe_timeout import safe_timeout, storage_range

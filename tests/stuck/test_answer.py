@@ -18,9 +18,8 @@ from preflight.model.stuck_evidence import (
     OpenFile,
     Orphan,
 )
-from preflight.show.screen import Detail
 from preflight.show.stuck import stuck_page
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, C10D, SAVE, SITE, four, frames, node, process, rank, thread
 

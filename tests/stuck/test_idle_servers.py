@@ -13,9 +13,8 @@ import pytest
 
 from preflight.model.stuck import Activity, Reason, StuckVerdict
 from preflight.model.stuck_evidence import Frame
-from preflight.show.screen import Detail
 from preflight.show.stuck import stuck_page
-from preflight.show.text import Style
+from preflight.show.text import Detail, Style
 from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, SITE, frames, node, process, rank, thread
 from tests.stuck.hanging_jobs import PROJECT, free_port
