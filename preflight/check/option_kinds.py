@@ -9,8 +9,8 @@ import typer
 from preflight.model.parsing import parse_duration_s
 
 # The groups of options in --help; what has none stands last.
-TRIED, JUDGED, PRINTED = "What is looked at and tried", "How it is judged", "What is printed and written"
-NODES, ELSEWHERE = "Several nodes", "Another machine than this one"
+TRIED, JUDGED, PRINTED = "Tests", "Verdict", "Output"
+NODES, ELSEWHERE = "Several nodes", "Other machines"
 
 
 def valued(metavar: str, what: str, *names: str, group: str | None = None) -> Any:
@@ -39,7 +39,9 @@ def switch(what: str, *names: str, group: str | None = None, envvar: str | None 
 
 Verbose = Annotated[
     bool,
-    switch("Print everything, not just one screen.", "--verbose", "-v", group=PRINTED, envvar="PREFLIGHT_VERBOSE"),
+    switch("Print everything instead of one screen.", "--verbose", "-v", group=PRINTED, envvar="PREFLIGHT_VERBOSE"),
 ]
-Quiet = Annotated[bool, switch("Print the verdict's line only.", "--quiet", "-q", group=PRINTED)]
-JsonPath = Annotated[str | None, valued("PATH", "Write one JSON document; - is stdout.", "--json", group=PRINTED)]
+Quiet = Annotated[bool, switch("Print only the verdict line.", "--quiet", "-q", group=PRINTED)]
+JsonPath = Annotated[
+    str | None, valued("PATH", "Write the result as JSON; - prints it on stdout.", "--json", group=PRINTED)
+]

@@ -32,103 +32,163 @@ def _minutes(text: str) -> float:
         return parse_duration_s(text, "--minutes") / 60
 
 
-Gpus = Annotated[str | None, valued("LIST", "GPUs as nvidia-smi numbers them: 6,7,8,9, 0-3, UUIDs.", group=TRIED)]
-Nproc = Annotated[int | None, valued("N", "Ranks, for backends that need no GPU (default 2).", group=TRIED)]
-Backend = Annotated[str | None, valued("NAME", "nccl, gloo, or NAME@MODULE that registers it.", group=TRIED)]
+Gpus = Annotated[
+    str | None,
+    valued("LIST", "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.", group=TRIED),
+]
+Nproc = Annotated[int | None, valued("N", "Ranks to start on a backend without GPUs [default: 2].", group=TRIED)]
+Backend = Annotated[
+    str | None,
+    valued(
+        "NAME",
+        "nccl, gloo, or NAME@MODULE that registers it [default: nccl with GPUs, else gloo].",
+        group=TRIED,
+    ),
+]
 ProfileOption = Annotated[
     Profile,
-    choice(f"How thorough: {', '.join(each.words for each in EFFORTS.values())}.", "--profile", group=TRIED),
+    choice(f"How much to test: {', '.join(each.words for each in EFFORTS.values())}.", "--profile", group=TRIED),
 ]
 Deadline = Annotated[
     float | None,
-    timed(f"End by then with what is known: 90, 5m ({DEADLINES}).", "--deadline", group=TRIED),
+    timed(f"Stop after T with partial results: 90, 5m [default: {DEADLINES} by profile].", "--deadline", group=TRIED),
 ]
 ProbeDeadline = Annotated[
-    float | None, timed("End by then with what is known: 30, 1m; exit 3 if cut short.", "--deadline", group=TRIED)
+    float | None,
+    timed("Stop after T with partial results and exit code 3: 30, 1m [default: none].", "--deadline", group=TRIED),
 ]
 Minutes = Annotated[
     float | None,
     typer.Option(
         metavar="N",
-        help="How long --profile burn repeats its tests under load: 10, 1h.",
+        help="How long --profile burn repeats its tests under load: 10, 1h [default: 10].",
         parser=_minutes,
         rich_help_panel=TRIED,
     ),
 ]
 StageLimit = Annotated[
-    float | None, timed("Override every stage's limit before it counts as hung.", "--stage-limit", group=TRIED)
+    float | None,
+    timed("Count a stage as hung after T, instead of each stage's own limit: 120, 5m.", "--stage-limit", group=TRIED),
 ]
 SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
-        "Try it: how fast it is. Several nodes: each writes here and reads another's file (node 0's word).",
+        "Measure write and read speed of DIR. Several nodes: also test that all see one DIR (node 0's).",
         "--checkpoint-dir",
         group=TRIED,
     ),
 ]
-Strict = Annotated[bool, switch("Warnings count as failures.", "--strict", group=JUDGED)]
-Accept = Annotated[bool, switch("Answer for the node, not for the job: 0 accept, 1 reject.", "--accept", group=JUDGED)]
+Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group=JUDGED)]
+Accept = Annotated[
+    bool, switch("Judge the node instead of the job: exit code 0 accepts it, 1 rejects it.", "--accept", group=JUDGED)
+]
 Shadow = Annotated[
     bool,
-    switch("Answer as always in the report, and exit with 0.", "--shadow", group=JUDGED, envvar="PREFLIGHT_SHADOW"),
+    switch(
+        "Dry run: write the real verdict to the report, but exit 0 instead of 1 or 3.",
+        "--shadow",
+        group=JUDGED,
+        envvar="PREFLIGHT_SHADOW",
+    ),
 ]
 PolicyFile = Annotated[
-    str | None, valued("FILE", "TOML: what is fatal, warned, waived or expected here.", "--policy", group=JUDGED)
+    str | None,
+    valued(
+        "FILE",
+        "Apply a site's TOML policy: which checks are fatal, warn or are waived, and what to expect.",
+        "--policy",
+        group=JUDGED,
+    ),
 ]
 BaselineFile = Annotated[
-    str | None, valued("FILE", "Judge speeds by what `preflight baseline` learnt.", "--baseline", group=JUDGED)
+    str | None,
+    valued("FILE", "Compare speeds with the thresholds that `preflight baseline` wrote.", "--baseline", group=JUDGED),
 ]
 HistoryFolder = Annotated[
     str | None,
-    valued("DIR", "Earlier reports. The same GPU at fault in two of three runs rejects.", "--history", group=JUDGED),
+    valued(
+        "DIR",
+        "Read earlier reports from DIR; reject the node if one part failed in 2 of its last 3 runs.",
+        "--history",
+        group=JUDGED,
+    ),
 ]
-EnvOut = Annotated[str, valued("PATH", "Where the settings to source go.", group=PRINTED)]
-ReportOut = Annotated[str, valued("PATH", "Where the full report goes.", group=PRINTED)]
+EnvOut = Annotated[str, valued("PATH", "Write the settings to source to PATH.", group=PRINTED)]
+ReportOut = Annotated[str, valued("PATH", "Write the full report to PATH.", group=PRINTED)]
 Also = Annotated[
     list[str] | None,
     valued(
         "FORMAT=FILE",
-        f"Write the report in another form too: {', '.join(form.value for form in ALSO)}.",
+        f"Also write the report in another format: {', '.join(form.value for form in ALSO)}.",
         group=PRINTED,
     ),
 ]
 Collectives = Annotated[
     str | None,
-    valued("LIST", "Some of them: all_reduce,broadcast; nccl-tests' names too.", "--collectives", group=TRIED),
+    valued(
+        "LIST", "Collectives to time: all_reduce,broadcast or nccl-tests' names, or all.", "--collectives", group=TRIED
+    ),
 ]
 Sizes = Annotated[
-    str | None, valued("MIN:MAX", "In place of the profile's: 1K:1G, 8:128M:4 (factor).", "--sizes", group=TRIED)
+    str | None,
+    valued("MIN:MAX", "Message sizes: 1K:1G, or 8:128M:4 with a factor [default: by profile].", "--sizes", group=TRIED),
 ]
 Tests = Annotated[
     str | None,
     valued(
-        "LIST", "Beside the collectives: some of pairs, gpus, rails; or collectives for none.", "--tests", group=TRIED
+        "LIST",
+        "Tests besides the collectives: pairs, gpus, rails, or 'collectives' for none [default: by profile].",
+        "--tests",
+        group=TRIED,
     ),
 ]
 Skip = Annotated[
     list[str] | None,
-    valued("CHECK", "Leave this check out; may be repeated. With --accept: unknown.", "--skip", group=JUDGED),
+    valued("CHECK", "Skip this check; repeatable. With --accept, the answer is then unknown.", "--skip", group=JUDGED),
 ]
-Output = Annotated[str, valued("FILE", "Where it goes; - is stdout.", "--output", "-o", group=PRINTED)]
+Output = Annotated[str, valued("FILE", "Write the output to FILE; - is stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.
 Starts = Annotated[str, typer.Option("--starts", hidden=True)]
 StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
-Keep = Annotated[bool, switch("Keep the run's directory with all logs.", "--keep", group=PRINTED)]
-Nnodes = Annotated[int | None, valued("N", "Nodes; by itself: what the scheduler says, or 1.", "--nnodes", group=NODES)]
-NodeRank = Annotated[int | None, valued("R", "Which of them this is, from 0.", "--node-rank", group=NODES)]
-Endpoint = Annotated[str | None, valued("HOST:PORT", "Where node 0 is reached.", "--rdzv-endpoint", group=NODES)]
-RunId = Annotated[str | None, valued("ID", "What keeps two runs at one place apart.", "--rdzv-id", group=NODES)]
+Keep = Annotated[bool, switch("Keep the run directory with all logs, also after success.", "--keep", group=PRINTED)]
+Nnodes = Annotated[
+    int | None, valued("N", "Number of nodes [default: the scheduler's, else 1].", "--nnodes", group=NODES)
+]
+NodeRank = Annotated[
+    int | None, valued("R", "Number of this node, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
+]
+Endpoint = Annotated[
+    str | None,
+    valued(
+        "HOST:PORT",
+        "Rendezvous endpoint on node 0, as for torchrun [default: the scheduler's].",
+        "--rdzv-endpoint",
+        group=NODES,
+    ),
+]
+RunId = Annotated[
+    str | None, valued("ID", "Name of this run; it keeps two runs at one endpoint apart.", "--rdzv-id", group=NODES)
+]
 TopoOption = Annotated[
-    str | None, valued("FILE", "Read a pasted `nvidia-smi topo -m` instead; - is stdin.", "--topo", group=ELSEWHERE)
+    str | None,
+    valued(
+        "FILE",
+        "Read the output of `nvidia-smi topo -m` from FILE instead of this machine; - is stdin.",
+        "--topo",
+        group=ELSEWHERE,
+    ),
 ]
 MachineOption = Annotated[
-    str | None, valued("FILE", "Read what `preflight capture` wrote; - is stdin.", "--machine", group=ELSEWHERE)
+    str | None,
+    valued("FILE", "Read a capture of another machine instead of this one; - is stdin.", "--machine", group=ELSEWHERE),
 ]
 PlayedMachine = Annotated[
-    str | None, valued("FILE", "Have a stand-in --backend play the machine of a capture.", "--machine", group=ELSEWHERE)
+    str | None, valued("FILE", "Play the machine of a capture with a stand-in --backend.", "--machine", group=ELSEWHERE)
 ]
-SysrootOption = Annotated[str | None, valued("DIR", "Read a recorded /sys and /proc tree instead.", group=ELSEWHERE)]
+SysrootOption = Annotated[
+    str | None, valued("DIR", "Read a recorded /sys and /proc tree instead of this machine's.", group=ELSEWHERE)
+]
 
 
 def parse_collectives(text: str) -> tuple[Collective, ...]:

@@ -19,9 +19,9 @@ from preflight.model.profile import ALL_TESTS, COLLECTIVES, GpuTests, Profile
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Probe this node, try real collectives, and write the settings that the job needs.
+    """Test this node with real collectives, and write NCCL settings.
 
-    Exit codes: 0 ready, 1 not ready, 2 usage, 3 preflight could not look.
+    Exit codes: 0 ready, 1 not ready, 2 usage, 3 inconclusive.
     """
 
     gpus: options.Gpus = None

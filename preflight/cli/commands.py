@@ -26,9 +26,9 @@ FLEET_PAGE = "fleet.html"
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Time every collective under the default settings; -v prints nccl-tests' table.
+    """Time every collective under the default settings.
 
-    Exit codes: 0 the defaults work, 1 they do not, 2 usage, 3 preflight could not look.
+    -v prints the table of nccl-tests. Exit codes: 0 the default settings work, 1 they do not, 2 usage, 3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -48,7 +48,7 @@ ReasonOf = Annotated[
     str | None,
     valued(
         "CLASSES",
-        "Print one plain line for a scheduler, of the failures of these classes: gpu, or gpu,host,fabric. They alone "
+        "Print one plain line for a scheduler with the failures of these classes: gpu, or gpu,host,fabric. Only they "
         "decide between exit codes 0 and 1.",
         "--reason",
         group=PRINTED,
@@ -58,9 +58,9 @@ ReasonOf = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """Print what this node is made of, and the findings that follow from that alone. Starts nothing, needs no torch.
+    """Show the hardware and limits of this node, and their faults.
 
-    Exit codes: 0 nothing wrong, 1 something is, 2 usage, 3 preflight could not look.
+    Starts no rank and needs no torch. Exit codes: 0 no fault found, 1 fault found, 2 usage, 3 inconclusive.
     """
 
     gpus: options.Gpus = None
@@ -77,39 +77,46 @@ class ProbeOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` elsewhere.
+    """Record this machine in one JSON file, for `probe --machine`.
 
-    Host names, MAC and IP addresses, GUIDs, serials and UUIDs are replaced, the same ones alike.
+    Host names, MAC and IP addresses, GUIDs, serial numbers and UUIDs are replaced by pseudonyms.
     """
 
     output: options.Output = STDOUT
     sysroot: options.SysrootOption = None
 
 
-Pid = Annotated[int | None, valued("PID", "The job of this rank, or below this launcher.", "--pid")]
-JobOption = Annotated[str | None, valued("ID", "The job with this id: its scheduler's, or torchrun's run id.", "--job")]
-User = Annotated[str | None, valued("NAME", "The job of this user (root only).", "--user")]
-Out = Annotated[str | None, valued("DIR", "Write this node's evidence there, for --merge.", "--out")]
-Merge = Annotated[str | None, valued("DIR", "Judge what several nodes wrote there; look at nothing here.", "--merge")]
-Native = Annotated[bool, typer.Option("--native", help="C and C++ frames too; stops each process for milliseconds.")]
-Dump = Annotated[bool, typer.Option("--dump", help="Have torch write flight recorder dumps, where its pipe is set up.")]
+Pid = Annotated[int | None, valued("PID", "Process of a rank or of the launcher of the job to look at.", "--pid")]
+JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
+User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
+Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out")]
+Merge = Annotated[
+    str | None,
+    valued("DIR", "Judge the evidence that several nodes wrote to DIR; do not look at this node.", "--merge"),
+]
+Native = Annotated[
+    bool, typer.Option("--native", help="Show C and C++ frames too; this pauses each process for milliseconds.")
+]
+Dump = Annotated[
+    bool, typer.Option("--dump", help="Ask torch to write flight recorder dumps, if the job has set up its pipe.")
+]
 AskRas = Annotated[
     bool | None,
     typer.Option(
         "--ras/--no-ras",
-        help="Ask NCCL's RAS even in releases of NCCL where a question may crash the job, or never. "
+        help="Query NCCL's RAS always, even in NCCL releases where a query may crash the job, or never. "
         "[default: releases that were reviewed]",
     ),
 ]
-Watch = Annotated[float | None, timed("Watch for so long at most whether ranks move (6s).", "--watch")]
+Watch = Annotated[float | None, timed("Observe the ranks for at most T [default: 6s].", "--watch")]
 
 
 @dataclass(frozen=True, slots=True)
 class StuckOptions:
-    """Say of a job that hangs now which rank is where and why, without harming it.
+    """Show where each rank of a hung job waits, and why.
 
-    Looks at the ranks on this node; signals, changes and kills nothing, and writes nothing but --out and --json.
-    Exit codes: 0 not stuck, 1 stuck and said why, 2 usage, 3 could not tell.
+    Looks at the ranks on this node and does not disturb them: it sends no signals and writes only --out and --json.
+    Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
     """
 
     pid: Pid = None
@@ -126,15 +133,15 @@ class StuckOptions:
     quiet: option_kinds.Quiet = False
 
 
-ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="What `preflight check` wrote; - is stdin.")]
-FormatOption = Annotated[Format, choice("The form that is wanted.", "--format", "-f")]
+ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="Report of `preflight check`; - is stdin.")]
+FormatOption = Annotated[Format, choice("Format to write.", "--format", "-f")]
 
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """Render a saved report in another form. Looks at nothing else.
+    """Convert a saved report to another format.
 
-    Exit codes: 0 rendered, 2 no report or none that has this form, 3 it could not be written.
+    Exit codes: 0 written, 2 not a report, or not possible in this format, 3 the output could not be written.
     """
 
     report: ReportFile
@@ -142,17 +149,19 @@ class RenderOptions:
     output: options.Output = STDOUT
 
 
-Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or directories of *.json.")]
+Reports = Annotated[list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports, or folders with *.json.")]
 OutDir = Annotated[
-    str | None, valued("DIR", f"Write {FLEET_PAGE} and the lists of hosts there.", "--out", group=PRINTED)
+    str | None, valued("DIR", f"Write {FLEET_PAGE} and the lists of hosts to DIR.", "--out", group=PRINTED)
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs.
+    """Compare the reports of many nodes, and list outliers.
 
-    Exit codes: 0 all alike, 1 outliers or failing nodes, 2 usage, 3 a node is unknown or no report could be read.
+    Nodes with equal hardware form a group. The page also shows which settings differ.
+
+    Exit codes: 0 no outliers, 1 outliers or failed nodes, 2 usage, 3 a node is unknown or no report could be read.
     """
 
     reports: Reports
@@ -163,16 +172,19 @@ class FleetOptions:
 
 
 GoodReports = Annotated[
-    list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports of known-good, equal nodes.")
+    list[str], typer.Argument(metavar="REPORT_OR_DIR...", help="Reports of known-good nodes with equal hardware.")
 ]
-BoundsOutput = Annotated[str, valued("FILE", "Where the bounds go; - is stdout.", "--output", "-o", group=PRINTED)]
+BoundsOutput = Annotated[
+    str, valued("FILE", "Write the thresholds to FILE; - is stdout.", "--output", "-o", group=PRINTED)
+]
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineOptions:
-    """Learn from reports of known-good nodes what such a node reaches; several reports of a host are repetitions.
+    """Compute speed thresholds from reports of known-good nodes.
 
-    Exit codes: 0 learnt, 2 usage (mixed hardware, too few good nodes), 3 it could not be written.
+    Several reports of one host count as repetitions. Exit codes: 0 written, 2 usage (mixed hardware, too few good
+    nodes), 3 the output could not be written.
     """
 
     reports: GoodReports
@@ -181,14 +193,15 @@ class BaselineOptions:
     quiet: option_kinds.Quiet = False
 
 
-CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Checks, as findings name them.")]
+CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Names of checks, as in findings.")]
 
 
 @dataclass(frozen=True, slots=True)
 class ChecksOptions:
-    """List the checks, or explain those that are named: what each promises, whom it blames, what it can't see.
+    """List the checks, or explain the named ones.
 
-    Exit codes: 0 listed, 2 there is no such check.
+    The page of a check has what it verifies, its fault domain, and what it can't see. Exit codes: 0 listed, 2 no
+    such check.
     """
 
     names: CheckNames = None
@@ -202,11 +215,14 @@ class DocumentKind(str, Enum):
     STUCK = "stuck"
 
 
-Document = Annotated[DocumentKind, typer.Argument(help="The document: what check writes, or stuck --json.")]
+Document = Annotated[DocumentKind, typer.Argument(help="Document to describe: report of `check`, or JSON of `stuck`.")]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """Print the JSON Schema (2020-12) of the report that `preflight check` writes, or of another document."""
+    """Print the JSON Schema of the report, or of another document.
+
+    Schema draft 2020-12. Exit codes: 0 printed, 2 usage.
+    """
 
     document: Document = DocumentKind.REPORT

@@ -18,15 +18,22 @@ Logs = Annotated[
     ),
 ]
 UnmeasuredEnv = Annotated[
-    str | None, valued("PATH", "Write the settings of a cause FOUND or LIKELY, untried.", "--env-out", group=PRINTED)
+    str | None,
+    valued(
+        "PATH",
+        "Write the settings that a FOUND or LIKELY cause calls for; they are untested.",
+        "--env-out",
+        group=PRINTED,
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """Name what really ended a failed or hung run, from its logs: the first failure, not its consequences.
+    """Find the root cause of a failed or hung run in its logs.
 
-    Exit codes: 0 nothing failed, 1 a cause was named, 2 usage, 3 not enough evidence.
+    Names the first failure, not its consequences. Exit codes: 0 nothing failed, 1 a cause was found, 2 usage, 3
+    inconclusive.
     """
 
     logs: Logs

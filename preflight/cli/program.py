@@ -32,36 +32,19 @@ STARTED_AT = time.monotonic()
 
 # Every command: the file of preflight/cli that holds its function, and the first sentence of its help (commands.py).
 COMMANDS = {
-    "check": ("check_bench",
-              "Probe this node, try real collectives, and write the settings that the job needs."),
-    "probe": ("probe_capture",
-              "Print what this node is made of, and the findings that follow from that alone."),
-    "capture": ("probe_capture",
-                "Write everything that the probes read of this machine as one JSON, for `preflight probe --machine` "
-                "elsewhere."),
-    "explain": ("explain",
-                "Name what really ended a failed or hung run, from its logs: the first failure, not its consequences."),
-    "stuck": ("stuck",
-              "Say of a job that hangs now which rank is where and why, without harming it."),
-    "run": ("run",
-            "Check, then start the job with the settings that it needs; say why if it hangs or fails."),
-    "timeout": ("timeout",
-                "Say how long a collective of this job may wait, each term of the sum, and the line that each "
-                "framework takes."),
-    "bench": ("check_bench",
-              "Time every collective under the default settings; -v prints nccl-tests' table."),
-    "render": ("reports",
-               "Render a saved report in another form."),
-    "fleet": ("fleet_baseline",
-              "Compare the reports of many nodes: group equal hardware, name the odd ones out, show what differs."),
-    "baseline": ("fleet_baseline",
-                 "Learn from reports of known-good nodes what such a node reaches; several reports of a host are "
-                 "repetitions."),
-    "checks": ("reports",
-               "List the checks, or explain those that are named: what each promises, whom it blames, what it can't "
-               "see."),
-    "schema": ("reports",
-               "Print the JSON Schema (2020-12) of the report that `preflight check` writes, or of another document."),
+    "check": ("check_bench", "Test this node with real collectives, and write NCCL settings."),
+    "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults."),
+    "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`."),
+    "explain": ("explain", "Find the root cause of a failed or hung run in its logs."),
+    "stuck": ("stuck", "Show where each rank of a hung job waits, and why."),
+    "run": ("run", "Check the node, start the job with its settings, and watch it."),
+    "timeout": ("timeout", "Compute a safe timeout for the collectives of a job."),
+    "bench": ("check_bench", "Time every collective under the default settings."),
+    "render": ("reports", "Convert a saved report to another format."),
+    "fleet": ("fleet_baseline", "Compare the reports of many nodes, and list outliers."),
+    "baseline": ("fleet_baseline", "Compute speed thresholds from reports of known-good nodes."),
+    "checks": ("reports", "List the checks, or explain the named ones."),
+    "schema": ("reports", "Print the JSON Schema of the report, or of another document."),
 }  # fmt: skip
 
 
@@ -85,7 +68,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name=PROGRAM,
     cls=Commands,
-    help="Find out why a multi-GPU job will fail before it does, and which NCCL settings it needs, by trying them.",
+    help="Find out before a multi-GPU job starts why it would fail, and which NCCL settings it needs, by testing them.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -32,25 +32,29 @@ class OnUnknown(Enum):
 
 
 Command = Annotated[
-    list[str], typer.Argument(metavar="COMMAND...", help="The job, as it is started without preflight.")
+    list[str], typer.Argument(metavar="COMMAND...", help="Command of the job, as you would start it without preflight.")
 ]
 Reuse = Annotated[
     float | None,
-    timed("Start on a report of this node, no older than that, if nothing has changed.", "--reuse", group=JOB),
+    timed("Skip the check if the last report is at most T old and nothing has changed: 1h.", "--reuse", group=JOB),
 ]
-NotReady = Annotated[int, valued("N", "Exit code where the job was not started since nothing is ready.", group=JOB)]
-Unknown = Annotated[OnUnknown, options.choice("Where the check could not tell.", "--on-unknown", group=JOB)]
+NotReady = Annotated[int, valued("N", "Exit code if the check fails and the job is not started.", group=JOB)]
+Unknown = Annotated[OnUnknown, options.choice("What to do if the check is inconclusive.", "--on-unknown", group=JOB)]
 StuckAfter = Annotated[
     float | None,
     timed(
-        "So long may nothing move before `stuck` looks (half of PREFLIGHT_PG_TIMEOUT_S).", "--stuck-after", group=JOB
+        "Run `stuck` after T without output or file I/O [default: half of PREFLIGHT_PG_TIMEOUT_S].",
+        "--stuck-after",
+        group=JOB,
     ),
 ]
-KeepOutput = Annotated[str | None, valued("DIR", "Keep the job's output there, also if it succeeds.", group=JOB)]
+KeepOutput = Annotated[str | None, valued("DIR", "Keep the output of the job in DIR, also after success.", group=JOB)]
 SplitRanks = Annotated[
     bool,
     options.switch(
-        "torchrun: keep each rank's output by itself (--tee 3: lines get a prefix).", "--split-ranks", group=JOB
+        "torchrun: write the output of each rank to a separate file (--tee 3: lines get a prefix).",
+        "--split-ranks",
+        group=JOB,
     ),
 ]
 
@@ -78,9 +82,10 @@ def run(
     verbose: option_kinds.Verbose = False,
     quiet: option_kinds.Quiet = False,
 ) -> None:
-    """Check, then start the job with the settings that it needs; say why if it hangs or fails.
+    """Check the node, start the job with its settings, and watch it.
 
-    Exit codes: the job's own once it has started; 78 not ready, 2 usage, 3 unknown with --on-unknown stop.
+    If the job hangs or fails, say why. Exit codes: the job's own after it has started; 78 not ready, 2 usage, 3
+    inconclusive with --on-unknown stop.
     """
     if not 1 <= exit_not_ready <= 255:
         raise UsageError(f"--exit-not-ready {exit_not_ready}: give 1 to 255")

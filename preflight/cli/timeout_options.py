@@ -10,41 +10,56 @@ from preflight.check.options import Gpus
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
 from preflight.model.timeout import Framework
 
-JOB, PAUSES, KNOWN = "The job", "Pauses in which one rank is awaited", "What is known already"
+JOB, PAUSES, KNOWN = "The job", "Pauses in which the other ranks wait", "Known values"
 
-Params = Annotated[str | None, valued("N", "Parameters: 7B, 1.5B, 7e9; of experts 47B/13B (all/active).", group=JOB)]
-DtypeOption = Annotated[Dtype, choice("Of the weights that the forward pass uses.", "--dtype", group=JOB)]
-OptimizerOption = Annotated[Optimizer, choice("What is kept beside weights and gradients.", "--optimizer", group=JOB)]
-StrategyOption = Annotated[Strategy, choice("How the model is divided among the ranks.", "--strategy", group=JOB)]
+Params = Annotated[
+    str | None, valued("N", "Number of parameters: 7B, 1.5B, 7e9; with experts 47B/13B (all/active).", group=JOB)
+]
+DtypeOption = Annotated[Dtype, choice("Data type of the weights in the forward pass.", "--dtype", group=JOB)]
+OptimizerOption = Annotated[
+    Optimizer, choice("Optimizer, which decides the size of its state.", "--optimizer", group=JOB)
+]
+StrategyOption = Annotated[Strategy, choice("How the ranks share the model.", "--strategy", group=JOB)]
 SaveOption = Annotated[
-    Save, choice("Rank 0 writes all, each rank its part, or beside the training.", "--save", group=JOB)
+    Save,
+    choice(
+        "How checkpoints are saved: by rank 0, by every rank (sharded), or in the background (async).",
+        "--save",
+        group=JOB,
+    ),
 ]
 WorldSize = Annotated[
-    str | None, valued("N", "Ranks of the job (default: the report's, the GPUs chosen, or 1).", group=JOB)
+    str | None,
+    valued("N", "Number of ranks of the job [default: as in the report, else the chosen GPUs, else 1].", group=JOB),
 ]
 Directory = Annotated[
-    str | None, valued("DIR", "Where checkpoints go: its speed is tried with a bounded file.", group=PAUSES)
+    str | None,
+    valued("DIR", "Measure the write speed of DIR, where checkpoints go, with a bounded file.", group=PAUSES),
 ]
-Preprocess = Annotated[str | None, valued("T", "One rank prepares data for so long: 30m, 1h30m.", group=PAUSES)]
-Evaluate = Annotated[str | None, valued("T", "One rank evaluates for so long.", "--eval", group=PAUSES)]
-Compile = Annotated[str | None, valued("T", "The first step compiles for so long.", "--compile", group=PAUSES)]
-Lora = Annotated[str | None, valued("SHARE", "The share that is trained: 0.5% (as PEFT prints it).", group=JOB)]
-Current = Annotated[str | None, valued("T", "The timeout that the job has, or died at: 1800.", group=KNOWN)]
+Preprocess = Annotated[str | None, valued("T", "How long one rank prepares data: 30m, 1h30m.", group=PAUSES)]
+Evaluate = Annotated[str | None, valued("T", "How long one rank evaluates: 10m.", "--eval", group=PAUSES)]
+Compile = Annotated[str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES)]
+Lora = Annotated[str | None, valued("SHARE", "Share of trained parameters, as PEFT prints it: 0.5%.", group=JOB)]
+Current = Annotated[str | None, valued("T", "Timeout that the job has or died at: 1800.", group=KNOWN)]
 FrameworkOption = Annotated[
-    Framework | None, choice("Whose line to print (default: torch; -v: all).", "--framework", group=PRINTED)
+    Framework | None,
+    choice("Framework to print the setting for [default: torch; -v: all].", "--framework", group=PRINTED),
 ]
-ReportIn = Annotated[str | None, valued("FILE", "A report of `preflight check`; - is stdin.", group=KNOWN)]
-SeqLen = Annotated[str | None, valued("N", "Tokens of a sequence, for an estimate of activations.", group=JOB)]
-MicroBatch = Annotated[str | None, valued("N", "Sequences that a GPU works on at once (default 1).", group=JOB)]
-ConfigIn = Annotated[str | None, valued("FILE", "The model's config.json, with --seq-len.", group=JOB)]
+ReportIn = Annotated[
+    str | None, valued("FILE", "Report of `preflight check` with measured times; - is stdin.", group=KNOWN)
+]
+SeqLen = Annotated[str | None, valued("N", "Tokens per sequence, to estimate the memory of activations.", group=JOB)]
+MicroBatch = Annotated[str | None, valued("N", "Sequences per GPU at a time [default: 1].", group=JOB)]
+ConfigIn = Annotated[str | None, valued("FILE", "config.json of the model, with --seq-len.", group=JOB)]
 
 
 @dataclass(frozen=True, slots=True)
 class TimeoutOptions:
-    """Say how long a collective of this job may wait, each term of the sum, and the line that each framework takes.
+    """Compute a safe timeout for the collectives of a job.
 
-    With --params also whether the job can fit into memory. Exit codes: 0 here it is, 1 no timeout that makes sense is
-    long enough or the GPUs here are certainly too small, 2 usage, 3 the directory could not be or has to be measured.
+    Prints the setting of each framework. With --params, it also estimates whether the job fits into GPU memory.
+    Exit codes: 0 safe timeout found, 1 no sensible timeout is long enough or the GPUs are too small, 2 usage,
+    3 the checkpoint directory could not or must be measured.
     """
 
     params: Params = None
