@@ -14,7 +14,7 @@ class Variable:
     off: str = ""  # the value that takes something from NCCL, copied from forum answers
     costs: str = ""  # what that gives up
     hides: str = ""  # the transport whose fault this value hides
-    families: tuple[str, ...] = ()  # faults whose signs make it suspect (search/settings/suspicion.py)
+    families: tuple[str, ...] = ()  # faults whose signs make it suspect (model/error_texts.py)
     since: tuple[int, int] = (2, 0)  # the release of NCCL that reads it first
     on_since: tuple[int, int] | None = None  # the first that does by itself what the variable switches off
     repair: str = ""  # what really wants repair, so that the line can be deleted again (facts 7)

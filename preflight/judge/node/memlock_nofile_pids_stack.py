@@ -7,7 +7,7 @@ from preflight.judge.gpus_of_node import NO_GPU
 from preflight.judge.node_limits import is_contained, must_have_ranks, owner
 from preflight.judge.outside_cause import limit_blame
 from preflight.judge.pci_fabric import carries_traffic
-from preflight.judge.symptoms import MEMLOCK_TEXTS, NOFILE_TEXTS, PIDS_TEXTS, symptoms_of
+from preflight.judge.symptoms import MEMLOCK, NOFILE, PIDS, symptoms_of
 from preflight.judge.workarounds import proven_severity
 from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
@@ -29,7 +29,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     Can't see: what a job's own service manager sets; adapters that /sys does not show.
     """
     allowed = known(node.limits).memlock_bytes
-    proofs = symptoms_of(case, MEMLOCK_TEXTS)
+    proofs = symptoms_of(case, MEMLOCK)
     if not (case.wants_gpus or proofs):
         raise NotApplicable(NO_GPU)
     if isinstance(allowed, Limit) or allowed >= LOW_BYTES:
@@ -86,7 +86,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
     allowed = known(node.limits).nofile
     if isinstance(allowed, Limit):
         return
-    proofs = symptoms_of(case, NOFILE_TEXTS)
+    proofs = symptoms_of(case, NOFILE)
     needed = AT_REST + PER_PEER * case.world_size
     if proofs:
         severity, why = proven_severity(case), "a trial failed with 'Too many open files'"
@@ -124,7 +124,7 @@ def pids(node: NodeFacts, case: Case) -> Findings:
     """
     limit, source = _tightest(node)
     ranks = must_have_ranks(node, case)
-    proofs = symptoms_of(case, PIDS_TEXTS)
+    proofs = symptoms_of(case, PIDS)
     if isinstance(limit, Limit) or (limit >= ranks * PER_RANK and not proofs):
         return
     if proofs:

@@ -7,7 +7,7 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import CHANNELS, is_contained, local_ranks_of, nccl_shm_bytes, owner
-from preflight.judge.symptoms import SHM_HINTS, SHM_TEXTS, symptoms_of
+from preflight.judge.symptoms import SHM, SHM_HINTS, symptoms_of
 from preflight.judge.workarounds import proven_severity
 from preflight.model.facts import NodeFacts, ShmFacts, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
@@ -25,7 +25,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     shm = known(node.shm)
     local_ranks = local_ranks_of(node, case)
     is_small = shm.free_bytes < nccl_shm_bytes(local_ranks)
-    proofs = symptoms_of(case, SHM_TEXTS + (SHM_HINTS if is_small else ()))
+    proofs = symptoms_of(case, SHM + (SHM_HINTS if is_small else ()))
     if local_ranks < 2 and not proofs:
         raise NotApplicable("no two ranks would share it")
     if not is_small and not proofs:
