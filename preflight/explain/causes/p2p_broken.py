@@ -10,9 +10,9 @@ from preflight.explain.collective_waits import Wait, behind, find_mismatch
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.nccl_start import StartStep
 from preflight.explain.run_ends import ABORT
 from preflight.model.explanation import Confidence
-from preflight.model.nccl_log import StartStep
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
