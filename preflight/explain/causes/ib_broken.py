@@ -6,6 +6,7 @@ from preflight.explain.cause import Cause, Claim, Remedy, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.repairs import MEMLOCK
 
 PATH = (
     "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never "
@@ -34,8 +35,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     if "Cannot allocate memory" in text:
         return Remedy(
             "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
-            "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd (LimitMEMLOCK=infinity), and "
-            "for containers: docker run --ulimit memlock=-1.",
+            *MEMLOCK.steps,
         )
     if "ibv_" in text:
         return Remedy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from preflight.explain.cause import Cause, Sign, by_signs, fixed, shared
 from preflight.explain.event import Authority
+from preflight.model.repairs import FABRIC_MANAGER
 
 CAUSE = Cause(
     promise="The GPUs of this machine talk through a switch, and that switch is not set up.",
@@ -26,8 +27,7 @@ CAUSE = Cause(
         "is missing, stale or of another version.",
     ),
     remedy=fixed(
-        "See whether it runs and whether its version equals the driver's: systemctl status "
-        "nvidia-fabricmanager; nvidia-smi -q | grep -A3 -i fabric",
+        f"Repair: {FABRIC_MANAGER}; `nvidia-smi -q | grep -A3 -i fabric` shows the state of the fabric.",
         "Restart it (sudo systemctl restart nvidia-fabricmanager), reset the GPUs (sudo nvidia-smi -r) "
         "or reboot the node.",
         "In a virtual machine or cloud instance this is the provider's to repair: ask for another node.",

@@ -13,6 +13,7 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.nccl_start import StartStep
 from preflight.explain.run_ends import ABORT
 from preflight.model.explanation import Confidence
+from preflight.model.repairs import P2P_ANYWHERE
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
@@ -143,9 +144,7 @@ CAUSE = Cause(
     remedy=fixed(
         "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the "
         "repair.",
-        "Repair: kernel command line iommu=pt (or IOMMU off in the BIOS), and ACS off on the PCIe bridges: sudo "
-        "lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. In a virtual "
-        "machine the host has to do it.",
+        f"Repair: {P2P_ANYWHERE}.",
         "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
         "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
         "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image "

@@ -8,6 +8,7 @@ from preflight.explain.cause import Cause, Claim, fill_in, fixed, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
 VERDICT = "Shared memory (/dev/shm){host} is too small: {who} could not get its part of it."
@@ -43,8 +44,7 @@ CAUSE = Cause(
     infers=True,
     remedy=fixed(
         "See its size where the job runs: df -h /dev/shm",
-        "Docker: docker run --shm-size=16g ... (or --ipc=host). Kubernetes: an emptyDir volume with "
-        "medium: Memory, mounted at /dev/shm. Podman: --shm-size.",
+        *shm_room().steps,
         "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as "
         "a last resort (much slower).",
         env=(("NCCL_SHM_DISABLE", "1"),),

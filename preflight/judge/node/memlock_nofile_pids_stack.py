@@ -9,6 +9,7 @@ from preflight.judge.outside_cause import limit_blame
 from preflight.judge.pci_fabric import carries_traffic
 from preflight.judge.symptoms import MEMLOCK, NOFILE, PIDS, symptoms_of
 from preflight.judge.workarounds import proven_severity
+from preflight.model import repairs
 from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import Nic, NicKind
@@ -46,7 +47,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
         f"{fine_size(allowed)}: {why}",
-        _memlock_fix(node),
+        repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),
         *(proof.evidence() for proof in proofs),
@@ -58,15 +59,6 @@ def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
     """Return the adapters that NCCL would use: EFA too, which registers memory as the others do."""
     nics = () if isinstance(node.hca_ports, Gap) else known_or(node.nics, ())
     return tuple(nic for nic in nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
-
-
-def _memlock_fix(node: NodeFacts) -> str:
-    if is_contained(node):
-        return "docker/podman: `--ulimit memlock=-1`; Kubernetes: raise it in the container runtime's service"
-    return (
-        "`echo '* - memlock unlimited' > /etc/security/limits.d/90-rdma.conf` and log in again; "
-        "for Slurm `LimitMEMLOCK=infinity` in slurmd's unit"
-    )
 
 
 AT_REST = 200  # what python, torch and CUDA hold before the first connection, rounded up
