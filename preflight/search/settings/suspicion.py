@@ -36,6 +36,11 @@ def _words(family: str) -> re.Pattern[str]:
     return re.compile("|".join((WORDS[family], *errors)), re.IGNORECASE | re.MULTILINE)
 
 
+@functools.lru_cache(maxsize=1)  # the default's are asked for before every step, and a large job's logs take a second
+def _families_in(text: str) -> frozenset[str]:
+    return frozenset(family for family in WORDS if _words(family).search(text))
+
+
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
     """Return the families under suspicion; `named` holds those that others found."""
     found = set(named)
@@ -44,7 +49,7 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
     if default is not None:
         words = [text for end in default.ranks for text in (end.detail, *(line.text for line in end.log))]
         text = "\n".join((default.problem, *words, *texts_of(default.transport)))
-        found |= {family for family in WORDS if _words(family).search(text)}
+        found |= _families_in(text)
         if default.outcome is Outcome.WRONG_DATA:
             found |= {"p2p", "nvls"}  # the ways on which nothing checks that the bytes arrived
     return found
