@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
+from preflight.model.error_texts import TEXTS
 from preflight.model.explanation import Confidence
 
 
@@ -24,6 +25,11 @@ class Sign:
     authority: Authority
     means: str
     pattern: str
+
+
+def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
+    """Return the signs whose words the checks or the search ask for as well: rows of `model/error_texts.py`."""
+    return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)

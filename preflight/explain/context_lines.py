@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from preflight.explain.launchers import LOG_WORDS
+from preflight.explain.nccl_start import STEP_WORDS, StartStep
 from preflight.explain.run_ends import OTHER_EXCEPTIONS, RUN_ENDS
-from preflight.model.nccl_log import STEP_WORDS, StartStep
 
 PATTERNS: dict[str, str] = {
     **RUN_ENDS,

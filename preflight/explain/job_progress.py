@@ -9,7 +9,8 @@ from enum import Enum
 
 from preflight.explain.line_prefix import clean, line_around
 from preflight.explain.linear_patterns import compile_last
-from preflight.model.nccl_log import PATH, StartStep, process, steps
+from preflight.explain.nccl_start import StartStep, process, steps
+from preflight.model.transport import PRINTED_PATH
 
 
 class Phase(str, Enum):
@@ -144,7 +145,7 @@ class NcclStarts:
         key = process(text)
         if key not in self.steps and len(self.steps) >= MOST_PROCESSES:
             return
-        if path := PATH.search(text):
+        if path := PRINTED_PATH.search(text):
             self.paths.add(path[3].split("/")[0])
         for step in steps(text):
             self.steps[key] = max(step, self.steps.get(key, step))

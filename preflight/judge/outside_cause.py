@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from preflight.judge.check import Case
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import is_contained
-from preflight.judge.symptoms import NOFILE_TEXTS, PIDS_TEXTS, symptoms_in
+from preflight.judge.symptoms import NOFILE, PIDS, symptoms_in
 from preflight.model.counters import OutsideEvent, OutsideKind
 from preflight.model.finding import Blame, Evidence
 from preflight.model.trial import FAILED, Outcome, RankEnd, TrialResult
@@ -112,7 +112,7 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
     refused = _times(case, OutsideKind.PIDS_LIMIT)
     if refused:
         return OutsideCause(Blame.CONTAINER, REFUSED, RAISE_LIMIT + AGAIN, refused)
-    lines = symptoms_in(trial, PIDS_TEXTS + NOFILE_TEXTS)
+    lines = symptoms_in(trial, PIDS + NOFILE)
     if not lines:
         return None
     blame = limit_blame(case)

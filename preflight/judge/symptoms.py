@@ -7,28 +7,17 @@ from dataclasses import dataclass
 from preflight.judge.check import Case
 from preflight.judge.finding_text import first_line
 from preflight.judge.node_limits import owner_of_run
+from preflight.model.error_texts import any_of
 from preflight.model.finding import Blame, Evidence
 from preflight.model.trial import FAILED, TrialResult
 
-# NCCL's texts, facts 2.2 and 7.5; compared without case.
-SHM_TEXTS = (("error while creating shared memory segment",), ("failed to extend /dev/shm",))
-SHM_HINTS = (("no space left",), ("bus error",), ("sigbus",))  # prove nothing where /dev/shm has room
-MEMLOCK_TEXTS = (("ibv_reg_mr", "cannot allocate memory"), ("ibv_create_qp", "cannot allocate memory"))
-NOFILE_TEXTS = (("too many open files",),)
-PIDS_TEXTS = (
-    ("can't start new thread",),
-    ("pthread_create", "resource temporarily unavailable"),
-    ("blockingioerror", "resource temporarily unavailable"),
-    ("runtimeerror: resource temporarily unavailable",),  # std::system_error of a thread that could not be started
-)
-CONFIGURATION_TEXTS = (
-    ("duplicate gpu detected",),
-    ("no kernel image is available",),
-    ("driver on your system is too old",),
-    ("driver version is insufficient",),
-)
-
-Texts = tuple[tuple[str, ...], ...]
+# Rows of `model/error_texts.py`.
+SHM = ("shm.nccl",)
+SHM_HINTS = ("shm.hint",)  # prove nothing where /dev/shm has room
+MEMLOCK = ("ib.memlock",)
+NOFILE = ("limit.nofile",)
+PIDS = ("limit.pids",)
+CONFIGURATION = ("duplicate.nccl", "version.too_old", "version.arch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +33,25 @@ class Symptom:
         return Evidence("error text", self.line, f"trial {self.candidate}, rank {self.rank}")
 
 
-def symptoms_in(trial: TrialResult, texts: Texts) -> tuple[Symptom, ...]:
-    """Return the lines of one failed trial that hold all the words of one of `texts`, at most one a rank."""
+def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
+    """Return the lines of one failed trial that say one of `texts`, at most one a rank."""
     if trial.outcome not in FAILED:
         return ()
-    found = []
-    for end in trial.ranks:
-        lines = (*end.detail.splitlines(), *(line.text for line in end.log))
-        text = "\n".join(lines).lower()
-        words = next((words for words in texts if all(word in text for word in words)), None)
-        if words:
-            line = next((line for line in lines if words[-1] in line.lower()), end.detail)
-            found.append(Symptom(trial.candidate, end.rank, first_line(line)))
-    return tuple(found)
+    says = any_of(*texts).search
+    said = ((end.rank, (*end.detail.splitlines(), *(each.text for each in end.log))) for end in trial.ranks)
+    found = ((rank, next(filter(says, lines), None)) for rank, lines in said)
+    return tuple(Symptom(trial.candidate, rank, first_line(line)) for rank, line in found if line is not None)
 
 
-def symptoms_of(case: Case, texts: Texts) -> tuple[Symptom, ...]:
-    """Return the lines of all failed trials that give one of `texts` away."""
+def symptoms_of(case: Case, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
+    """Return the lines of all failed trials that say one of `texts`."""
     return tuple(line for trial in case.trials for line in symptoms_in(trial, texts))
 
 
 def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
     """Return who caused a failure whose text names the cause; None where it does not."""
-    if symptoms_in(trial, CONFIGURATION_TEXTS):
+    if symptoms_in(trial, CONFIGURATION):
         return Blame.CONFIGURATION
-    if symptoms_in(trial, SHM_TEXTS + MEMLOCK_TEXTS + NOFILE_TEXTS + PIDS_TEXTS):
+    if symptoms_in(trial, SHM + MEMLOCK + NOFILE + PIDS):
         return owner_of_run(case)
     return None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from preflight.errors import NotApplicable, NotRun
 from preflight.judge.check import Case
-from preflight.judge.node_limits import owner_of_run
+from preflight.judge.node_limits import is_contained, owner_of_run
+from preflight.model import repairs
 from preflight.model.finding import Blame, Severity
 from preflight.model.nccl_variables import VARIABLES
 from preflight.model.trial import AS_IS, DEFAULT, FAILED, Outcome, TrialResult
@@ -23,25 +24,11 @@ class Hidden:
     repair: str
 
 
-P2P = Hidden(
-    "P2P",
-    Blame.HOST,
-    "repair P2P: boot with iommu=pt (or the IOMMU off) and turn ACS off on the bridges between the GPUs "
-    "(`lspci -vvv | grep ACSCtl` as root); with NVLink look at `nvidia-smi nvlink -s` and `dmesg | grep Xid`",
-)
-NVLS = Hidden(
-    "NVLS",
-    Blame.FABRIC,
-    "repair NVLink SHARP: `systemctl status nvidia-fabricmanager`; its version must equal the driver's",
-)
-SHM = Hidden(
-    "SHM", Blame.HOST, "give /dev/shm more room: `mount -o remount,size=8g /dev/shm`, in docker `--shm-size=1g`"
-)
-IB = Hidden(
-    "IB",
-    Blame.FABRIC,
-    "repair InfiniBand/RoCE: `ibstat` (port Active, LinkUp), `ulimit -l` (unlimited), /dev/infiniband in the container",
-)
+P2P = Hidden("P2P", Blame.HOST, f"repair P2P: {repairs.P2P}; with NVLink {repairs.NVLINKS}")
+NVLS = Hidden("NVLS", Blame.FABRIC, f"repair NVLink SHARP: {repairs.FABRIC_MANAGER}")
+SHM = Hidden("SHM", Blame.HOST, repairs.shm_room().machine)
+IB = Hidden("IB", Blame.FABRIC, f"repair InfiniBand or RoCE: {repairs.RDMA.machine}")
+IN_CONTAINER = {SHM: repairs.shm_room().container, IB: f"repair InfiniBand or RoCE: {repairs.RDMA.container}"}
 ONE_NODE = "one node ran by itself"
 FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
 
@@ -124,7 +111,12 @@ def hidden_faults(case: Case) -> tuple[Hidden, ...]:
     if not found or set() in found:
         return ()
     first = min(found, key=lambda faults: min(map(FAULTS.index, faults)))
-    return tuple(replace(each, blame=owner_of_run(case)) if each is SHM else each for each in FAULTS if each in first)
+    here = IN_CONTAINER if any(map(is_contained, case.nodes)) else {}
+    return tuple(
+        replace(each, blame=owner_of_run(case) if each is SHM else each.blame, repair=here.get(each, each.repair))
+        for each in FAULTS
+        if each in first
+    )
 
 
 HIDES = {(each.name, each.off): fault for each in VARIABLES for fault in FAULTS if each.hides == fault.transport}

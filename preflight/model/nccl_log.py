@@ -1,8 +1,4 @@
-"""What NCCL says at INFO: the steps of its start, networks, interfaces, cards, paths, algorithms.
-
-The one reader of these lines, with which a trial tells the transport that was really used. Every pattern is linear (no
-look-around, bounded repetition), so that `explain` can search gigabytes with them.
-"""
+"""What NCCL says at INFO of networks, interfaces, cards, paths, algorithms: the transport that was really used."""
 
 from __future__ import annotations
 
@@ -10,18 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
-from preflight.model.transport import NVLS, WORDS, Carrier, CarrierKind, Transport
+from preflight.model.transport import NVLS, PRINTED_PATH, WORDS, Carrier, CarrierKind, Transport
 from preflight.model.units import size_text
 
 NUMBERED_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 NUMBERED_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 LIMIT = 65536  # entries of one kind; an INFO log of a thousand ranks has fewer
-
-# `host:pid:tid [dev] NCCL INFO ...`; some launchers put the process's host there, some containers a bare number.
-PROCESS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):\d{1,8}[ :]")
 
 BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[0\])?([^\s:]{1,32}):([^\s<]{1,64})")
 NETWORK = re.compile(r"Using network (\S[\w /.+-]{0,40}?)\s*$")
@@ -30,13 +22,6 @@ INTERFACE = re.compile(r"\[\d{1,3}\]([^\s:\[\]]{1,32}):")
 CARDS = re.compile(r"NET/IB ?: Using (?=\[)(.{1,4000})")
 CARD = re.compile(r"\[\d{1,3}\]([\w+-]{1,64}):(\d{1,3})/(IB|RoCE|SHARP|\w{1,12})")
 
-_BETWEEN = "|".join(WORDS[way] for way in (Transport.P2P, Transport.SHM, Transport.NET))
-# 2.4: `Ring 00 : 0[1] -> 1[3] via P2P/IPC`; later `Channel 00/0 : 0[1b000] -> 1[1c000] [send] via NET/IB/0/GDRDMA`
-PATH = re.compile(
-    r"(?:Channel|Ring|Tree) \d{1,4}(?:/\d{1,4})? ?: "
-    r"(\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
-    rf"(?: \[(?:send|receive)\])? via ({_BETWEEN}|[A-Z][A-Z0-9]{{1,15}}/\w{{1,32}})"
-)
 # CollNet has no peer: a rank hands its data to the switch. `Coll 00 : 3 [send] via` up to 2.4, `CollNet 00/0 :` later.
 COLLNET = re.compile(
     rf"Coll(?:Net)? \d{{1,4}}(?:/\d{{1,4}})? : (\d{{1,7}}) \[(?:send|receive)\] via ({WORDS[Transport.COLLNET]})"
@@ -45,44 +30,6 @@ COLLNET = re.compile(
 # On one node no tree is connected from 2.20 on; the buffers are made by the start up to 2.21, later by the first use.
 NVLS_MADE = re.compile(r"Connected NVLS tree|NVLS comm 0x[0-9a-f]{1,16} headRank \d")
 ALGORITHM = re.compile(r"(?:([A-Z][A-Za-z]{3,20}): )?(\d{1,20}) Bytes -> Algo ([A-Z0-9_]{1,20}) proto ([A-Z0-9]{1,10})")
-
-
-class StartStep(IntEnum):
-    """How far a process got in NCCL's start-up, in NCCL's order."""
-
-    BOOTSTRAP = 0
-    NETWORK = 1
-    BEGAN = 2
-    TOPOLOGY = 3
-    CHANNELS = 4
-    CONNECTED = 5
-    COMPLETE = 6
-    COLLECTIVE = 7
-
-
-# As text, since a search for all of them at once is compiled elsewhere.
-STEP_WORDS: dict[StartStep, str] = {
-    StartStep.BOOTSTRAP: r"Bootstrap ?: Using",
-    StartStep.NETWORK: r"Using network |NET/(?:IB|Socket) ?: Using \[",
-    StartStep.BEGAN: r"Init START",
-    StartStep.TOPOLOGY: r"Setting affinity for GPU|NVLS multicast support",
-    StartStep.CHANNELS: r"Channel \d{1,3}(?:/\d{1,3})? :|via (?:P2P|SHM|NET|direct|COLLNET)[/ ]",
-    StartStep.CONNECTED: r"Connected all (?:rings|trees)",
-    StartStep.COMPLETE: r"Init COMPLETE",
-    StartStep.COLLECTIVE: r"NCCL INFO [A-Z][A-Za-z]{3,16}: opCount \d",
-}
-_STEPS = tuple((step, re.compile(words)) for step, words in STEP_WORDS.items())
-
-
-def steps(line: str) -> tuple[StartStep, ...]:
-    """Return the steps that a line tells of; launchers glue lines together, so there may be several."""
-    return tuple(step for step, pattern in _STEPS if pattern.search(line))
-
-
-def process(line: str) -> str:
-    """Return who printed a line, as `host:pid`; "" where it has no such prefix."""
-    match = PROCESS.search(line)
-    return f"{match[1]}:{match[2]}" if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +107,7 @@ def _start(line: str) -> Iterable[tuple[str, object]]:
 
 
 def _paths(line: str) -> Iterable[tuple[str, object]]:
-    for source, target, detail in PATH.findall(line):
+    for source, target, detail in PRINTED_PATH.findall(line):
         yield "paths", Carrier(CarrierKind.PATH, detail, (int(source), int(target)))
     for rank, detail in COLLNET.findall(line):
         yield "collnet", (int(rank), detail)

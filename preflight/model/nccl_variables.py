@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.model.repairs import FABRIC_MANAGER, NO_REPAIR, P2P_ANYWHERE, RDMA, UNPROTECTED, Repair, shm_room
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -14,73 +16,68 @@ class Variable:
     off: str = ""  # the value that takes something from NCCL, copied from forum answers
     costs: str = ""  # what that gives up
     hides: str = ""  # the transport whose fault this value hides
-    families: tuple[str, ...] = ()  # faults whose signs make it suspect (search/settings/suspicion.py)
+    families: tuple[str, ...] = ()  # faults whose signs make it suspect (model/error_texts.py)
     since: tuple[int, int] = (2, 0)  # the release of NCCL that reads it first
     on_since: tuple[int, int] | None = None  # the first that does by itself what the variable switches off
-    repair: str = ""  # what really wants repair, so that the line can be deleted again (facts 7)
-    container_repair: str = ""  # the same where a container's limits are in the way
+    repair: Repair = NO_REPAIR  # what really wants repair, so that the line can be deleted again
 
 
-IOMMU = (
-    "boot with `iommu=pt` (or the IOMMU off in the BIOS) and switch ACS off on the bridges between "
-    "the GPUs (`setpci -s BRIDGE ECAP_ACS+6.w=0`; in a VM the host decides). Until then no setting of NCCL's protects "
-    'copies outside it, such as `tensor.to("cuda:1")`, device_map and pipelines'
-)
-SITE = "nothing: name the interface that leads to the other nodes in the site's settings"
+P2P = Repair(f"{P2P_ANYWHERE}. Until then {UNPROTECTED}")
+SITE = Repair("nothing: name the interface that leads to the other nodes in the site's settings")
 VARIABLES = (
     Variable(
         "NCCL_P2P_DISABLE", families=("p2p",), off="1", costs="direct GPU-to-GPU copies, NVLink included", hides="P2P",
-        repair=IOMMU,
+        repair=P2P,
     ),
-    Variable("NCCL_P2P_LEVEL", families=("p2p",), is_integer=False, repair=IOMMU),
+    Variable("NCCL_P2P_LEVEL", families=("p2p",), is_integer=False, repair=P2P),
     Variable(
         "NCCL_SHM_DISABLE", families=("shm",), off="1", costs="shared memory between the ranks of a node", hides="SHM",
-        repair="give /dev/shm room: `mount -o remount,size=8g /dev/shm`, and let all ranks share it",
-        container_repair="start the container with `--shm-size=8g` or `--ipc=host` (Kubernetes: emptyDir in memory)",
+        repair=shm_room(),
     ),
     Variable(
         "NCCL_IB_DISABLE", families=("ib", "net"), off="1", costs="InfiniBand and RoCE", hides="IB",
-        repair="the RDMA ports: `ibstat` (Active, LinkUp), `ulimit -l` (unlimited), `show_gids` (RoCE)",
-        container_repair="start the container with `--device /dev/infiniband --ulimit memlock=-1`; then ask `ibstat`",
+        repair=RDMA,
     ),
     Variable(
         "NCCL_NET", families=("ib", "plugin", "net"), since=(2, 10), is_integer=False, off="socket", hides="IB",
-        repair="find which network fails (`NCCL_DEBUG=INFO`, lines with NET/): its plugin, or the RDMA ports",
+        repair=Repair("find which network fails (`NCCL_DEBUG=INFO`, lines with NET/): its plugin, or the RDMA ports"),
     ),
     Variable(
         "NCCL_NET_PLUGIN", families=("plugin",), since=(2, 11), is_integer=False,
-        repair="install the plugin that fits this NCCL, or take libnccl-net.so off the library path",
+        repair=Repair("install the plugin that fits this NCCL, or take libnccl-net.so off the library path"),
     ),
     Variable(
         "NCCL_NVLS_ENABLE", families=("nvls",), since=(2, 17), off="0", hides="NVLS",
         costs="NVLink SHARP, a quarter of an HGX H100's all-reduce",
-        repair="start the Fabric Manager of the driver's own version: `systemctl status nvidia-fabricmanager`",
+        repair=Repair(FABRIC_MANAGER),
     ),
     Variable(
         "NCCL_CUMEM_ENABLE", families=("cumem", "p2p", "nvls"), since=(2, 18), on_since=(2, 19), off="0",
         costs="cuMem allocations, and NVLS buffer registration with them",
-        repair="a newer driver, and a container that passes all of the GPUs' capabilities in",
+        repair=Repair("a newer driver, and a container that passes all of the GPUs' capabilities in"),
     ),
     Variable(
         "NCCL_CUMEM_HOST_ENABLE", families=("cumem", "shm"), since=(2, 23), on_since=(2, 24),
-        repair="NCCL 2.26.5 or newer, or let the kernel's NUMA calls through",
-        container_repair="start the container with `--cap-add SYS_NICE`, or use NCCL 2.26.5 or newer",
+        repair=Repair(
+            "NCCL 2.26.5 or newer, or let the kernel's NUMA calls through",
+            "start the container with `--cap-add SYS_NICE`, or use NCCL 2.26.5 or newer",
+        ),
     ),
     Variable(
         "NCCL_IB_HCA", families=("ib",), is_integer=False,
-        repair="the other ports: `ibstat`, `perfquery -x`; or name these in the site's settings",
+        repair=Repair("the other ports: `ibstat`, `perfquery -x`; or name these in the site's settings"),
     ),
     Variable(
         "NCCL_IB_GID_INDEX", families=("ib",),
-        repair="a torch with NCCL 2.21 or newer, which finds the GID itself",
+        repair=Repair("a torch with NCCL 2.21 or newer, which finds the GID itself"),
     ),
     Variable(
         "NCCL_MNNVL_ENABLE", families=("mnnvl",), since=(2, 21),
-        repair="start nvidia-imex on every node of the NVLink domain: `nvidia-imex-ctl -N`",
+        repair=Repair("start nvidia-imex on every node of the NVLink domain: `nvidia-imex-ctl -N`"),
     ),
     Variable(
         "NCCL_SOCKET_FAMILY", families=("socket",), is_integer=False,
-        repair="give the interface an IPv6 address that works, or none",
+        repair=Repair("give the interface an IPv6 address that works, or none"),
     ),
     Variable("NCCL_SOCKET_IFNAME", families=("socket",), is_integer=False, repair=SITE),
     Variable("GLOO_SOCKET_IFNAME", is_integer=False, repair=SITE),

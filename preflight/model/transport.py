@@ -28,6 +28,13 @@ WORDS = {
     Transport.NET: rf"NET/{_DEVICE}",
     Transport.COLLNET: rf"COLLNET/{_DEVICE}",
 }
+_BETWEEN = "|".join(WORDS[way] for way in (Transport.P2P, Transport.SHM, Transport.NET))
+# 2.4: `Ring 00 : 0[1] -> 1[3] via P2P/IPC`; later `Channel 00/0 : 0[1b000] -> 1[1c000] [send] via NET/IB/0/GDRDMA`
+PRINTED_PATH = re.compile(
+    r"(?:Channel|Ring|Tree) \d{1,4}(?:/\d{1,4})? ?: "
+    r"(\d{1,7})(?:\[[0-9a-f]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
+    rf"(?: \[(?:send|receive)\])? via ({_BETWEEN}|[A-Z][A-Z0-9]{{1,15}}/\w{{1,32}})"
+)
 
 
 class CarrierKind(Enum):

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from preflight.model.nccl_log import Algorithm, StartStep, read_nccl_log, steps
+from preflight.explain.nccl_start import StartStep, steps
+from preflight.model.nccl_log import Algorithm, read_nccl_log
 from tests.explain.logs import explain_bytes
 from tests.simcuda.kept_logs import FOLDER, SITUATIONS, anonymous, kept, names
 

@@ -139,5 +139,4 @@ def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str
         return INHERITED.replace("NAME", name)
     if not value or name == "NCCL_CONF_FILE":
         return CONFIGURATION
-    variable = BY_NAME.get(name, Variable(name))
-    return (variable.container_repair if contained else "") or variable.repair
+    return BY_NAME.get(name, Variable(name)).repair.where(contained)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, by_signs, fill_in, fixed
+from preflight.explain.cause import Cause, Claim, Sign, by_signs, fill_in, fixed, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -25,10 +25,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 CAUSE = Cause(
     promise="Every process must have a graphics card of its own; two of them chose the same one.",
     signs=(
-        Sign("duplicate.nccl", Authority.SETUP, "two ranks of one job use the same GPU",
-             r"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU|"
-             r"two ranks use the same device|(?:devices?|device ids?) (?:of|"
-             r"for) (?:different )?ranks[^\n]{0,30}same GPU"),
+        *shared(Authority.SETUP, "duplicate.nccl"),
         Sign("duplicate.exclusive", Authority.SETUP, "a GPU admits one process at a time, and another one holds it",
              r"CUDA-capable devices are busy or unavailable|CUDA-capable device\(s\) is/are busy or unavailable|"
              r"cudaErrorDevicesUnavailable"),

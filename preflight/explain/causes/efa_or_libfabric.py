@@ -6,6 +6,7 @@ from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.repairs import MEMLOCK
 
 VERDICT = "The EFA network (libfabric) refused a call of {who}{host}: a limit, or versions that do not fit together."
 
@@ -25,10 +26,9 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     )
     if "-12" in text or "4112" in text or "Cannot allocate" in text:
         return Remedy(
-            "EFA may not pin enough memory: ulimit -l must say unlimited where the job runs. Set it in "
-            "/etc/security/limits.conf (* - memlock unlimited) and for slurmd (LimitMEMLOCK=infinity).",
-            "Containers: docker run --ulimit memlock=-1; Kubernetes: huge pages as the EFA device plugin asks for, and "
-            "the limit of containerd (LimitMEMLOCK=infinity).",
+            "EFA may not pin enough memory: ulimit -l must say unlimited where the job runs.",
+            *MEMLOCK.steps,
+            "Kubernetes: request huge pages as the EFA device plugin asks for.",
             versions,
         )
     return Remedy(

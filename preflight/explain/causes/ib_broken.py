@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.cause import Cause, Claim, Remedy, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.repairs import MEMLOCK
 
 PATH = (
     "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never "
@@ -23,7 +24,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if events[0].authority is Authority.ECHO:
         because = "the card reports requests that were dropped; it does so when the peer is gone too"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, fill_in(PATH, events))
-    is_local = events[0].sign == "ib.verbs"
+    is_local = events[0].sign in ("ib.memlock", "ib.verbs")
     because = "NCCL prints what the InfiniBand library returned"
     return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(LOCAL if is_local else PATH, events))
 
@@ -34,8 +35,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     if "Cannot allocate memory" in text:
         return Remedy(
             "The card may not pin enough memory: ulimit -l must say unlimited where the job runs.",
-            "Set it in /etc/security/limits.conf (* - memlock unlimited), for slurmd (LimitMEMLOCK=infinity), and "
-            "for containers: docker run --ulimit memlock=-1.",
+            *MEMLOCK.steps,
         )
     if "ibv_" in text:
         return Remedy(
@@ -58,33 +58,9 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 CAUSE = Cause(
     promise="The fast network between the machines (InfiniBand or RoCE) lost data, or is not set up.",
     signs=(
-        Sign("ib.completion", Authority.TRANSPORT, "data for a peer was not acknowledged over InfiniBand/RoCE",
-             r"EI0013|RO?CE CQE has error|"
-             r"Got completion (?:from peer|with)[^\n]{0,120}(?:error (?:1[0-4]|[1-46-9])\b|"
-             r"status[= ][\w ]{0,30}\(?(?:1[0-4]|[1-46-9])\b|vendor[ _]err[= ](?:129|81|136|135|137)\b)"),
-        Sign("ib.flushed", Authority.ECHO, "a queue was emptied after another error",
-             r"Got completion (?:from peer|with)[^\n]{0,120}(?:error 5\b|status[= ][\w ]{0,30}\(?5\b)"),
-        Sign("ib.verbs", Authority.SETUP, "a call into the InfiniBand library failed",
-             r"[Cc]all to (?:wrap_)?ibv_(?:create|reg|modify|alloc|query|poll|post|dereg|destroy)\w{0,40} failed|"
-             r"ibv_(?:create|reg|modify|alloc|poll|post)\w{0,40}(?:\([^)\n]{0,120}\))? failed|[Ff]ailed to modify QP"),
-        Sign("ib.open", Authority.ECHO, "an InfiniBand device could not be opened; NCCL goes on without it",
-             r"[Cc]all to ibv_(?:open|get|close)\w{3,40} failed|NET/IB[^\n]{0,10} Unable to open device"),
-        Sign("ib.async", Authority.TRANSPORT, "the InfiniBand port reports an error",
-             r"Got (?:non-fatal |fatal )?async (?:fatal |error )?event ?: (?:port error|local catastrophic|QP |CQ |"
-             r"device fatal|local )|Got async event[^\n]{0,40}(?:error|fatal|catastrophic)|"
-             r"async fatal event(?: on \w{2,3} \(0x[0-9a-f]{1,16}\))? ?: \w"),
-        Sign("ib.mlx5", Authority.SETUP, "the network card or its driver reports an error",
-             r"mlx[45]_core[^\n]{0,80}(?:failed|timeout|error|health|Fatal|syndrome|[Ll]ink [Dd]own|"
-             r"Cable (?:unplugged|error))"),
-        Sign("ib.link", Authority.TRANSPORT, "the link of a fast network port went down",
-             r"(?:mlx[45]_|irdma|bnxt_re|rdma|ib\d)[^\n]{0,40}(?:[Ll]ink (?:is )?(?:DOWN|[Dd]own)|"
-             r"state[^\n]{0,10}DOWN)|"
-             r"NET/IB[^\n]{0,60}(?:link|port)[^\n]{0,20}(?:down|DOWN|inactive)"),
-        Sign("ib.ucx", Authority.TRANSPORT, "data for a peer was not acknowledged over InfiniBand/RoCE",
-             r"mlx5: [^\n]{1,80}: got completion with error|transport retry counter exceeded|"
-             r"The InfiniBand retry count between|"
-             r"(?:ib_mlx5|uct_ib|UCX +ERROR)[^\n]{0,100}(?:retry count exceeded|Remote (?:access|operation)|"
-             r"Input/output error)"),
+        *shared(Authority.SETUP, "ib.memlock", "ib.verbs", "ib.mlx5"),
+        *shared(Authority.TRANSPORT, "ib.completion", "ib.async", "ib.link", "ib.ucx"),
+        *shared(Authority.ECHO, "ib.flushed", "ib.open"),
     ),
     judge=judge,
     remedy=remedy,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -30,18 +30,7 @@ CAUSE = Cause(
     promise="NCCL can use an add-on for special networks (such as Amazon's EFA). That add-on, or the driver "
     "below it, does not work here.",
     signs=(
-        Sign("plugin.ofi", Authority.SETUP, "the OFI network plugin (AWS EFA and others) reports an error",
-             r"NCCL WARN NET/OFI|NET/OFI (?:Request|Couldn|Unable|Error|Failed|Invalid)|"
-             r"fi_getinfo[^\n]{0,60}(?:empty|fail|error)|provider efa output empty|"
-             r"Creating new endpoint[^\n]{0,60}failed"),
-        Sign("plugin.other", Authority.SETUP, "a network plugin of NCCL reports an error",
-             r"NCCL WARN NET/(?:FasTrak|GPUDirectTCPX|gIB|UCX|Plugin|MSCCLPP)|NCCL WARN Failed: UCX error|"
-             r"NET/Plugin[^\n]{0,60}(?:incompatible|version mismatch)|[Ff]ailed to initialize any NET plugin|"
-             r"ncclNet\w{0,20}init[^\n]{0,20}fail|NCCL_NET_PLUGIN[^\n]{0,60}(?:fail|not found)|"
-             r"NET/UCX[^\n]{0,60}(?:fail|error|ERROR)"),
-        Sign("plugin.mismatch", Authority.SETUP, "ranks use different network plugins",
-             r"NET(?:/Plugin)? mismatch|[Nn]etwork plugin mismatch|"
-             r"ranks? (?:are )?using different net(?:work)? plugins?"),
+        *shared(Authority.SETUP, "plugin.ofi", "plugin.other", "plugin.mismatch"),
         Sign("plugin.loaded", Authority.SILENCE, "this host loaded a network plugin",
              r"Plugin Path : \S{1,200}|NET/Plugin ?: Loaded net plugin"),
         Sign("plugin.internal", Authority.SILENCE, "this host found no network plugin",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed, shared
 from preflight.explain.causes import hang_no_error
 from preflight.explain.collective_waits import Wait, behind, find_mismatch
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.nccl_start import StartStep
 from preflight.explain.run_ends import ABORT
 from preflight.model.explanation import Confidence
-from preflight.model.nccl_log import StartStep
+from preflight.model.repairs import P2P_ANYWHERE
 
 VERDICT = "Direct copies between the GPUs of one machine (P2P) do not work{host}."
 INFERRED = (
@@ -133,20 +134,7 @@ def _all_arrived_at_the_first(evidence: LogEvidence, waits: list[Wait]) -> bool:
 CAUSE = Cause(
     promise="Graphics cards of one machine copy to each other directly; here those copies do not arrive.",
     signs=(
-        Sign("p2p.failed", Authority.SETUP, "direct copies between GPUs failed",
-             r"peer access is not supported|cudaErrorPeerAccess|cudaErrorTooManyPeers|"
-             r"transport/p2p\.cc:\d{1,5}[^\n]{0,30} NCCL WARN|transport\.cc:\d{1,5} NCCL WARN Cuda failure|"
-             r"IO_PAGE_FAULT|DMAR: \[DMA (?:Read|Write)|P2P access (?:failed|check failed)|"
-             r"doesn't support faster communication broadband via P2P|IPC memory creation failed|"
-             r"hipIpc\w{3,20}(?: ->|[^\n]{0,40}fail|: [1-9])|"
-             r"Failed to create memory for IPC|cudaIpc(?:Open|Get)MemHandle[^\n]{0,60}(?:fail|error|invalid)|"
-             r"custom_all_?reduce\.(?:cuh|hip|cu):\d{1,5}[^\n]{0,20}'(?:invalid (?:argument|device|resource)|peer)|"
-             r"transport/shm\.cc:\d{1,5}[^\n]{0,20} NCCL WARN Cuda failure (?:217|\d{1,3} 'peer)|"
-             r"(?:HIP|CUDA) error: peer access|hipErrorPeerAccess\w{0,20}|"
-             r"Cuda failure (?:\d{1,3} )?'(?:peer (?:access|mapping)[^'\n]{0,60}|mapping of buffer object failed|"
-             r"invalid resource handle)'"),
-        Sign("p2p.diagnosed", Authority.SETUP, "NCCL's own diagnostics copied data between two GPUs, and it was wrong",
-             r"NCCL DIAG \[\w{1,8}\] {1,4}p2p: (?:(?:write|read) mismatch|peer-memory import failed) srcRank="),
+        *shared(Authority.SETUP, "p2p.failed", "p2p.diagnosed"),
         Sign("p2p.refused", Authority.SILENCE,
              "direct copies between two GPUs are not possible on this machine", r"Could not enable P2P between"),
         Sign("p2p.iommu", Authority.SILENCE, "RCCL warns of the host's IOMMU, as it does on hosts that work too",
@@ -156,9 +144,7 @@ CAUSE = Cause(
     remedy=fixed(
         "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the "
         "repair.",
-        "Repair: kernel command line iommu=pt (or IOMMU off in the BIOS), and ACS off on the PCIe bridges: sudo "
-        "lspci -vvv | grep -i acsctl shows them, setpci -s BRIDGE ECAP_ACS+6.w=0 switches one off. In a virtual "
-        "machine the host has to do it.",
+        f"Repair: {P2P_ANYWHERE}.",
         "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
         "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
         "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image "

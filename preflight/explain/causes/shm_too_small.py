@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.cause import Cause, Claim, fill_in, fixed, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
 VERDICT = "Shared memory (/dev/shm){host} is too small: {who} could not get its part of it."
@@ -35,29 +36,15 @@ CAUSE = Cause(
     promise="Processes on one machine hand data to each other through /dev/shm, a memory area that Docker "
     "limits to 64 MB unless told otherwise.",
     signs=(
-        Sign("shm.nccl", Authority.SETUP, "NCCL could not get shared memory in /dev/shm",
-             r"Error while (?:creating|attaching to) shared memory segment|failed to extend \S{0,60}(?:/dev/shm|nccl-)|"
-             r"[Cc]all to posix_fallocate failed|failed to extend /dev/shm|Error: failed to extend|"
-             r"/dev/shm[^\n]{0,80}(?:No space left|is too small|is full)|[Cc]all to shm_open failed|"
-             r"[Cc]all to (?:ftruncate|fallocate) failed"),
-        Sign("shm.loader", Authority.OWN_ERROR, "a data-loader worker ran out of shared memory",
-             r"insufficient shared memory|workers are out of shared memory|"
-             r"DataLoader worker \(pid[^\n]{1,80}\) is killed by signal: Bus error|"
-             r"unable to (?:open|write to|mmap|resize|allocate) (?:file |shared memory )[^\n]{0,60}(?:torch_|/dev/shm)|"
-             r"unable to write to file </torch_|unable to mmap \d{1,20} bytes from file </torch_|"
-             r"unable to allocate shared memory\(shm\)|unable to resize file <[^\n]{1,80}to the right size|"
-             r"Unexpected bus error encountered in worker|No space left on device: '/(?:dev/shm|psm_)"),
-        Sign("shm.sigbus", Authority.UNEXPLAINED_DEATH, "a process died of a bus error, as a full /dev/shm causes",
-             r"exitcode {0,4}: {0,2}-7\b|Signal 7 \(SIGBUS\)|Signals\.SIGBUS|terminated with signal SIGBUS|"
-             r"Bus error(?: +\(core dumped\)|: +\d|$)|return code = -7\b|exited on signal 7\b|KILLED BY SIGNAL: 7\b|"
-             r"[Ee]xit(?:ed with)?(?: exit)? code 135|Signal: Bus error"),
+        *shared(Authority.SETUP, "shm.nccl", "shm.attach"),
+        *shared(Authority.OWN_ERROR, "shm.loader"),
+        *shared(Authority.UNEXPLAINED_DEATH, "shm.sigbus"),
     ),
     judge=judge,
     infers=True,
     remedy=fixed(
         "See its size where the job runs: df -h /dev/shm",
-        "Docker: docker run --shm-size=16g ... (or --ipc=host). Kubernetes: an emptyDir volume with "
-        "medium: Memory, mounted at /dev/shm. Podman: --shm-size.",
+        *shm_room().steps,
         "If it can't be changed: num_workers=0 for the data loader, and NCCL_SHM_DISABLE=1 for NCCL as "
         "a last resort (much slower).",
         env=(("NCCL_SHM_DISABLE", "1"),),

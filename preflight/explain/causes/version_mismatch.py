@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
+from preflight.explain.cause import Cause, Sign, by_signs, fixed, shared
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
     promise="Parts of the software come from different releases, and the first one that meets the other gives up.",
     signs=(
+        *shared(Authority.SETUP, "version.too_old", "version.arch"),
         Sign("version.driver", Authority.SETUP, "the driver does not fit the CUDA that the program was built with",
-             r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|"
              r"driver/library version mismatch|Driver/library version mismatch|[Ee]rror 803|"
              r"unsupported display driver / cuda driver combination|forward compatibility was attempted|"
-             r"NCCL cannot be captured in a graph if|were compiled with different CUDA|"
-             r"CUDAMismatchException|does not match the version torch was compiled with|"
-             r"mismatches the version that was used to compile"),
-        Sign("version.arch", Authority.SETUP, "the program was not built for this GPU or this driver",
-             r"named symbol not found|CUDA error: invalid device function|no kernel image is available|"
-             r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices|"
-             r"HIP error: (?:invalid device function|no kernel image)|TensileLibrary[^\n]{0,60} GPU arch|"
-             r"CUDA capability sm_\d{2,3}[a-z]? is not compatible|device kernel image is invalid|"
-             r"PTX was compiled with an unsupported toolchain|ptxas fatal"),
+             r"NCCL cannot be captured in a graph if|were compiled with different CUDA|CUDAMismatchException|"
+             r"does not match the version torch was compiled with|mismatches the version that was used to compile"),
         Sign("version.symbol", Authority.SETUP, "a library of another version is found first",
              r"undefined symbol: _?[Zz]?\w{0,12}(?:nccl|cuda|cublas|cudnn|nvJitLink|nvtx)\w{0,80}|"
              r"undefined symbol: _ZNK?\d(?:at|c10|torch)|undefined symbol: (?:cu|nv)[A-Z_]\w{1,60}|"
              r"version \S{1,3}(?:GLIBC|GLIBCXX|CXXABI|libcud|NVJITLINK)\S{0,30} not found"),
         Sign("version.nccl", Authority.SETUP, "ranks run different versions of NCCL",
              r"cannot import name '\w{1,60}' from '(?:vllm|torch|transformers|flash_attn|deepspeed|apex|triton|"
-             r"xformers|sglang|"
-             r"megatron|transformer_engine)|Mismatched NCCL version detected|NCCL version mismatch with remote peer|"
-             r"NCCL_VERSION mismatch|"
-             r"ncclLibrary version mismatch|Message truncated : received \d{1,9} bytes instead"),
+             r"xformers|sglang|megatron|transformer_engine)|Mismatched NCCL version detected|"
+             r"NCCL version mismatch with remote peer|NCCL_VERSION mismatch|ncclLibrary version mismatch|"
+             r"Message truncated : received \d{1,9} bytes instead"),
         Sign("version.init", Authority.UNEXPLAINED_DEATH,
              "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",
              r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error"),

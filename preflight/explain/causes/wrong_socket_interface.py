@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
@@ -86,23 +86,8 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
 CAUSE = Cause(
     promise="A machine has several network connections; the program chose one that does not lead to the others.",
     signs=(
-        Sign("interface.none", Authority.SETUP, "the network interface that was asked for is not there",
-             r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
-             r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"
-             r"[Uu]nable to resolve hostname to a \(local\) address|Socket creation failed|"
-             r"[Cc]all to bind failed ?: Cannot assign|NCCL_SOCKET_IFNAME[^\n]{0,60}(?:not found|no such|invalid)|"
-             r"HCCL_(?:SOCKET_IFNAME|IF_IP)[^\n]{0,60}(?:not found|no such|invalid|error)|No such device \(eth|"
-             r"Network interface [^\n]{1,40} (?:not found|does not exist)"),
-        Sign("interface.connect", Authority.TRANSPORT, "a connection to another rank's address could not be made",
-             r"Connect to \S{1,80}(?: \S{1,20})? (?:failed|returned)[^\n]{0,20}(?:refused|route|timed out|"
-             r"unreachable|assign|Invalid argument)|"
-             r"ocket(?:Start|Poll)Connect[^\n]{0,120}(?:refused|connection abort|route|timed out|unreachable|assign|"
-             r"failed with error)|[Cc]all to connect (?:timeout|failed|to \S{1,80} failed)|connectFullMesh failed|"
-             r"failed to TCP connect to a peer|"
-             r"Net : Connect to \S{1,80} failed"),
-        Sign("interface.gloo", Authority.TRANSPORT, "a connection to another rank's address could not be made",
-             r"SO_ERROR: (?:No route|Connection refused|Connection timed out)|"
-             r"[Gg]loo[^\n]{0,60}(?:connect|address)[^\n]{0,40}(?:refused|No route|timed out|unreachable)"),
+        *shared(Authority.SETUP, "interface.none"),
+        *shared(Authority.TRANSPORT, "interface.connect", "interface.gloo"),
         Sign("interface.retried", Authority.SILENCE, "a connection to another rank was refused, and tried again",
              r"[Cc]all to connect returned [^\n]{0,40}(?:refused|route|timed out|unreachable)"),
         Sign("interface.using", Authority.SILENCE, "NCCL uses an interface that leads nowhere else",

@@ -6,6 +6,7 @@ from preflight.judge.finding_text import first_named
 from preflight.judge.pci_fabric import TRANSLATING, chosen_devices, meanwhile, must_be_bare_metal, pcie_pairs
 from preflight.model.facts import NodeFacts, PciDevice, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.repairs import ACS, IOMMU
 
 REDIRECTING = frozenset({"ReqRedir", "CmpltRedir", "EgressCtrl"})
 MOST_NAMED = 8
@@ -33,8 +34,7 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
             Severity.WARN,
             f"{node.host} PCIe bridges {first_named([*redirecting], MOST_NAMED)}",
             "ACS sends what the chosen GPUs write to each other up through the root complex: slow, or a hang",
-            "switch ACS off in the firmware, or `setpci -s BRIDGE ECAP_ACS+6.w=0` on each bridge after every boot"
-            + meanwhile(case),
+            ACS + meanwhile(case),
             Evidence("ACSCtl", ", ".join(next(iter(redirecting.values()))), "config space"),
         )
         return
@@ -78,7 +78,6 @@ def iommu_translates(node: NodeFacts, case: Case) -> Findings:
         Severity.WARN,
         f"{node.host} IOMMU",
         "it translates for GPUs that reach each other over PCIe: their copies may be lost without an error",
-        "add `iommu=pt` to the kernel's command line (or switch the IOMMU off in the firmware) and reboot"
-        + meanwhile(case),
+        IOMMU + meanwhile(case),
         *(Evidence(f"group type of {bdf}", kind, "/sys/kernel/iommu_groups") for bdf, kind in translated.items()),
     )

@@ -6,6 +6,7 @@ from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import is_contained, local_ranks_of, must_have_ranks, nccl_shm_bytes, owner
 from preflight.model.facts import NodeFacts, Overcommit, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.repairs import shm_room
 
 # Judgement: a rank's own process with torch and a CUDA context takes 2 to 3 GiB, four workers some hundred MiB each.
 MEMORY_PER_RANK = 4 << 30
@@ -70,21 +71,11 @@ def dataloader_shm(node: NodeFacts, case: Case) -> Findings:
         f"{node.host} /dev/shm",
         f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free for the batches of "
         f"{ranks} rank{'s' * (ranks > 1)}: a DataLoader worker that finds no room dies of a bus error",
-        _shm_fix(node, ranks),
+        f"{shm_room(max(1, -(-ranks * SHM_PER_RANK >> 30))).where(is_contained(node))}; or set `num_workers=0`",
         Evidence("free", fine_size(shm.free_bytes), "statvfs /dev/shm"),
         Evidence("judged by", fine_size(ranks * SHM_PER_RANK), f"{fine_size(SHM_PER_RANK)} a rank"),
         blame=owner(node),
     )
-
-
-def _shm_fix(node: NodeFacts, ranks: int) -> str:
-    gib = max(1, -(-ranks * SHM_PER_RANK >> 30))
-    if is_contained(node):
-        return (
-            f"docker/podman: `--shm-size={gib}g` (or `--ipc=host`); Kubernetes: an emptyDir with `medium: Memory` at "
-            "/dev/shm; or `num_workers=0`"
-        )
-    return f"`mount -o remount,size={gib}g /dev/shm` as root, or `num_workers=0`"
 
 
 COMMIT_PER_RANK = 16 << 30  # judgement: a rank of 4 GiB that forks some workers, each of which counts as much again

@@ -10,6 +10,7 @@ from preflight.judge.pci_fabric import ports_of, verbs_nics
 from preflight.model.facts import Gap, HcaPort, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import PhysState, PortState
+from preflight.model.repairs import RDMA
 
 STUCK = frozenset({PortState.INIT, PortState.ARMED})
 INFINIBAND = "InfiniBand"  # a RoCE or EFA port has no subnet manager
@@ -153,9 +154,7 @@ def rdma_devices(node: NodeFacts, case: Case) -> Findings:
         f"{node.host} /dev/infiniband",
         f"{len(missing)} of {len(known(rdma.uverbs_expected))} device files of RDMA adapters are missing "
         f"({', '.join(missing)}): NCCL can't open those adapters and takes sockets",
-        "docker: `--device /dev/infiniband` (and `--ulimit memlock=-1`); Kubernetes: the RDMA device plugin"
-        if is_contained(node)
-        else "load `ib_uverbs` and look at udev's rules: `ls /dev/infiniband`",
+        RDMA.container if is_contained(node) else "load `ib_uverbs` and look at udev's rules: `ls /dev/infiniband`",
         Evidence("device files", ", ".join(rdma.uverbs) or "none", "/dev/infiniband"),
         Evidence("adapters", ", ".join(known(rdma.uverbs_expected)), "/sys/class/infiniband_verbs"),
         blame=owner(node),

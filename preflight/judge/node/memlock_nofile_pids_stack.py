@@ -7,8 +7,9 @@ from preflight.judge.gpus_of_node import NO_GPU
 from preflight.judge.node_limits import is_contained, must_have_ranks, owner
 from preflight.judge.outside_cause import limit_blame
 from preflight.judge.pci_fabric import carries_traffic
-from preflight.judge.symptoms import MEMLOCK_TEXTS, NOFILE_TEXTS, PIDS_TEXTS, symptoms_of
+from preflight.judge.symptoms import MEMLOCK, NOFILE, PIDS, symptoms_of
 from preflight.judge.workarounds import proven_severity
+from preflight.model import repairs
 from preflight.model.facts import Gap, Limit, NetifKind, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import Nic, NicKind
@@ -29,7 +30,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     Can't see: what a job's own service manager sets; adapters that /sys does not show.
     """
     allowed = known(node.limits).memlock_bytes
-    proofs = symptoms_of(case, MEMLOCK_TEXTS)
+    proofs = symptoms_of(case, MEMLOCK)
     if not (case.wants_gpus or proofs):
         raise NotApplicable(NO_GPU)
     if isinstance(allowed, Limit) or allowed >= LOW_BYTES:
@@ -46,7 +47,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
         severity,
         f"{node.host} RLIMIT_MEMLOCK",
         f"{fine_size(allowed)}: {why}",
-        _memlock_fix(node),
+        repairs.MEMLOCK.where(is_contained(node)),
         Evidence("RLIMIT_MEMLOCK", fine_size(allowed), "getrlimit"),
         *(Evidence("RDMA adapter or IPoIB interface", name, "/sys/class") for name in adapters),
         *(proof.evidence() for proof in proofs),
@@ -58,15 +59,6 @@ def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
     """Return the adapters that NCCL would use: EFA too, which registers memory as the others do."""
     nics = () if isinstance(node.hca_ports, Gap) else known_or(node.nics, ())
     return tuple(nic for nic in nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
-
-
-def _memlock_fix(node: NodeFacts) -> str:
-    if is_contained(node):
-        return "docker/podman: `--ulimit memlock=-1`; Kubernetes: raise it in the container runtime's service"
-    return (
-        "`echo '* - memlock unlimited' > /etc/security/limits.d/90-rdma.conf` and log in again; "
-        "for Slurm `LimitMEMLOCK=infinity` in slurmd's unit"
-    )
 
 
 AT_REST = 200  # what python, torch and CUDA hold before the first connection, rounded up
@@ -86,7 +78,7 @@ def nofile(node: NodeFacts, case: Case) -> Findings:
     allowed = known(node.limits).nofile
     if isinstance(allowed, Limit):
         return
-    proofs = symptoms_of(case, NOFILE_TEXTS)
+    proofs = symptoms_of(case, NOFILE)
     needed = AT_REST + PER_PEER * case.world_size
     if proofs:
         severity, why = proven_severity(case), "a trial failed with 'Too many open files'"
@@ -124,7 +116,7 @@ def pids(node: NodeFacts, case: Case) -> Findings:
     """
     limit, source = _tightest(node)
     ranks = must_have_ranks(node, case)
-    proofs = symptoms_of(case, PIDS_TEXTS)
+    proofs = symptoms_of(case, PIDS)
     if isinstance(limit, Limit) or (limit >= ranks * PER_RANK and not proofs):
         return
     if proofs:

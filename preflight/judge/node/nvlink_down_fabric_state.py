@@ -7,6 +7,7 @@ from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import Fabric, FabricState
+from preflight.model.repairs import FABRIC_MANAGER
 
 
 @node_check("nvlink-down", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
@@ -59,10 +60,7 @@ def active_links(gpu: Gpu) -> int:
     return sum(is_active is True for is_active in link_states(gpu))
 
 
-FIX = (
-    "`systemctl status nvidia-fabricmanager` and its log /var/log/fabricmanager.log; its version must be the driver's; "
-    "NVLink 5 boards need nvlsm and ib_umad as well"
-)
+FIX = f"{FABRIC_MANAGER}; NVLink 5 boards need nvlsm and ib_umad as well"
 
 
 @node_check("fabric-state", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("gpus",))

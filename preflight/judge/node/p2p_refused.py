@@ -9,6 +9,7 @@ from preflight.model.facts import Gap, NodeFacts, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu import GpuP2p, Mode, P2pStatus
 from preflight.model.parsing import version_tuple
+from preflight.model.repairs import FABRIC_MANAGER
 
 # What these GPUs can't do is not broken; a GeForce without peer access is healthy.
 BY_NATURE = (P2pStatus.OK, P2pStatus.GPU_NOT_SUPPORTED, P2pStatus.NOT_SUPPORTED)
@@ -21,8 +22,7 @@ FIXES = {
 }
 RIGHT_SINCE = (535, 183, 6)  # before, the driver refused on NVSwitch machines what it then allowed
 OVER_NVLINK = (
-    "look at the Fabric Manager's state; before driver 535.183.06 the statement was wrong on NVSwitch machines: "
-    "`nvidia-smi topo -p2p r`"
+    f"{FABRIC_MANAGER}; before driver 535.183.06 the statement was wrong on NVSwitch machines: `nvidia-smi topo -p2p r`"
 )
 
 

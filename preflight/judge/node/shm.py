@@ -7,10 +7,11 @@ from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import CHANNELS, is_contained, local_ranks_of, nccl_shm_bytes, owner
-from preflight.judge.symptoms import SHM_HINTS, SHM_TEXTS, symptoms_of
+from preflight.judge.symptoms import SHM, SHM_HINTS, symptoms_of
 from preflight.judge.workarounds import proven_severity
 from preflight.model.facts import NodeFacts, ShmFacts, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.repairs import shm_room
 
 
 @node_check("shm-too-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"))
@@ -25,7 +26,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     shm = known(node.shm)
     local_ranks = local_ranks_of(node, case)
     is_small = shm.free_bytes < nccl_shm_bytes(local_ranks)
-    proofs = symptoms_of(case, SHM_TEXTS + (SHM_HINTS if is_small else ()))
+    proofs = symptoms_of(case, SHM + (SHM_HINTS if is_small else ()))
     if local_ranks < 2 and not proofs:
         raise NotApplicable("no two ranks would share it")
     if not is_small and not proofs:
@@ -35,7 +36,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
         severity if case.wants_gpus else Severity.INFO,
         f"{node.host} /dev/shm",
         _too_small_problem(case, shm, local_ranks, failed=bool(proofs)),
-        _too_small_fix(node, nccl_shm_bytes(local_ranks)),
+        shm_room(max(1, math.ceil(nccl_shm_bytes(local_ranks) / (1 << 30)))).where(is_contained(node)),
         Evidence("size", fine_size(shm.size_bytes), "statvfs /dev/shm"),
         Evidence("free", fine_size(shm.free_bytes), "statvfs /dev/shm"),
         Evidence("needed", fine_size(nccl_shm_bytes(local_ranks)), f"{local_ranks} local ranks, {CHANNELS} channels"),
@@ -50,18 +51,6 @@ def _too_small_problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: b
     need = f"NCCL may need {fine_size(nccl_shm_bytes(local_ranks))} for {local_ranks} local ranks"
     idle = "" if case.wants_gpus else "; gloo needs none of it, data loaders and a later NCCL job do"
     return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, {need}{idle}"
-
-
-def _too_small_fix(node: NodeFacts, need_bytes: int) -> str:
-    gib = max(1, math.ceil(need_bytes / (1 << 30)))
-    if is_contained(node):
-        return (
-            f"docker/podman: `--shm-size={gib}g` (or `--ipc=host`); Kubernetes: mount an emptyDir with "
-            f"`medium: Memory` and `sizeLimit: {gib}Gi` at /dev/shm"
-        )
-    return (
-        f"`mount -o remount,size={gib}g /dev/shm` as root, and the same size in /etc/fstab; see also `ls -l /dev/shm`"
-    )
 
 
 MOST_NAMED = 5

@@ -7,9 +7,8 @@ from preflight.judge.seen_again import parts_of_ranks
 from preflight.judge.workarounds import P2P, cures, default_trial, hidden_faults, must_have_trials
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
+from preflight.model.repairs import UNPROTECTED
 from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Outcome, TrialResult
-
-UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code on this machine'
 
 
 @run_check("data-verified", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))

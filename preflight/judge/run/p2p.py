@@ -14,19 +14,11 @@ from preflight.judge.workarounds import works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Ending, PairTruth
+from preflight.model.repairs import FABRIC_MANAGER, NVLINKS, P2P, P2P_VIRTUAL, UNPROTECTED
 from preflight.search.gpus.locality import NVLINK
 from preflight.search.gpus.slow_pairs import SlowPair, pair_times, slow_pairs
 
 BROKEN = {Ending.WRONG: "data does not arrive", Ending.HANG: "copies hang", Ending.CRASH: "copies crash"}
-UNPROTECTED = (
-    'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code: those copies go wrong all the same'
-)
-BARE_METAL = (
-    "boot with `iommu=pt` (or the IOMMU off in the firmware), and turn ACS off on the bridges between the GPUs "
-    "(`lspci -vvv | grep ACSCtl` as root, then `setpci -s BRIDGE ECAP_ACS+6.w=0`)"
-)
-VIRTUAL = "on the host of this virtual machine: ACS and ATS as the vendor's guide for pass-through says"
-NVLINKS = "`nvidia-smi nvlink -s`, `dmesg | grep -i xid`, `systemctl status nvidia-fabricmanager`; reset or replace it"
 
 
 @run_check("p2p-data", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("hardware", "nodes", "trials"))
@@ -49,7 +41,8 @@ def p2p_data(case: Case) -> Findings:
         yield p2p_data.finding(
             Severity.WARN if safe else Severity.FAIL,
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
-            f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}",
+            f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}: those copies go wrong "
+            "all the same",
             f"{MEANWHILE}; {_repair(case.nodes[0], over_nvlink)}",
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
@@ -77,9 +70,9 @@ def _configuration(node: NodeFacts) -> Iterator[Evidence]:
 
 def _repair(node: NodeFacts, over_nvlink: bool) -> str:
     if over_nvlink:
-        return NVLINKS
+        return f"{NVLINKS}; {FABRIC_MANAGER}; reset or replace the GPU"
     hypervisor = "none" if isinstance(node.system, Gap) else known_or(node.system.hypervisor, "none")
-    return BARE_METAL if hypervisor == "none" else VIRTUAL
+    return P2P if hypervisor == "none" else P2P_VIRTUAL
 
 
 def _has_nvlink(node: NodeFacts, pair: PairTruth) -> bool:

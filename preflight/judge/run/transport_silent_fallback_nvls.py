@@ -8,6 +8,7 @@ from preflight.model.facts import known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.parsing import version_tuple
+from preflight.model.repairs import FABRIC_MANAGER
 from preflight.model.transport import NVLS, Carrier, CarrierKind, Transport, path_names
 from preflight.model.trial import TrialResult
 from preflight.search.gpus.link_speeds import expects_nvls
@@ -155,7 +156,7 @@ def nvls_absent(case: Case) -> Findings:
             f"NCCL set up no NVLS, which {len(case.gpus)} GPUs behind NVSwitches can have: large all-reduces lose "
             "about a quarter of their speed",
             "see why in the trial's NCCL log (`preflight check --keep`): `NVLS multicast support is not available`, or "
-            "`Failed to bind NVLink SHARP`; `systemctl status nvidia-fabricmanager`: its version must be the driver's",
+            f"`Failed to bind NVLink SHARP`; {FABRIC_MANAGER}",
             Evidence("transports", ", ".join(path_names(default.transport)) or "none", "trial default, NCCL's log"),
         )
 

@@ -71,7 +71,7 @@ class Known:
     unkillable: bool = False  # a process is stuck in the kernel and keeps its GPU
     broken_pairs: tuple[tuple[int, int], ...] = ()  # local ranks between whose GPUs peer copies hang or arrive wrong
     repeats: tuple[TrialResult, ...] = ()  # of a default that looked slow
-    suspects: tuple[str, ...] = ()  # families of settings, or causes, that other evidence made suspect
+    suspects: tuple[str, ...] = ()  # families of settings that other evidence made suspect
     reruns: tuple[Rerun, ...] = ()
     failed_at: tuple[Measure, ...] = ()  # what was measured when trials failed; empty for failures before that
     left_s: float = math.inf  # until the deadline

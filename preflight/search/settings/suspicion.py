@@ -5,49 +5,51 @@ Suspicion orders the search and decides nothing: a setting is recommended only w
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 
+from preflight.model.error_texts import TEXTS, any_of
 from preflight.model.transport import CarrierKind, texts_of
 from preflight.model.trial import Candidate, Outcome, Setting, TrialResult
 
-# Words of NCCL's, torch's and the kernel's errors (facts 1.1, 2.2, 2.3, 7), in lower case, by family of settings.
-WORDS = (
-    ("shm", re.compile(r"/dev/shm|shared memory segment|no space left|sigbus|via shm")),
-    ("p2p", re.compile(r"\bp2p\b|peer access|peer mapping|illegal memory access|via p2p|nvlink")),
-    ("nvls", re.compile(r"nvls|multicast|nvlink sharp|fabric.?manager")),
-    ("ib", re.compile(r"\bibv_|net/ib|infiniband|mlx\d|\broce\b|ib_|local catastrophic|via net/ib|network ib")),
-    ("plugin", re.compile(r"net plugin|net_plugin|libnccl-net|libfabric|\bofi\b|aws-ofi")),
-    ("cumem", re.compile(r"cumem|cumemcreate|cumemimport|fabric handle|posix file descriptor")),
-    ("mnnvl", re.compile(r"mnnvl|imex")),
-    ("socket", re.compile(r"no socket interface|socket|bootstrap|connection refused|no route to host|via net/socket")),
-    ("conf", re.compile(r"nccl\.conf|invalid usage|invalid argument")),
-)
-PORTS = "NCCL_IB_HCA"
-# What NCCL says of a queue pair, a call of the verbs library or a port; never of a port that it takes into use.
-IB_FAILED = re.compile(
-    r"Got completion (?:from|with)|\bibv_\w+|async (?:\w+ )?event ?:|local catastrophic|transport retry counter", re.I
-)
-# The causes that `explain` names, as far as a setting helps.
-CAUSES = {
-    "p2p_broken": "p2p",
-    "shm_too_small": "shm",
-    "ib_broken": "ib",
-    "nccl_plugin_problem": "plugin",
-    "nvlink_or_fabric_manager": "nvls",
-    "wrong_socket_interface": "socket",
+# Names of what is in use: in which direction to look. Errors make settings suspect themselves (model/error_texts.py).
+WORDS = {
+    "shm": r"/dev/shm|shared memory segment|via SHM",
+    "p2p": r"\bp2p\b|peer access|peer mapping|illegal memory access|nvlink",
+    "nvls": r"nvls|multicast|nvlink sharp|fabric.?manager",
+    "ib": r"\bibv_|net/ib|infiniband|mlx\d|\broce\b|ib_|local catastrophic|network ib",
+    "plugin": r"net plugin|net_plugin|libnccl-net|libfabric|\bofi\b|aws-ofi",
+    "cumem": r"cumem|fabric handle|posix file descriptor",
+    "mnnvl": r"mnnvl|imex",
+    "socket": r"socket|bootstrap|connection refused|no route to host",
+    "conf": r"nccl\.conf|invalid usage|invalid argument",
 }
+PORTS = "NCCL_IB_HCA"
+# What is said of a queue pair, a call of the verbs library or a port; never of a port that NCCL takes into use.
+IB_FAILED = tuple(name for name in TEXTS if name.startswith("ib."))
+
+
+@functools.cache
+def _words(family: str) -> re.Pattern[str]:
+    errors = (text.pattern for text in TEXTS.values() if family in text.families)
+    return re.compile("|".join((WORDS[family], *errors)), re.IGNORECASE | re.MULTILINE)
+
+
+@functools.lru_cache(maxsize=1)  # the default's are asked for before every step, and a large job's logs take a second
+def _families_in(text: str) -> frozenset[str]:
+    return frozenset(family for family in WORDS if _words(family).search(text))
 
 
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
-    """Return the families under suspicion; `named` holds families or names of causes that others found."""
-    found = {CAUSES.get(each, each) for each in named}
+    """Return the families under suspicion; `named` holds those that others found."""
+    found = set(named)
     if broken_pairs:
         found.add("p2p")
     if default is not None:
         words = [text for end in default.ranks for text in (end.detail, *(line.text for line in end.log))]
-        text = "\n".join((default.problem, *words, *texts_of(default.transport))).lower()
-        found |= {family for family, pattern in WORDS if pattern.search(text)}
+        text = "\n".join((default.problem, *words, *texts_of(default.transport)))
+        found |= _families_in(text)
         if default.outcome is Outcome.WRONG_DATA:
             found |= {"p2p", "nvls"}  # the ways on which nothing checks that the bytes arrived
     return found
@@ -78,7 +80,7 @@ def port_sets(candidates: Sequence[Candidate], default: TrialResult) -> list[Can
 def _ib_errors(default: TrialResult) -> list[str]:
     """Return the lines of the ranks that tell of a failure of InfiniBand."""
     lines = [line for end in default.ranks for line in (*end.detail.splitlines(), *(each.text for each in end.log))]
-    return [line for line in lines if IB_FAILED.search(line)]
+    return [line for line in lines if any_of(*IB_FAILED).search(line)]
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from preflight.judge.check import Case, run_checks
-from preflight.judge.run.p2p import UNPROTECTED, p2p_data
+from preflight.judge.run.p2p import p2p_data
 from preflight.judge.verdict import decide
 from preflight.model.facts import Gap, GpuPath
 from preflight.model.finding import Blame, CheckOutcome, Severity
 from preflight.model.gpu_test import Ending
+from preflight.model.repairs import UNPROTECTED
 from preflight.model.report import NodeVerdict
 from preflight.model.trial import Outcome
 from tests.hardware import hardware, pair, run_with

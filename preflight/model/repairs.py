@@ -1,0 +1,61 @@
+"""How a fault is repaired: one wording each, for the checks, the workarounds, `explain` and the `.env` (facts 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What to do on a machine, and in a container where that is something else; an imperative, without a full stop."""
+
+    machine: str
+    container: str = ""
+
+    def where(self, contained: bool) -> str:
+        """Return the text for this place."""
+        return (self.container if contained else "") or self.machine
+
+    @property
+    def steps(self) -> tuple[str, str]:
+        """Both, as steps for a reader of whose machine nothing is known."""
+        return f"On the machine: {self.machine}.", f"In a container: {self.container}."
+
+
+NO_REPAIR = Repair("")
+
+
+def shm_room(gib: int = 8) -> Repair:
+    """Return how /dev/shm gets so much room; 8 GiB where nobody knows what is needed."""
+    return Repair(
+        f"enlarge /dev/shm with `sudo mount -o remount,size={gib}g /dev/shm`, and set the same size in /etc/fstab",
+        f"start the container with `--shm-size={gib}g` or `--ipc=host` (docker, podman), or mount an emptyDir with "
+        f"`medium: Memory` and `sizeLimit: {gib}Gi` at /dev/shm (Kubernetes)",
+    )
+
+
+IOMMU = "boot with `iommu=pt` (or with the IOMMU off in the firmware)"
+ACS = (
+    "turn ACS off on the PCIe bridges between the GPUs (`sudo lspci -vvv | grep ACSCtl`, then `sudo setpci -s BRIDGE "
+    "ECAP_ACS+6.w=0` after every boot, or in the firmware)"
+)
+P2P = f"{IOMMU}, and {ACS}"
+P2P_VIRTUAL = "in a virtual machine, have its host set ACS and ATS as the vendor's guide for pass-through says"
+P2P_ANYWHERE = f"{P2P}; {P2P_VIRTUAL}"
+UNPROTECTED = 'no NCCL setting protects `tensor.to("cuda:1")`, `device_map` or pipeline code'
+NVLINKS = "look at `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"
+FABRIC_MANAGER = (
+    "check that the Fabric Manager runs, in the driver's own version: `systemctl status nvidia-fabricmanager` and "
+    "/var/log/fabricmanager.log"
+)
+MEMLOCK = Repair(
+    "run `echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-rdma.conf` and log in again; for Slurm set "
+    "`LimitMEMLOCK=infinity` in slurmd's unit",
+    "start the container with `--ulimit memlock=-1` (docker, podman), or set `LimitMEMLOCK=infinity` in the unit of "
+    "the container runtime (Kubernetes)",
+)
+RDMA = Repair(
+    "check the RDMA ports with `ibstat` (Active, LinkUp), `ulimit -l` (unlimited) and `show_gids` (RoCE)",
+    "start the container with `--device /dev/infiniband --ulimit memlock=-1` (docker, podman), or request the RDMA "
+    "device plugin's resource (Kubernetes); then check the ports with `ibstat`",
+)
