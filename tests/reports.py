@@ -178,7 +178,7 @@ def report_of(**changes: Any) -> Report:
         verdict=Verdict.READY,
         node_verdict=Gap("--accept was not given"),
         exit_code=0,
-        headline="2 ranks agree, every answer was right, nothing need be set.",
+        headline="2 ranks agree, every answer was right, no settings needed.",
         simulated=False,
         backend="gloo",
         profile="quick",

@@ -16,8 +16,8 @@ from preflight.explain.work_steps import shows_work
 from preflight.model.explanation import Confidence
 
 WHY = {
-    Authority.REFINED_TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
-    Authority.TIMEOUT: "ranks wait in vain for one that failed or is gone, until their timeout",
+    Authority.REFINED_TIMEOUT: "these ranks timed out waiting for a rank that had failed or was gone",
+    Authority.TIMEOUT: "these ranks timed out waiting for a rank that had failed or was gone",
     Authority.ECHO: "connections break when the process at the other end stops",
     Authority.SILENCE: "it is seen in healthy runs too",
     Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",

@@ -194,7 +194,7 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
         cause=cause.id,
         verdict=claim.verdict[0].upper() + claim.verdict[1:],
         confidence=claim.confidence,
-        because=f"{because}. What would confirm it: {cause.needs}",
+        because=f"{because}. To confirm: {cause.needs}",
         evidence=_quotes(claim.events, evidence, EVIDENCE),
         remedy="\n".join(steps),
         confirm_with=remedy.confirm_with or cause.confirm_with,

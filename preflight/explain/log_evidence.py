@@ -118,7 +118,7 @@ class LogEvidence:
         return earliest(event for event in kept if event.authority is not Authority.SILENCE)
 
     def timeouts(self) -> tuple[Event, ...]:
-        """Return the events that say that somebody waited in vain, the earliest first."""
+        """Return the events that say that somebody timed out waiting, the earliest first."""
         return earliest(e for e in self.failures() if e.authority is Authority.TIMEOUT)
 
     def alarms(self) -> tuple[Event, ...]:

@@ -41,7 +41,8 @@ def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
         return ()
     clock, timeout_ms = parted
     apart = duration(timeout_ms)
-    return (f"The ranks parted at about {clock}, {apart} before the first timeout: look at every log there.",)
+    text = f"The ranks diverged at about {clock}, {apart} before the first timeout."
+    return (f"{text} Check every rank's log at that time.",)
 
 
 def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
         return ()
     died_at_s = died_at_ms / 1000
     notes = [
-        f"A timeout of {died_at_s:g} s or less is useless: the run died at {died_at_ms:,} ms, it already had that"
+        f"A timeout of {died_at_s:g} s or less will not help: the run died at {died_at_ms:,} ms, so it already had that"
         + (" (ddp_timeout=1800, often advised, is exactly that)." if died_at_s == 1800 else ".")
     ]
     for option_s in sorted(set(evidence.timeout_options_s)):
@@ -61,7 +62,7 @@ def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
                 "the option did not reach init_process_group."
             )
         elif option_s != 1800 or died_at_s != 1800:
-            notes.append(f"The timeout of {option_s:g} s that the log mentions is useless for the same reason.")
+            notes.append(f"The timeout of {option_s:g} s that the log mentions will not help, for the same reason.")
     return tuple(notes)
 
 

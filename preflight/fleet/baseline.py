@@ -25,7 +25,7 @@ from preflight.model.stats import robust_centre, robust_spread, t_quantile
 LEAST_NODES = 5  # below it a spread says next to nothing
 DETECTION = 0.95
 MOST_NODES = 100_000
-ONCE = Gap("every node was measured once, so how far repetitions differ is part of how far nodes differ")
+ONCE = Gap("each node was measured once, so run-to-run and node-to-node variation cannot be separated")
 
 Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 

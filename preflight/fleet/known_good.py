@@ -56,7 +56,7 @@ def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
 def why_not_good(report: Report) -> str:
     """Return why a report is not of one known-good node whose speed counts; "" where it is."""
     if report.simulated:
-        return "simulated: its speeds are no machine's"
+        return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:
         return "interrupted: it was not through"
     if len(report.nodes) != 1:

@@ -80,7 +80,7 @@ class _Check(CheckDescription):
     ) -> Finding:
         """Return a finding of this check, which accuses whom the check does unless `blame` says otherwise.
 
-        `parts` (parts.py) are what it accuses, for the runs to come.
+        `parts` (judge/seen_again.py) are what it accuses, for the runs to come.
         """
         return Finding(self.name, blame or self.blame, severity, subject, problem, fix, evidence, parts=parts)
 

@@ -123,7 +123,7 @@ def _by_trials(trials: Sequence[TrialResult], advice: Advice) -> Answer:
     if working and (advice.env or advice.unset):
         return Verdict.READY_WITH_ENV, "source the .env: " + _changes(advice)
     if default in working:
-        return Verdict.READY, "nothing need be set"
+        return Verdict.READY, "no settings needed"
     if any(trial.candidate == AS_IS for trial in working):
         return Verdict.READY, "with the inherited variables, which the job needs"
     sentence = first_line(default.problem) if default else ""

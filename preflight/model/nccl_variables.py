@@ -9,7 +9,7 @@ from preflight.model.repairs import FABRIC_MANAGER, NO_REPAIR, P2P_ANYWHERE, RDM
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable; a new one is a row here, and where it is worth a trial a line in plan/settings."""
+    """A variable; a new one is a row here, and where it is worth a trial a line in search/settings."""
 
     name: str
     is_integer: bool = True  # read by strtoll in base 0: what does not start with a number is 0

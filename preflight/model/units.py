@@ -5,6 +5,11 @@ from __future__ import annotations
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+def counted(count: int, name: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 def size_text(size_bytes: int, digits: int = 0) -> str:
     """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal where it is no whole number, or so many significant digits."""
     value, unit = float(size_bytes), 0

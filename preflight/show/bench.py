@@ -110,7 +110,7 @@ def _whole(report: Report, trial: TrialResult | None) -> list[Block]:
         "time: median over the repetitions of the slowest rank; all_reduce and broadcast in place; all data checked",
     ]
     if report.backend == "gloo":
-        texts.insert(0, "CPU path: gloo; no GPU and no NCCL was tried.")
+        texts.insert(0, "CPU path: gloo; GPUs and NCCL were not tested.")
     if report.simulated:
         texts.insert(0, f"SIMULATED: backend {report.backend}; nothing here is about a machine.")
     if trial is None:

@@ -38,13 +38,13 @@ GAPS_SHOWN = 3
 DEFAULT_ENV = "preflight.env"
 WITHOUT = "Without it: "
 STOPPED = "run the same command again: this run was stopped"
-UNSEEN = "repair what kept preflight from looking, then run the same command again"
+UNSEEN = "fix the error above, then run the same command again"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
     NodeVerdict.REJECT: "drain the node, repair it, check it again; the reason to give: "
     "`preflight render {report} --format drain`",
-    NodeVerdict.UNKNOWN: "leave the node as it is; repair what kept preflight from looking, then run it again",
+    NodeVerdict.UNKNOWN: "do not drain the node; fix the error above, then run the same command again",
 }
 
 
@@ -207,7 +207,7 @@ def _then(report: Report, written: Written, job: JobToStart) -> str:
         case Verdict.READY_WITH_ENV if name:
             return f"{name} starts now, with the settings of {quoted_path(written.env)}"
         case Verdict.UNKNOWN if name and job.starts_if_unknown:
-            return f"let {name} run; before the next run repair what kept preflight from looking"
+            return f"let {name} run; fix the error above before the next run"
     return ""
 
 
@@ -216,4 +216,4 @@ def _timeouts(report: Report) -> list[tuple[str, str]]:
     if report.exit_code != 0 or isinstance(advice.pg_timeout_s, Gap) or isinstance(advice.init_timeout_s, Gap):
         return []
     both = f"{advice.pg_timeout_s} s for collectives, {advice.init_timeout_s} s for the start"
-    return [("Timeout", f"{both}; `preflight timeout` knows saves and models")]
+    return [("Timeout", f"{both}; `preflight timeout` includes model size and checkpoints")]

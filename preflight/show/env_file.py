@@ -25,7 +25,7 @@ TIMEOUT_READERS = {
 
 
 def render_env(report: Report) -> str:
-    """Return the file's text for sh, bash and zsh; comments only where nothing need be set."""
+    """Return the file's text for sh, bash and zsh; only comments if no settings are needed."""
     advice = report.advice
     lines = _header(report)
     lines += _comment(advice.reason)

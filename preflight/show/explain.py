@@ -20,9 +20,9 @@ from preflight.show.text import clean, line
 
 FOUND = {Confidence.HIGH: "FOUND", Confidence.MEDIUM: "LIKELY", Confidence.LOW: "SYMPTOM ONLY"}
 CONFIDENCE = {
-    Confidence.HIGH: "certain as far as a log can tell",
-    Confidence.MEDIUM: "likely",
-    Confidence.LOW: "possible; other causes would leave the same log",
+    Confidence.HIGH: "Confidence: high",
+    Confidence.MEDIUM: "Confidence: medium",
+    Confidence.LOW: "Confidence: low, since other causes leave the same log",
 }
 HEAD = {
     ExplainVerdict.HEALTHY: ("NOTHING FAILED", "green"),
@@ -114,7 +114,7 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
         steps.append(Text(step, 2, 5, label=f"{number}. "))
     return [
         BLANK,
-        Text(f"{CONFIDENCE[cause.confidence].capitalize()} ({cause.cause}): {cause.because}."),
+        Text(f"{CONFIDENCE[cause.confidence]} ({cause.cause}): {cause.because}."),
         *section("The lines that show it", *quotes),
         *section("What to do", *steps),
         *section("To confirm it", *_code(cause.confirm_with)),

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from preflight.model.finding import CheckOutcome
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
 from preflight.model.placement import compress
+from preflight.model.units import counted
 from preflight.show.document import Block, Column, Heading, Table, Text, answer_line, grouped, item, note, right, table
 from preflight.show.screen import ALL, Page
 from preflight.show.settings import quoted_path
@@ -84,7 +85,7 @@ def reason_of(fleet: Fleet) -> str:
         found = [f"of {counted(fleet.nodes, 'node')} {len(fleet.unknown)} could not be judged"]
     if not found and any(group.problem for group in fleet.groups):
         found = [f"{counted(fleet.nodes, 'node')}, all ready; too few of a kind to compare"]
-    return "; ".join(found) or f"{counted(fleet.nodes, 'node')}, all ready, and nobody stands out"
+    return "; ".join(found) or f"{counted(fleet.nodes, 'node')}, all ready, no outliers"
 
 
 def counts_of(fleet: Fleet) -> str:
@@ -109,11 +110,6 @@ def check_counts(fleet: Fleet) -> str:
     most = sorted((name for name in blind if blind[name]), key=lambda name: (-blind[name], name))[:MOST_BLIND]
     named = ", ".join(f"{line(name)} on {counted(blind[name], 'node')}" for name in most)
     return f"{counts}{f'; could not look: {named}' if named else ''}"
-
-
-def counted(count: int, name: str) -> str:
-    """Return `1 node`, `2 nodes`."""
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def caveats(fleet: Fleet) -> list[str]:
@@ -204,7 +200,7 @@ def _group(group: Group) -> list[Block]:
         *_first([odd_text(odd) for odd in odd_by_host(group).values()]),
     ]
     if not group.odd and not group.problem:
-        blocks.append(note(f"nobody stands out in {len(group.metrics)} figures"))
+        blocks.append(note(f"no outliers in {counted(len(group.metrics), 'metric')}"))
     for drift in group.drift:
         blocks += [note(f"differs: {drift.name}"), _drift(drift)]
     return blocks
@@ -213,7 +209,7 @@ def _group(group: Group) -> list[Block]:
 def odd_text(odd: Sequence[Odd]) -> str:
     """Say by what a node stands out most, and by how much else."""
     worst = odd[0]
-    others = f"; and in {len(odd) - 1} more figures" if len(odd) > 2 else ""
+    others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
     others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
     return f"{worst.host}: {worst.what} is {worst.value}, elsewhere {worst.usual}{others}"
 
@@ -259,7 +255,7 @@ def _short_drift(drift: Drift) -> Block:
 
 def _short_group(group: Group) -> Block:
     kind = ", ".join(f"{name} {value}" for name, value in group.kind)
-    said = group.problem or f"{counted(len(group.metrics), 'figure')} compared"
+    said = group.problem or f"{counted(len(group.metrics), 'metric')} compared"
     text = f"{counted(len(group.hosts), 'node')} with {kind}: {said}"
     return Text(text, 0, 6, label="GROUP  ", label_tone="dim", most_lines=2)
 

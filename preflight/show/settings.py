@@ -6,7 +6,7 @@ from preflight.model.facts import Gap
 from preflight.model.report import Advice, Report, Verdict
 from preflight.show.document import Block, Heading, Text, item, note
 
-ON_ONE_NODE = "Network settings act on one-node jobs only: they were learnt on one node."
+ON_ONE_NODE = "Network settings apply only to jobs on one node, because only one node was tested."
 
 
 def shell_quote(value: str) -> str:

@@ -36,12 +36,12 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
         nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
         tried = f"gloo over {ranks}{nodes}" if report.world_size else "gloo; no rank was started"
-        blocks.append(Text(f"CPU path: {tried}; no GPU and no NCCL was tried."))
+        blocks.append(Text(f"CPU path: {tried}; GPUs and NCCL were not tested."))
     if report.narrowed:
         blocks.append(Text(f"Less was tried or judged than by itself: {line(report.narrowed)}"))
     blocks.append(replace(answer_line(answer(report), tone(report), sentence(report)), most_lines=most_lines))
     if not isinstance(report.node_verdict, Gap):
-        blocks.append(Text(f"For a job on it: {WORDS[report.verdict][0].lower()}"))
+        blocks.append(Text(f"Job verdict: {WORDS[report.verdict][0].lower()}"))
     return blocks
 
 

@@ -35,7 +35,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
         is_guess = found.longest_source is Source.ASSUMED
         guess = " (the storage is assumed: --checkpoint-dir measures it)" if is_guess else ""
         return (
-            f"a longer timeout is useless: the job has {current_s:,.0f} s already, and nothing that is known needs "
+            f"a longer timeout will not help: the job has {current_s:,.0f} s already, and no known step needs "
             f"more than {found.pg_timeout_s:,} s{guess}; a run that died at {current_s:,.0f} s waited for something "
             "else"
         )

@@ -127,10 +127,10 @@ def test_the_answer_for_the_node_follows_the_contract(run: Run, node_verdict: No
 @pytest.mark.parametrize(
     ("run", "headline"),
     [
-        (Run(case=case()), "ready: 2 ranks on gloo, data verified; nothing need be set"),
+        (Run(case=case()), "ready: 2 ranks on gloo, data verified; no settings needed"),
         (
             Run(case=case(), cpu_path=True),
-            "ready: 2 ranks on gloo (CPU path, no GPU tested), data verified; nothing need be set",
+            "ready: 2 ranks on gloo (CPU path, no GPU tested), data verified; no settings needed",
         ),
         (Run(advice=ENV), "ready with settings: 2 ranks on nccl, data verified; source the .env: NCCL_P2P_DISABLE=1"),
         (Run(findings=(FAILS[Blame.HOST],)), "not ready: node1: something is wrong"),

@@ -59,7 +59,9 @@ def test_the_first_line_says_that_no_gpu_was_tried() -> None:
 
 
 def test_a_run_that_was_stopped_before_its_ranks_does_not_count_them() -> None:
-    assert render_check(replace(healthy(), world_size=0), Style()).startswith("CPU path: gloo; no rank was started; no")
+    assert render_check(replace(healthy(), world_size=0), Style()).startswith(
+        "CPU path: gloo; no rank was started; GPUs"
+    )
 
 
 def test_a_command_that_sources_a_path_with_blanks_is_quoted() -> None:

@@ -123,7 +123,7 @@ def test_an_answer_that_is_not_longer_than_the_job_s_own_timeout_is_called_usele
 def test_the_fourth_report_s_1800_s_is_called_useless_for_a_fast_disk() -> None:
     safe = safe_timeout(Job(params=ParamCount(1_500_000_000, 1_500_000_000), world_size=8), FAST, 1800)
     assert (safe.pg_timeout_s, safe.is_enough) == (600, True)
-    assert safe.verdict.startswith("a longer timeout is useless: the job has 1,800 s already")
+    assert safe.verdict.startswith("a longer timeout will not help: the job has 1,800 s already")
     assert any("1,800 to 3,600 s" in note and "less is enough" in note for note in safe.notes)
     assert any("preflight explain" in note for note in safe.notes)
 

@@ -55,6 +55,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="a native stack of the stuck process, or the log of rank 0",
-    confirm_with="preflight check   # clears GPUs and paths",
+    confirm_with="preflight check   # tests the GPUs and the paths between them",
     outranks=("remote_peer_died",),
 )  # fmt: skip

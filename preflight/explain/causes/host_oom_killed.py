@@ -81,6 +81,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="a line of the kernel or scheduler that names the process, or a memory curve that reaches the limit",
-    confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom; preflight check clears the rest of the machine',
+    confirm_with='sudo dmesg -T | grep -i -e "killed process" -e oom; preflight check tests the rest of the machine',
     outranks=("dataset_worker_died",),
 )  # fmt: skip

@@ -45,7 +45,7 @@ CAUSE = Cause(
     promise="Models with experts use a library (DeepEP, NVSHMEM) with which GPUs write into each other's memory "
     "over the network; that exchange failed.",
     signs=(
-        Sign("nvshmem.timeout", Authority.OWN_ERROR, "the exchange between experts waited in vain",
+        Sign("nvshmem.timeout", Authority.OWN_ERROR, "the exchange between experts timed out waiting",
              r"DeepEP (?:dispatch|combine|error|timeout)[^\n]{0,60}time?out|DeepEP error: |"
              r"(?:dispatch|combine) (?:forwarder|NVL|RDMA|CPU)[^\n]{0,40}timeout|"
              r"deep_?ep[^\n]{0,60}(?:timed? ?out|CUDA error|failed)|(?:nvshmem|NVSHMEM)[^\n]{0,60}(?:timed? ?out)|"
@@ -62,6 +62,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="it runs without expert parallelism, or NVSHMEM's own performance tests pass",
-    confirm_with="preflight check   # clears NCCL, the GPUs and the links below",
+    confirm_with="preflight check   # tests NCCL, the GPUs and the links",
     outranks=("cuda_illegal_address", "ib_broken", "p2p_broken", "not_nccl", "version_mismatch", "cuda_oom_masked"),
 )  # fmt: skip

@@ -21,9 +21,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
-    verdict = (
-        f"The log holds only echoes: {who} closed its connections or died first. Its own log has the cause; fetch that."
-    )
+    verdict = f"This log shows only secondary errors: {who} died or disconnected first. Get its log."
     because = "every line here is what survivors print after they lose a peer"
     return Claim(Authority.ECHO, events, Confidence.MEDIUM, because, verdict)
 

@@ -30,5 +30,5 @@ CAUSE = Cause(
         "Reinstall the extension named in the last frames against this torch.",
     ),
     needs="the same native frame twice",
-    confirm_with="python -X faulthandler with the same command; preflight check clears NCCL and the GPUs",
+    confirm_with="python -X faulthandler with the same command; preflight check tests NCCL and the GPUs",
 )  # fmt: skip

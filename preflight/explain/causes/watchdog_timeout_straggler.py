@@ -83,7 +83,7 @@ CAUSE = Cause(
              r"last enqueued (?:NCCL )?work|Timeout at NCCL work|failure detected by watchdog"),
         Sign("watchdog.failed", Authority.TIMEOUT, "a collective did not finish in time",
              r"collective operation timeout|timed out in blocking wait|before timing out"),
-        Sign("watchdog.engine", Authority.TIMEOUT, "the engine's own watchdog waited in vain",
+        Sign("watchdog.engine", Authority.TIMEOUT, "the engine's own watchdog timed out waiting",
              r"Scheduler watchdog timeout|[Ww]atchdog timeout \(|RPC call to \w{1,60} timed out|"
              r"\[Wait\]\[\w{1,30}\][^\n]{0,60}timeout|EI0002|notify wait timeout|"
              r"timeout waiting for[^\n]{0,30} (?:worker|rank)|[Tt]imed out waiting for (?:the )?(?:model|worker|"
@@ -95,7 +95,7 @@ CAUSE = Cause(
         Sign("watchdog.desync", Authority.TIMEOUT, "torch's own report of who is missing",
              r"\[\d{1,6}\] (?:finished collective|joined but didn't finish)[^\n]{0,80}|"
              r"the lagging/dead/mismatched ranks that caused the desync"),
-        Sign("watchdog.monitored", Authority.TIMEOUT, "a barrier waited in vain",
+        Sign("watchdog.monitored", Authority.TIMEOUT, "a barrier timed out waiting",
              r"Ranks? [\d, ]{1,60}failed to pass monitoredBarrier|monitoredBarrier[^\n]{0,60}timed? ?out|"
              r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete|"
              r"waiting for remainder of ranks for more than"),

@@ -47,7 +47,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
 
 def _too_small_problem(case: Case, shm: ShmFacts, local_ranks: int, *, failed: bool) -> str:
     if failed:
-        return f"a trial failed for want of room: {fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free"
+        return f"/dev/shm is too small: a trial ran out of its {fine_size(shm.size_bytes)}"
     need = f"NCCL may need {fine_size(nccl_shm_bytes(local_ranks))} for {local_ranks} local ranks"
     idle = "" if case.wants_gpus else "; gloo needs none of it, data loaders and a later NCCL job do"
     return f"{fine_size(shm.free_bytes)} of {fine_size(shm.size_bytes)} are free, {need}{idle}"

@@ -8,7 +8,7 @@ from preflight.model.baseline import MOST_REPEATS, Judged
 from preflight.model.facts import known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import AGAIN, DEFAULT
-from preflight.model.units import rate_text, size_text
+from preflight.model.units import counted, rate_text, size_text
 
 TIMES = 1 + MOST_REPEATS
 MOST_NAMED = 4
@@ -37,11 +37,12 @@ def baseline_missed(case: Case) -> Findings:
             f"{what(worst)} is {worst.share:.1%} of what good nodes reach (floor {worst.floor:.1%}), but was measured "
             f"{len(worst.measured)} of {TIMES} times only" + (f": {skipped}" if skipped else "")
         )
+    others = f"; {counted(len(below) - 1, 'other value')} below the minimum" if len(below) > 1 else ""
     yield baseline_missed.finding(
         Severity.FAIL,
         f"{case.nodes[0].host} {what(worst)}",
-        f"{worst.share:.1%} of what {worst.reference.nodes} good nodes reach, where {worst.floor:.1%} is the "
-        f"least, in {TIMES} measurements" + (f"; and {len(below) - 1} more figures" if len(below) > 1 else ""),
+        f"{worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; minimum {worst.floor:.1%}), confirmed in "
+        f"{TIMES} measurements{others}",
         "see which rank or link is slow in the report (`--profile burn` tests each alone); compare with `preflight "
         "fleet`; a baseline of healthy nodes with newer software is learnt anew",
         *(_evidence(each, case.baseline_source) for each in below[:MOST_NAMED]),

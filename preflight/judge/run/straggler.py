@@ -48,8 +48,8 @@ def straggler(case: Case) -> Findings:
     finding = straggler.finding(
         severity,
         f"rank {rank}",
-        f"rank {rank} is {mildest.time.slowdown:.2f} times slower than the median of the others or worse{often}: "
-        f"{mildest.time.own_us:.0f} us against {mildest.others_us:.0f} us, {_what(mildest)}",
+        f"rank {rank} is at least {mildest.time.slowdown:.2f}x slower than the median rank{often}: "
+        f"{mildest.time.own_us:.0f} µs vs {mildest.others_us:.0f} µs ({_what(mildest)})",
         _fix(case, rank),
         *(_evidence(each, one) for each, found in again for one in found),
         blame=Blame.GPU if case.wants_gpus else Blame.HOST,

@@ -21,7 +21,7 @@ from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, 
 
 WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
 WAITING_OR_FINE = frozenset({"done", "killed"})
-ONLY_SUFFERED = {"timeout": "waited in vain", "connection": "lost a peer"}
+ONLY_SUFFERED = {"timeout": "timed out waiting", "connection": "lost a peer"}
 MOST_ENDINGS_SHOWN = 8
 
 

@@ -163,9 +163,9 @@ def proof_text(control: Control, default: TrialResult) -> str:
     failed, worked = runs_of(control)
     way = way_of(default.outcome) or Way.ERROR
     text = (
-        f"tried again in an order drawn by chance (seed {control.seed}): without it {way.value} in {failed} of "
-        f"{failed} runs, with it worked in {worked} of {worked}; luck looks like that in 1 of {odds_of(control)} cases "
-        "at most"
+        f"repeated in random order (seed {control.seed}): {way.value} in {failed} of "
+        f"{failed} runs without it, worked in {worked} of {worked} with it; an unrelated intermittent fault would "
+        f"match this at most 1 time in {odds_of(control)}"
     )
     return text if min(failed, worked) >= PROVED_BY else f"{text}: {PROVISIONAL_TEXT}"
 

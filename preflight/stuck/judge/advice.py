@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from preflight.model.stuck import Activity, Reason
 
-ALONE = "Do on all ranks what contains collectives: an `if rank == 0:` around it leaves the others waiting."
+ALONE = (
+    "Call code that contains collectives on every rank. "
+    "Inside `if rank == 0:` the other ranks wait until they time out."
+)
 # By the reason, unless a rank is in something else than the others: then by what it is in.
 STEPS: dict[Reason, tuple[str, ...]] = {
     Reason.DEAD_RANK: (

@@ -29,7 +29,7 @@ ASKED = "asked"  # the stage of a child that has done what it was asked, and was
 WATCHDOG = "watchdog thread terminated with exception: "  # ProcessGroupNCCL.cpp, torch 2.1 to 2.10; then it aborts
 LOG_BYTES = 1 << 16  # of a process that died, from the end
 SEGMENTS_EVERY_S = 0.03  # what is mapped later than that before a SIGKILL of the supervisor is not known
-# How a child ends that is not the cause: it waited in vain, or lost a peer. Gloo closes all of a rank's connections
+# How a child ends that is not the cause: it timed out waiting, or lost a peer. Gloo closes all of a rank's connections
 # when that rank's wait times out, so a lost connection may be no more than another's timeout; whoever died is reported
 # by its own supervisor.
 CONSEQUENCES = ("timeout", "connection")

@@ -190,12 +190,12 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
     if waited and silent and not could_not_connect(ends):
         return TrialVerdict(
             Outcome.HANG,
-            f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} waited in vain",
+            f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} timed out waiting",
             silent,
         )
-    how = "waited in vain" if waited else "hung"
+    how = "timed out waiting" if waited else "hung"
     who = "all ranks" if len(waited) in (0, len(ends)) else _ranks(waited)
-    why = f"none can be told from the others{_lost_connections(ends)}"
+    why = f"no single rank is identifiable as the cause{_lost_connections(ends)}"
     return TrialVerdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; {why}", ())
 
 

@@ -57,7 +57,7 @@ def tried(candidate: Candidate, cause: Setting, measures: int) -> tuple[TrialRes
     ends = tuple(RankEnd(rank, "timeout", "first", "") for rank in range(8))
     hung = trial(
         candidate.name, Outcome.HANG, 8, env=candidate.env, reason=candidate.reason, ranks=ends, culprits=(),
-        problem="all ranks waited in vain: at the first collective", duration_s=took_s,
+        problem="all ranks timed out waiting: at the first collective", duration_s=took_s,
     )  # fmt: skip
     return hung, took_s
 

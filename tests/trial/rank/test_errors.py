@@ -1,4 +1,4 @@
-"""What a rank's exception says of it: that it failed by itself, waited in vain, or lost a peer; and in which words."""
+"""What a rank's exception says of it: that it failed by itself, timed out waiting, or lost a peer; and how."""
 
 from __future__ import annotations
 

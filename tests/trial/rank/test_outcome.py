@@ -81,7 +81,7 @@ def test_several_silent_ranks_are_all_named() -> None:
 def test_a_hang_in_which_all_raised_names_nobody() -> None:
     verdict = classify(answers(WAITED, WAITED, LOST), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
-    assert "all ranks waited in vain: ranks 0, 1, 2 at the first collective" in verdict.problem
+    assert "all ranks timed out waiting: ranks 0, 1, 2 at the first collective" in verdict.problem
 
 
 def test_a_connection_that_breaks_is_told_and_accuses_neither_end() -> None:
@@ -94,8 +94,8 @@ def test_a_connection_that_breaks_is_told_and_accuses_neither_end() -> None:
     verdict = classify(made, "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
     assert verdict.problem.endswith(
-        "none can be told from the others: ranks 1, 2 lost connections to others (socketProgress: Connection closed by "
-        "remote peer)"
+        "no single rank is identifiable as the cause: ranks 1, 2 lost connections to others "
+        "(socketProgress: Connection closed by remote peer)"
     )
 
 
@@ -108,7 +108,7 @@ def test_a_hang_in_which_nobody_raised_names_nobody() -> None:
 def test_ranks_that_were_done_did_not_wait_in_vain() -> None:
     verdict = classify(answers(DONE, WAITED, DONE), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, ())
-    assert verdict.problem.startswith("rank 1 waited in vain")
+    assert verdict.problem.startswith("rank 1 timed out waiting")
 
 
 def test_a_stopped_process_is_named_whether_others_raised_or_not() -> None:
