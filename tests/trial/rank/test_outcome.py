@@ -61,7 +61,7 @@ def test_of_a_hang_the_silent_rank_is_the_cause_and_those_that_raised_waited() -
     verdict = classify(answers(WAITED, STUCK, WAITED, LOST), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, (1,))
     assert "rank 1 stuck at the first collective" in verdict.problem
-    assert "ranks 0, 2, 3 waited" in verdict.problem
+    assert "ranks 0, 2, 3 timed out waiting" in verdict.problem
 
 
 def test_who_is_silent_while_others_call_an_address_where_nobody_is_is_not_named() -> None:
