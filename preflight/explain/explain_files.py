@@ -86,14 +86,15 @@ class _Reader:
         """Yield the logs in an archive; then, where not all of it was read, itself as one without a line."""
         prefix, found = len(source.name) + 1, False
         for member in source.members():
+            if why := member.note or why_no_member(member.name[prefix:]):
+                self.left_out[member.name] = why
+                continue
             try:
                 head = member.peek()
             except UsageError as error:
-                self.left_out[member.name] = str(error).partition(": ")[2]
+                self.left_out[member.name] = str(error).removeprefix(f"{member.name}: ")
                 continue
-            if why := member.note or why_no_member(member.name[prefix:]):
-                self.left_out[member.name] = why
-            elif is_archive(head):
+            if is_archive(head):
                 self.left_out[member.name] = "an archive within an archive: unpack it"
             else:
                 for log in self._file(member, is_named=False):

@@ -156,14 +156,18 @@ def test_without_torch_run_says_so_and_does_what_on_unknown_says(lean: Lean) -> 
 
 
 def test_without_zstandard_a_zst_log_says_what_to_install_and_others_are_read(lean: Lean, tmp_path: Path) -> None:
-    log = tmp_path / "job.log.zst"
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = folder / "job.log.zst"
     log.write_bytes(zstandard.ZstdCompressor().compress(SEED.read_bytes()))
     command = lean("zstandard")
     ran = command.run("explain", str(log), env=PAGE)
     assert (ran.code, said(ran)) == (2, f"preflight: {log}: zstd can't be unpacked here: {GET_ZSTD}")
-    shutil.copy(SEED, tmp_path / "other.log")
-    of_folder = command.run("explain", str(tmp_path))
-    assert of_folder.code == 1 and GET_ZSTD in " ".join(of_folder.stdout.split())
+    shutil.copy(SEED, folder / "other.log")
+    packed = shutil.make_archive(str(tmp_path / "packed"), "tar", folder)
+    for place in (str(folder), packed):
+        several = command.run("explain", place)
+        assert several.code == 1 and GET_ZSTD in " ".join(several.stdout.split())
 
 
 @pytest.mark.parametrize("missing", [ALL, ALONE["py-spy"]])
