@@ -106,14 +106,15 @@ dist: $(STAMP) ## Build the wheel and the sdist, and check what is in them
 	$(BIN)/check-wheel-contents $(DIST)/*.whl
 
 WHEELHOUSE ?= wheelhouse
-wheelhouse: dist ## Collect all wheels but torch's for a machine without network, of this Python and architecture
+wheelhouse: dist ## Pack all wheels but torch's into wheelhouse.tar.gz for a node without an index, of this Python and architecture
 	rm -rf $(WHEELHOUSE)
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes -r requirements.lock --dest $(WHEELHOUSE)
 	cp $(DIST)/*.whl requirements.lock $(WHEELHOUSE)
+	tar -C $(dir $(WHEELHOUSE)) -czf $(WHEELHOUSE).tar.gz $(notdir $(WHEELHOUSE))
 
-lock: $(STAMP) ## Write requirements.lock anew: what the package index has today, without torch
+lock: $(STAMP) ## Write requirements.lock anew: what the package index has today for all extras but torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	echo torch | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --annotation-style line --excludes /dev/stdin --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --annotation-style line --extra html --extra zstd --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
 
 arm64: $(STAMP) ## Look up a wheel for 64-bit ARM of everything in requirements.lock
 	$(BIN)/python -m scripts.lock_wheels
@@ -122,4 +123,4 @@ pairs: dist ## Try the wheel beside five releases of torch on four Pythons (20 G
 	$(BIN)/python -m scripts.try_pairs $(DIST)/*.whl
 
 clean: ## Remove the venv and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build wheelhouse
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build wheelhouse wheelhouse.tar.gz

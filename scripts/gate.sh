@@ -14,7 +14,7 @@ mkdir -p "$out" && cd "$out" || exit 3
 rm -f answer drain.txt preflight-report.json || exit 3 # what is there afterwards is this run's
 
 preflight check --accept --env-out preflight.env --report preflight-report.json \
-  --also html=report.html --also junit=junit.xml --also prometheus=preflight.prom --also drain=drain.txt "$@"
+  --also junit=junit.xml --also prometheus=preflight.prom --also drain=drain.txt "$@"
 code=$?
 
 reason=$(cat drain.txt 2>/dev/null) || reason=
@@ -24,7 +24,7 @@ case $code:$reason in
      echo reject > answer
      echo "gate: rejected: $reason" >&2 ;;
   *) echo unknown > answer
-     echo "gate: no answer (exit code $code): look at $out/report.html and try again" >&2
+     echo "gate: no answer (exit code $code): see preflight render $out/preflight-report.json, and try again" >&2
      [ "$code" -ge 2 ] || code=3 ;; # a 0 or 1 without this run's reason
 esac
 exit "$code"

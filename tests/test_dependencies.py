@@ -15,8 +15,10 @@ from tests.conftest import PROJECT
 
 PAGE = (PROJECT / "docs" / "dependencies.md").read_text(encoding="utf-8")
 RELEASING = (PROJECT / "docs" / "releasing.md").read_text(encoding="utf-8")
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 LONG = 150  # lines
+EXTRAS = ("torch", "html", "zstd")  # the others are for who develops preflight
 # The modules of a dependency, where they have another name.
 MODULES = {"nvidia-ml-py": "pynvml", "netifaces2": "netifaces", "google-re2": "re2"}
 
@@ -27,7 +29,9 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def dependencies() -> set[str]:
     settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
-    return {Requirement(each).name for each in settings["project"]["dependencies"]}
+    project = settings["project"]
+    extras = [each for name in EXTRAS for each in project["optional-dependencies"][name]]
+    return {Requirement(each).name for each in (*project["dependencies"], *extras)}
 
 
 def imported(path: Path) -> set[str]:
@@ -45,6 +49,17 @@ def test_every_dependency_is_on_the_page_with_why_size_start_wheel_and_licence()
     table = rows(PAGE.partition("## Long files")[0])
     assert set(table) == dependencies()
     assert all(len(cells) == 5 and all(cells) for cells in table.values())
+
+
+def test_the_page_and_the_readme_name_every_extra_and_nothing_requires_what_an_extra_brings() -> None:
+    project = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")["project"]
+    extras = project["optional-dependencies"]
+    required = {Requirement(each).name for each in project["dependencies"]}
+    for extra in EXTRAS:
+        names = {Requirement(each).name for each in extras[extra]}
+        assert not names & required
+        assert all(cells[0].startswith(f"`[{extra}]`: ") for name, cells in rows(PAGE).items() if name in names)
+        assert f"'preflight-nccl[{extra}]'" in README
 
 
 def test_every_long_file_is_on_the_page_with_why_no_library_does_it() -> None:

@@ -30,7 +30,7 @@ BREAKS = [
 ]
 
 # What may be imported inside a function, where it is needed: loading it takes long, or it may be missing.
-HEAVY = {"torch", "pygal", "pynvml", "netifaces", "jinja2", "tabulate", "importlib"}
+HEAVY = {"torch", "pygal", "pynvml", "netifaces", "jinja2", "tabulate", "importlib", "zstandard"}
 IMPORT_TORCH = {"preflight.trial.rank.agent", "preflight.trial.rank.packed_aggregate"}
 # What keeps `preflight probe` quick: a live probe pays neither for captures and topologies nor for what a report holds.
 # And `preflight run`, which without --reuse reads no report.
@@ -40,6 +40,7 @@ START_UP = {
     ("preflight/__main__.py", "preflight.cli"),
     ("preflight/__main__.py", "preflight.system.last_resort"),
     ("preflight/__main__.py", "resource"),
+    ("preflight/cli/fleet_baseline.py", "preflight.show.fleet_html"),
     ("preflight/cli/probe_capture.py", "preflight.show.drain_nagios_k8s"),
     ("preflight/cli/probe_capture.py", "preflight.show.probe_json"),
     ("preflight/cli/run.py", "preflight.cli.earlier_report"),

@@ -14,6 +14,7 @@ import typer
 
 from preflight.check import app as application
 from preflight.check.request import Request
+from preflight.cli.extras import must_have_html
 from preflight.cli.output import (
     PROGRAM,
     STDOUT,
@@ -85,6 +86,8 @@ def _parse_also(option: str) -> tuple[Format, str]:
         raise UsageError(f"--also {option}: give FORMAT=FILE, with one of {known}")
     if path in ("", STDOUT):
         raise UsageError(f"--also {option}: give a file; stdout is for the page")
+    if form is Format.HTML:
+        must_have_html(f"--also {option}")
     return form, path
 
 

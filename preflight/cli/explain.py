@@ -7,20 +7,24 @@ import os
 import typer
 
 from preflight.cli.explain_options import ExplainOptions
-from preflight.cli.output import check_outputs, detail_of, print_result, refuse_stdout, style
+from preflight.cli.output import PROGRAM, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
+from preflight.explain.linear_patterns import HAS_RE2
 from preflight.show.console_writer import page
 from preflight.show.explain import explain_page, render_explanation_env, while_it_hung
 from preflight.show.json_document import render_json
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically
+from preflight.system.streams import to_stderr
 
 
 def explain(asked: ExplainOptions) -> None:
     """Carry out `preflight explain`."""
     refuse_stdout("--env-out", asked.env_out)
     check_outputs(asked.env_out, asked.json)
+    if not HAS_RE2:
+        to_stderr(f"{PROGRAM}: google-re2 is not installed, so logs take many times as long: pip install google-re2\n")
     explanation = explain_paths(asked.logs)
     if asked.env_out is not None:
         write_atomically(asked.env_out, render_explanation_env(explanation))

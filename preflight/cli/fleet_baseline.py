@@ -7,6 +7,7 @@ import os
 import typer
 
 from preflight.cli import commands
+from preflight.cli.extras import must_have_html
 from preflight.cli.output import STDOUT, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.errors import UsageError
 from preflight.fleet.known_good import learn_from
@@ -21,7 +22,6 @@ from preflight.show.fleet import (
     render_host_list,
     state_reasons,
 )
-from preflight.show.fleet_html import render_fleet_html
 from preflight.show.json_document import render_json
 from preflight.system.files import write_atomically
 from preflight.system.inputs import read_reports, report_paths
@@ -34,6 +34,7 @@ def fleet(asked: commands.FleetOptions) -> None:
     """Carry out `preflight fleet`."""
     out = asked.out
     if out is not None:
+        must_have_html(f"--out {out}")
         _make_dir(out)
     check_outputs(asked.json)
     compared = overview(read_reports(report_paths(asked.reports)))
@@ -49,6 +50,8 @@ def _write(compared: Fleet, out: str) -> list[str]:
     """Write the page and the lists of hosts; return the files as a reader looks for them."""
     for name, text in _host_lists(compared).items():
         write_atomically(os.path.join(out, name), text)
+    from preflight.show.fleet_html import render_fleet_html  # noqa: PLC0415  what it needs may be missing
+
     page = os.path.join(out, commands.FLEET_PAGE)
     write_atomically(page, render_fleet_html(compared))
     return [page, os.path.join(out, "*_nodes.txt")]

@@ -55,19 +55,17 @@ class _Reader:
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
         """Yield the logs, each to be read before the next; dumps are put aside as they come."""
         for path in paths:
-            try:
-                source = open_log(path)
-            except UsageError as error:
-                if path not in self.in_folders:
-                    raise
-                self.left_out[path] = str(error).partition(": ")[2]
-                continue
-            with contextlib.closing(source):
-                yield from (
-                    self._archive(source)
-                    if is_archive(source.peek())
-                    else self._file(source, is_named=path not in self.in_folders)
-                )
+            is_named = path not in self.in_folders
+            with contextlib.ExitStack() as opened:
+                try:
+                    source = opened.enter_context(contextlib.closing(open_log(path)))
+                    head = source.peek()
+                except UsageError as error:
+                    if is_named:
+                        raise
+                    self.left_out[path] = str(error).partition(": ")[2]
+                    continue
+                yield from self._archive(source) if is_archive(head) else self._file(source, is_named=is_named)
 
     def _file(self, source: LogSource, *, is_named: bool) -> Iterator[Log]:
         head = source.peek()
@@ -90,7 +88,13 @@ class _Reader:
         for member in source.members():
             if why := member.note or why_no_member(member.name[prefix:]):
                 self.left_out[member.name] = why
-            elif is_archive(member.peek()):
+                continue
+            try:
+                head = member.peek()
+            except UsageError as error:
+                self.left_out[member.name] = str(error).removeprefix(f"{member.name}: ")
+                continue
+            if is_archive(head):
                 self.left_out[member.name] = "an archive within an archive: unpack it"
             else:
                 for log in self._file(member, is_named=False):

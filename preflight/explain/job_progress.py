@@ -53,7 +53,7 @@ WORDS: dict[Phase, str] = {
     Phase.LOADING: r"Loading checkpoint shards|Load(?:ing)? (?:pipeline|safetensors|model|weights)|Fetching \d+ files",
     Phase.EVALUATING: r"\*\*\*\*\* Running (?:Evaluation|Prediction)|[Vv]alidation(?: DataLoader| Sanity)|"
     r"[Ee]valuat(?:ing|ion)",
-    Phase.TRAINING: r"\{'loss'|\biteration +\d+/|\d+/\d+ \[[\d:]+<[\d:]+, |consumed samples",
+    Phase.TRAINING: r"\{'loss'|\biteration +\d+/|\d/\d+ \[[\d:]+<[\d:]+, |consumed samples",
 }
 LAST = compile_last(WORDS.values())
 KINDS = tuple((phase, re.compile(words)) for phase, words in WORDS.items())

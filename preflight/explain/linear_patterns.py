@@ -10,7 +10,7 @@ try:
     import re2
 
     HAS_RE2 = True
-except ImportError:  # no wheel for this Python: slower, and the patterns are simple enough to stay linear
+except ImportError:  # no wheel for this Python: many times slower, and still linear (tests/explain/test_hostile.py)
     HAS_RE2 = False
 
 MEMORY_BYTES = 32 << 20

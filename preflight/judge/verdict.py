@@ -19,6 +19,7 @@ NODE_WORDS = {
     NodeVerdict.ACCEPT: "node accepted", NodeVerdict.REJECT: "node rejected", NodeVerdict.UNKNOWN: "node unknown",
 }  # fmt: skip
 NOT_ASKED_FOR = Gap("not asked for: --accept was not given")
+NO_GPU_TRIED = "only the CPU path was run, which says nothing of a GPU node"
 LEAVES_OPEN = frozenset({"gpu-busy", "gpu-memory"})  # beside another job, or what may be one, nothing is the node's
 DECIDES_WITHOUT_GPU = frozenset({"policy-expectation"})  # the site says what the node must have
 # With a cure these only warn about the job, but the default failed all the same, and a node answers for that.
@@ -160,7 +161,8 @@ def _for_the_node(
     cpu_path: bool,
 ) -> tuple[NodeVerdict, str]:
     if cpu_path and not any(finding.check in DECIDES_WITHOUT_GPU for finding in failing):
-        return NodeVerdict.UNKNOWN, "only the CPU path was run, which says nothing of a GPU node"
+        is_unknown = answer[0] is Verdict.UNKNOWN  # then nothing was run
+        return NodeVerdict.UNKNOWN, answer[1] if is_unknown else NO_GPU_TRIED
     judged = [
         *failing,
         *(f for f in findings if (f.check in COUNT_AS_WARNINGS and f.severity is Severity.WARN) or f.is_unconfirmed),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from preflight.model.gap import Gap, known_or
 
 SCHEMA_VERSION = 1
+NO_PY_SPY = "py-spy is not installed"  # how the reason begins where no stack can be read
 NO_PTRACE = "ptrace is forbidden"  # how the reason begins where stacks can't be read for want of a permission
 OF_C = re.compile(r"(?i)^$|\.(?:so(?:\.[\d.]+)?|c|cc|cpp|cxx|cu|h|hpp|inc|pyx|s)$")  # libraries and sources
 GROUP_THREADS = ("gloo", "pt_gloo", "pt_nccl", "nccl")  # how the names of a process group's threads begin

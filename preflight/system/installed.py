@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from preflight import __version__
 from preflight.system.machine import Json
 
+GET_TORCH = "activate the job's environment, or pip install 'preflight-nccl[torch]'"
 CPU_BUILD = re.compile(r"^cuda\b[^=\n]*=\s*None", re.MULTILINE)  # then no NCCL wheel matters
 NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14")
 
@@ -32,7 +33,7 @@ def _torch(package: str) -> Json:
     except (ImportError, ValueError) as error:
         return {"unreadable": f"{package} can't be located: {error}"}
     if spec is None or not spec.submodule_search_locations:
-        return {"unreadable": f"{package} is not installed in {sys.prefix}"}
+        return {"unreadable": f"{package} is not installed in {sys.prefix}: {GET_TORCH}"}
     location = next(iter(spec.submodule_search_locations))
     path = os.path.join(location, "version.py")
     try:

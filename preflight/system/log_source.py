@@ -48,7 +48,10 @@ class LogSource:
         self._head: bytes | None = None
 
     def peek(self) -> bytes:
-        """Return the first piece of what the file holds, unpacked; b"" where it holds nothing."""
+        """Return the first piece of what the file holds, unpacked; b"" where it holds nothing.
+
+        UsageError: what unpacks it is not installed.
+        """
         if self._head is None:
             self._head = next((piece for piece in self._pieces if piece), b"")
         return self._head
@@ -114,6 +117,8 @@ class LogSource:
         except MalformedInput as error:
             self._say(f"{error}; read up to there, {size} bytes")
             self.is_whole = False
+        except UsageError as error:
+            raise UsageError(f"{self.name}: {error}") from None
 
     def _next(self, size: int) -> bytes:
         """Return the next bytes as they lie in the file; those that the magic number was looked for in come again."""

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-import zstandard
-
-from preflight.errors import MalformedInput
+from preflight.errors import MalformedInput, UsageError
 
 CHUNK_BYTES = 1 << 20
 PACKED_BYTES = 64 << 10
@@ -37,7 +35,8 @@ class Unpacker(Protocol):
 def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
     """Yield what a stream holds, in bounded pieces: compressed data by its magic number, anything else as it is.
 
-    MalformedInput: the data are damaged or cut off; what came before was yielded.
+    MalformedInput: the data are damaged or cut off; what came before was yielded. UsageError: what unpacks zstd is not
+    installed.
     """
     try:
         if head.startswith(GZIP):
@@ -48,11 +47,10 @@ def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
             new = partial(lzma.LZMADecompressor, memlimit=MEMORY_BYTES)
             yield from _members(read, PACKED_BYTES, new, _drained)
         elif head.startswith(ZSTD):
-            frames = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES)
-            yield from _members(read, ZSTD_PACKED_BYTES, frames.decompressobj, _whole)
+            yield from _zstd(read)
         else:
             yield from iter(partial(read, CHUNK_BYTES), b"")
-    except (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, ValueError) as error:
+    except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
         raise MalformedInput(f"damaged: {str(error)[:80]}") from None
 
 
@@ -74,6 +72,18 @@ def _members(
                 data, member = member.unused_data, None
     if member is not None:
         raise MalformedInput("cut off: the compressed data end in the middle")
+
+
+def _zstd(read: Read) -> Iterator[bytes]:
+    try:
+        import zstandard  # noqa: PLC0415  an extra: it is larger than preflight, and few logs need it
+    except ImportError:
+        raise UsageError("zstd can't be unpacked here: pip install 'preflight-nccl[zstd]'") from None
+    frames = zstandard.ZstdDecompressor(max_window_size=MEMORY_BYTES)
+    try:
+        yield from _members(read, ZSTD_PACKED_BYTES, frames.decompressobj, _whole)
+    except zstandard.ZstdError as error:
+        raise MalformedInput(f"damaged: {str(error)[:80]}") from None
 
 
 def _inflated(member: Any, data: bytes) -> Iterator[bytes]:

@@ -41,6 +41,8 @@ PAGES = [
     if name not in NO_COMMANDS
 ]
 NOT_RUN = {  # a beginning, and why
+    "uvx ": "the package index: test_wheel.py runs the script of that name",
+    "tar -xzf wheelhouse": "it takes `make wheelhouse`: test_packages.py runs it",
     "pip install ": "the package index; what it names is held against pyproject.toml, the rest is test_packages.py's",
     "podman build ": "it takes a builder: test_packages.py lints both files, and runs the slim one's RUN",
     "sbatch ": "it takes a Slurm: tests/scripts/test_slurm_cluster.py submits that script",
@@ -191,8 +193,12 @@ def test_a_variable_of_the_pages_is_an_option(line: str, command: Command) -> No
 
 def test_what_pip_installs_is_this_project() -> None:
     settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
-    names = [line.split()[2:] for line in SHOWN if line.startswith("pip install ") and "--no-index" not in line]
-    assert names == [[settings["project"]["name"]]]
+    lines = [line for line in SHOWN if line.startswith("pip install ") and "--no-index" not in line]
+    names = {shlex.split(line)[2] for line in lines}
+    project = settings["project"]["name"]
+    extras = set(settings["project"]["optional-dependencies"])
+    assert project in names
+    assert names - {project} <= {f"{project}[{extra}]" for extra in extras}
 
 
 def test_an_option_that_a_sentence_names_is_one_of_its_command() -> None:

@@ -23,6 +23,7 @@ from tests.cli.test_wheel import OLD_TORCH, torch_wheel
 from tests.conftest import PROJECT
 from tests.reports import report_of
 
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
 PAGE = (PROJECT / "docs" / "installing.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 LINES = [line.partition(" #")[0].strip() for line in PAGE.splitlines() if line.startswith("    ")]
@@ -37,15 +38,18 @@ def instructions(name: str) -> list[tuple[str, str]]:
 
 
 def wanted() -> dict[str, Requirement]:
+    """Return what preflight needs, and what its extras do but torch."""
     settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
-    return {each.name: each for each in map(Requirement, settings["project"]["dependencies"])}
+    project = settings["project"]
+    extras = [each for name in ("html", "zstd") for each in project["optional-dependencies"][name]]
+    return {each.name: each for each in map(Requirement, (*project["dependencies"], *extras))}
 
 
 def test_the_lock_holds_every_dependency_but_torch_with_hashes_and_names_no_host() -> None:
     text = LOCK.read_text(encoding="utf-8")
     packages = locked(text)
     by_name = {each.name: each for each in packages}
-    assert set(wanted()) - set(by_name) == {"torch"}
+    assert set(wanted()) - set(by_name) == set() and "torch" not in by_name
     assert all(each.hashes for each in packages)
     assert all(each.version in wanted()[each.name].specifier for each in packages if each.name in wanted())
     assert "://" not in text
@@ -131,7 +135,7 @@ def test_the_slim_image_s_run_installs_from_the_wheelhouse_and_works_without_tor
     ran = in_venv(tmp_path, run.replace("/opt/preflight", "wheelhouse"))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "torch" not in installed(tmp_path)
-    assert set(wanted()) - {"torch", "tomli", "preflight-nccl"} <= set(installed(tmp_path))
+    assert set(wanted()) - {"tomli"} <= set(installed(tmp_path))
     log = PROJECT / "tests" / "explain" / "seeds" / "1_qwen_vl_oom_behind_timeout.log"
     saved = tmp_path / "saved.json"
     saved.write_text(render_json(report_of()))
@@ -146,17 +150,18 @@ def test_the_slim_image_s_run_installs_from_the_wheelhouse_and_works_without_tor
 
 @pytest.mark.integration
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("has_torch", [True, False])
+@pytest.mark.parametrize(("has_torch", "is_hashed"), [(True, False), (False, False), (False, True)])
 def test_the_lines_for_no_network_install_it_beside_a_torch_and_without(
-    house: Path, tmp_path: Path, has_torch: bool
+    house: Path, tmp_path: Path, has_torch: bool, is_hashed: bool
 ) -> None:
-    shutil.copytree(house / "wheelhouse", tmp_path / "wheelhouse")
-    lines = [line for line in LINES if "--no-index" in line]
-    assert len(lines) == 3
+    unpack, plain, *hashed = [line for line in LINES if "--no-index" in line or line.startswith("tar ")]
+    assert plain in README and len(hashed) == 2
+    shutil.copy(house / "wheelhouse.tar.gz", tmp_path)
+    assert in_venv(tmp_path, unpack).returncode == 0
     if has_torch:
         (tmp_path / "torch").mkdir()
         assert in_venv(tmp_path, f"pip install {torch_wheel(tmp_path / 'torch')}").returncode == 0
-    for line in lines[:1] if has_torch else lines[1:]:
+    for line in hashed if is_hashed else [plain]:
         ran = in_venv(tmp_path, line)
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert installed(tmp_path).get("torch") == (OLD_TORCH if has_torch else None)
@@ -171,4 +176,4 @@ def test_every_locked_package_has_a_wheel_for_64_bit_arm() -> None:
     script = [sys.executable, "-m", "scripts.lock_wheels", "3.12"]
     ran = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=280)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert {line.split(" | ")[0].strip("| ") for line in ran.stdout.splitlines()[2:]} >= set(wanted()) - {"torch"}
+    assert {line.split(" | ")[0].strip("| ") for line in ran.stdout.splitlines()[2:]} >= set(wanted())

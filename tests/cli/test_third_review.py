@@ -242,7 +242,6 @@ def test_a_server_is_checked_on_the_gpus_that_it_takes(line: str) -> None:
     assert gpus_of_job(line.split(), {}, present=8) == "0,1,2,3"
 
 
-@peers("F6", 6)
 def test_torch_is_an_extra_and_no_requirement() -> None:
     project = read_toml((PROJECT / "pyproject.toml").read_text(), "pyproject.toml")["project"]
     assert not [each for each in project["dependencies"] if each.startswith("torch")]

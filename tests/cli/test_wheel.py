@@ -1,4 +1,4 @@
-"""The wheel in a clean venv beside an old torch, which pip leaves as it is; run from a read-only directory."""
+"""The wheel in a clean venv: beside an old torch, which pip leaves as it is, and without; in a read-only directory."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.reports import report_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+MOST_PACKAGES, MOST_MB = 20, 35  # of a plain install; 14 MB are typer's
 OLD_TORCH = "2.1.2"
 METADATA = f"Metadata-Version: 2.1\nName: torch\nVersion: {OLD_TORCH}\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: preflight's tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -68,17 +69,73 @@ def must(*argv: str | Path, cwd: Path = PROJECT) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Build the wheel, and install it with its dependencies where torch 2.1.2 is already."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     must(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
-    (wheel,) = folder.glob("preflight_nccl-*.whl")
+    (made,) = folder.glob("preflight_nccl-*.whl")
+    return made
+
+
+def install(wheel: Path, folder: Path, *before: Path, extra: str = "") -> Installed:
+    """Install other wheels into a clean venv, then this one with its dependencies."""
     venv = folder / "venv"
     must(sys.executable, "-m", "venv", venv)
     pip = (venv / "bin" / "python", "-m", "pip", "install", "--quiet")
-    must(*pip, torch_wheel(folder))
-    must(*pip, wheel)
+    for each in (*map(str, before), f"{wheel}{extra}"):
+        must(*pip, each)
     return Installed(venv, wheel)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Install the wheel with the extra html where torch 2.1.2 is already."""
+    folder = tmp_path_factory.mktemp("beside-torch")
+    return install(wheel, folder, torch_wheel(folder), extra="[html]")
+
+
+@pytest.fixture(scope="module")
+def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Install the wheel into an empty venv."""
+    return install(wheel, tmp_path_factory.mktemp("light"))
+
+
+def test_a_plain_install_brings_no_torch_and_little_else(light: Installed) -> None:
+    versions = light.versions()
+    assert {"torch", "zstandard", "pygal", "Jinja2"}.isdisjoint(versions)
+    assert len(set(versions) - {"pip", "setuptools", "wheel"}) <= MOST_PACKAGES
+    (packages,) = light.venv.glob("lib/python*/site-packages")
+    not_ours = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
+    files = [path for path in packages.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    sizes = [path.stat().st_size for path in files if not path.relative_to(packages).parts[0].startswith(not_ours)]
+    assert (sum(sizes) + (light.venv / "bin" / "py-spy").stat().st_size) / 1e6 <= MOST_MB
+
+
+def test_metadata_has_torch_in_its_extra_only(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = packed.read(name).decode().splitlines()
+    asked = [line for line in lines if line.startswith("Requires-Dist: torch")]
+    assert "Requires-Dist: torch; extra == 'torch'" in asked
+    assert all("extra == " in line for line in asked)
+
+
+def test_without_torch_all_but_check_and_bench_works_by_either_name(light: Installed, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(render_json(report_of()))
+    log = PROJECT / "tests" / "explain" / "seeds" / "1_qwen_vl_oom_behind_timeout.log"
+    for argv, code in [
+        (("explain", str(log)), 1), (("probe",), 0), (("capture",), 0), (("render", str(saved)), 0),
+        (("fleet", str(saved)), 0), (("timeout", "--params", "7B"), 0), (("stuck", "--pid", str(os.getpid())), 3),
+    ]:  # fmt: skip
+        ran = light.run("preflight-nccl", *argv, cwd=tmp_path)
+        assert ran.returncode == code, (argv, ran.stdout + ran.stderr)
+        assert ran.stdout and "Traceback" not in ran.stderr
+    for command in ("check", "bench"):
+        ran = light.run("preflight", command, "-q", cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
+        assert (ran.returncode, ran.stderr) == (3, "")
+        (line,) = ran.stdout.splitlines()
+        assert "pip install 'preflight-nccl[torch]'" in line
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(installed: Installed) -> None:

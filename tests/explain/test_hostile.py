@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import random
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from preflight.explain.cause import Sign, all_causes
 from preflight.explain.context_lines import PATTERNS
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.explain_logs import Log, explain
+from preflight.explain.job_progress import WORDS
 from preflight.model.explanation import ExplainVerdict
 from preflight.system import log_source, unpack
 from tests.explain.logs import cause_of, corpus, explain_bytes, watchdog
@@ -32,6 +34,7 @@ FRAGMENTS = st.sampled_from(ALL_MESSAGES.split()) | st.sampled_from(
     ["\n", "\r", "\r\n", "\0", "\x1b[31m", "\ufffd", " "]
 )
 OOM = b"[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.24 GiB.\n"
+RE_S = 0.15  # for 20 kB: linear patterns take up to 0.03 s, a quadratic one 0.4
 SLOWEST_MB_S = (
     2.0  # of processor time, for lines that are nothing but signs; a catastrophic pattern is a thousand times slower
 )
@@ -135,6 +138,24 @@ def test_no_pattern_is_slow_on_its_worst_case(sign: Sign) -> None:
 def test_no_pattern_of_the_surroundings_is_slow_on_its_worst_case(name: str) -> None:
     for text in _worst_cases(PATTERNS[name]):
         assert is_quick(text)
+
+
+def test_without_re2_no_pattern_is_quadratic_either() -> None:
+    """Python's own `re` stands in for it, and goes back over what it took: a leading `\\d+` made it quadratic."""
+    stuffing = [b"0", b"a", b"0:", b"0/", b"a.", b"a ", b"[", b" ", b"\t", b"'", b"-", b"f"]
+    words = [(phase.value, pattern) for phase, pattern in WORDS.items()]
+    for name, pattern in [*((sign.name, sign.pattern) for sign in SIGNS), *PATTERNS.items(), *words]:
+        search = re.compile(f"(?m){pattern}".encode("ascii")).search
+        for each in (*stuffing, *(text[:40] for text in _worst_cases(pattern))):
+            text = each * (20_000 // len(each))
+            times = []
+            for _ in range(3):
+                start = time.process_time()
+                search(text)
+                times.append(time.process_time() - start)
+                if times[-1] < RE_S:
+                    break
+            assert min(times) < RE_S, (name, each)
 
 
 @pytest.mark.integration

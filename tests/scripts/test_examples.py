@@ -58,7 +58,7 @@ def test_the_gate_runs_the_real_preflight(tmp_path: Path, has_no_gpu: None) -> N
     assert ran.returncode == 3, ran.stdout + ran.stderr
     assert (tmp_path / "out" / "answer").read_text() == "unknown\n"
     assert json.loads((tmp_path / "out" / "preflight-report.json").read_text())["node_verdict"] == "unknown"
-    assert (tmp_path / "out" / "report.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "out" / "junit.xml").read_text().startswith("<?xml")
 
 
 @pytest.fixture

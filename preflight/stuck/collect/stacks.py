@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from preflight.errors import MalformedInput
 from preflight.model.gap import Gap, known_or
-from preflight.model.stuck_evidence import NO_PTRACE, Frame, Stack, ThreadState
+from preflight.model.stuck_evidence import NO_PTRACE, NO_PY_SPY, Frame, Stack, ThreadState
 from preflight.system.processes import may_read_memory
 from preflight.system.side_by_side import run_side_by_side
 
@@ -45,7 +45,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float) -> dict[in
     """
     program = find_py_spy()
     if program is None:
-        return {pid: Gap("py-spy is not installed: pip install py-spy") for pid in pids}
+        return {pid: Gap(f"{NO_PY_SPY}: pip install py-spy") for pid in pids}
     # --native has to stop the process: the frames of C can't be walked while they change.
     how = ["--native"] if is_native else ["--nonblocking"]
     environ = {"PATH": os.defpath, "LC_ALL": "C"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from preflight.model.gap import known_or
+from preflight.model.gap import Gap, known_or
 from preflight.model.stuck import EXIT_CODES, Activity, Culprit, Reason, StuckReport, StuckVerdict, rank_names
-from preflight.model.stuck_evidence import SCHEMA_VERSION, NodeEvidence
+from preflight.model.stuck_evidence import NO_PY_SPY, SCHEMA_VERSION, NodeEvidence
 from preflight.model.units import duration_text
 from preflight.stuck.judge.culprits import find_culprits
 from preflight.stuck.judge.rank_place import JobState
@@ -31,8 +31,8 @@ def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
         case StuckVerdict.STUCK:
             summary = _why_stuck(job, culprits)
     return StuckReport(
-        SCHEMA_VERSION, verdict, EXIT_CODES[verdict], summary, culprits, job.places, tuple(_hints(job, verdict)),
-        tuple(_not_seen(job)), job.nodes,
+        SCHEMA_VERSION, verdict, EXIT_CODES[verdict], summary + _without_stacks(job), culprits, job.places,
+        tuple(_hints(job, verdict)), tuple(_not_seen(job)), job.nodes,
     )  # fmt: skip
 
 
@@ -102,6 +102,16 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
     wait_s = max((p.for_s for p in waiting if p.doing == doing and isinstance(p.for_s, float)), default=0.0)
     time = f", for {duration_text(wait_s)}" if wait_s >= 1 else ""
     return f"{count} rank{'s wait' if count > 1 else ' waits'} {where}{time}; {what}."
+
+
+def _without_stacks(job: JobState) -> str:
+    """Return the sentence that no Python stack was seen, if py-spy is missing on a node."""
+    stacks = [(node.host, rank.process.stacks) for node in job.nodes for rank in node.ranks]
+    hosts = dict.fromkeys(host for host, each in stacks if isinstance(each, Gap) and each.reason.startswith(NO_PY_SPY))
+    if not hosts:
+        return ""
+    where = f" on {', '.join(hosts)}" if len(job.nodes) > 1 else ""
+    return f" No Python stack was seen{where}: {NO_PY_SPY} (pip install py-spy)."
 
 
 def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
