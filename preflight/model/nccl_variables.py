@@ -16,7 +16,7 @@ class Variable:
     off: str = ""  # the value that takes something from NCCL, copied from forum answers
     costs: str = ""  # what that gives up
     hides: str = ""  # the transport whose fault this value hides
-    families: tuple[str, ...] = ()  # faults whose signs make it suspect (model/error_texts.py)
+    families: tuple[str, ...] = ()  # whose texts make it suspect (model/error_texts.py); no-rdma takes RDMA away
     since: tuple[int, int] = (2, 0)  # the release of NCCL that reads it first
     on_since: tuple[int, int] | None = None  # the first that does by itself what the variable switches off
     repair: Repair = NO_REPAIR  # what really wants repair, so that the line can be deleted again
@@ -35,11 +35,11 @@ VARIABLES = (
         repair=shm_room(),
     ),
     Variable(
-        "NCCL_IB_DISABLE", families=("ib", "net"), off="1", costs="InfiniBand and RoCE", hides="IB",
+        "NCCL_IB_DISABLE", families=("ib", "no-rdma"), off="1", costs="InfiniBand and RoCE", hides="IB",
         repair=RDMA,
     ),
     Variable(
-        "NCCL_NET", families=("ib", "plugin", "net"), since=(2, 10), is_integer=False, off="socket", hides="IB",
+        "NCCL_NET", families=("ib", "plugin", "no-rdma"), since=(2, 10), is_integer=False, off="socket", hides="IB",
         repair=Repair("find which network fails (`NCCL_DEBUG=INFO`, lines with NET/): its plugin, or the RDMA ports"),
     ),
     Variable(

@@ -28,7 +28,7 @@ NETWORK = (
     "NCCL_MNNVL_", "NCCL_CONF_FILE", "NCCL_SOCKET_", "NCCL_IB_", "NCCL_NET", "NCCL_CROSS_NIC", "GLOO_SOCKET_",
     "TP_SOCKET_",
 )  # fmt: skip
-NETWORK_FAMILIES = frozenset({"ib", "net", "plugin", "socket", "mnnvl"})
+NETWORK_FAMILIES = frozenset({"ib", "plugin", "socket", "mnnvl"})
 # What acts within a node. Anything else that was inherited may be what several nodes need: a cloud's network profile.
 WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "NCCL_CUMEM_", "CUDA_", "TORCH_", "PYTORCH_")
 SOCKETS = frozenset({"NCCL_IB_DISABLE", "NCCL_NET"})

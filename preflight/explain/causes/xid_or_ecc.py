@@ -27,7 +27,7 @@ PROVEN = (XidMeaning.HARDWARE,)
 LIKELY = (XidMeaning.RECOVERY, XidMeaning.REMAPPING)
 XID = r"NVRM: Xid \([^)\n]{1,60}\): "
 IS_PROVEN = re.compile(XID + _any_of(numbers_of(*PROVEN)))
-LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="an NVLink")))
+LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))
 
 
 def _link(evidence: LogEvidence) -> tuple[str, ...]:

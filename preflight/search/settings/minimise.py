@@ -181,7 +181,7 @@ def _in_order(on: Sequence[Setting], some: Sequence[Setting]) -> tuple[Setting, 
 
 def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
     """Return the trial of other RDMA ports in the place of no RDMA at all, where that is what remained."""
-    off = [setting for setting in on if "net" in setting.families]
+    off = [setting for setting in on if "no-rdma" in setting.families]
     choices = [setting for setting in ordered if setting.choice == "hca"]
     if not off or any(setting in choices for setting in on):
         return Cure(None, on)
