@@ -291,3 +291,16 @@ def test_a_count_below_the_usual_is_no_fault_and_one_above_it_is() -> None:
     usual = {f"n{i:03d}": replays(100_000) for i in range(20)}
     fleet = fleet_of(20, **usual | {"n003": replays(0), "n004": replays(100_000_000)})
     assert odd_hosts(fleet) == {"n004"}
+
+
+def test_a_node_that_lost_an_nvlink_differs_from_the_others() -> None:
+    def with_links(active: int) -> dict[str, Any]:
+        facts = encode(report_of())["nodes"][0]
+        links = [{"link": link, "is_active": link < active} for link in range(18)]
+        return {"nodes": [{**facts, "gpus": [{"nvlinks": links}]}]}
+
+    hosts = {f"n{i:03d}": with_links(17 if i == 3 else 18) for i in range(10)}
+    for host, changes in hosts.items():
+        changes["nodes"][0]["host"] = host
+    (group,) = fleet_of(10, **hosts).groups
+    assert [(odd.host, odd.what) for odd in group.odd] == [("n003", "NVLinks active")]
