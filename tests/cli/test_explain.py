@@ -94,4 +94,4 @@ def test_several_files_of_one_run_are_one_story(command: Command, tmp_path: Path
 def test_help_promises_what_the_exit_codes_are(command: Command) -> None:
     ran = command.run("explain", "--help")
     assert ran.code == 0
-    assert "1 a cause was named" in " ".join(ran.stdout.split())
+    assert "1 a cause was found" in " ".join(ran.stdout.split())
