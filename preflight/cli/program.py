@@ -144,7 +144,7 @@ def real_command(name: str) -> Any:
     command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
     for param in command.params:
         if isinstance(param, TyperOption):
-            param.show_envvar = False  # there is one rule for all, in docs/habits.md
+            param.show_envvar = False  # there is one rule for all, in docs/reference.md
     return command
 
 
