@@ -39,6 +39,7 @@ DEFAULT_ENV = "preflight.env"
 WITHOUT = "Without it: "
 STOPPED = "run the same command again: this run was stopped"
 UNSEEN = "fix the error above, then run the same command again"
+CPU_ONLY = "do not drain the node; no GPU was tested: run the same command on a GPU node"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
@@ -184,6 +185,8 @@ def _problems(report: Report) -> list[list[Block]]:
 def _next(report: Report, written: Written) -> str:
     """Return what to do next, with the command."""
     if isinstance(report.node_verdict, NodeVerdict):
+        if report.node_verdict is NodeVerdict.UNKNOWN and report.backend == "gloo" and not report.problems:
+            return CPU_ONLY
         return FOR_THE_NODE[report.node_verdict].format(report=quoted_path(written.report))
     match report.verdict:
         case Verdict.READY:

@@ -113,12 +113,13 @@ def test_a_check_that_a_policy_misspells_is_guessed(command: Command, tmp_path: 
 
 
 @pytest.mark.integration
-@user("F13", 6)
 @pytest.mark.usefixtures("cpu_path")
-def test_without_a_gpu_nobody_is_told_to_repair_what_kept_preflight_from_looking(command: Command) -> None:
+def test_without_a_gpu_the_next_step_is_a_gpu_node(command: Command) -> None:
     ran = command.run("check", "--accept", "--nproc", "1", env=PAGE)
-    assert "NODE UNKNOWN" in ran.stdout
-    assert "repair what kept preflight from looking" not in " ".join(ran.stdout.split())
+    page = " ".join(ran.stdout.split())
+    assert "NODE UNKNOWN" in page
+    assert "run the same command on a GPU node" in page
+    assert "fix the error above" not in page
 
 
 @user("F15", 6)
