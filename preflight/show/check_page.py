@@ -185,9 +185,8 @@ def _problems(report: Report) -> list[list[Block]]:
 def _next(report: Report, written: Written) -> str:
     """Return what to do next, with the command."""
     if isinstance(report.node_verdict, NodeVerdict):
-        if report.node_verdict is NodeVerdict.UNKNOWN and report.backend == "gloo" and not report.problems:
-            return CPU_ONLY
-        return FOR_THE_NODE[report.node_verdict].format(report=quoted_path(written.report))
+        only_cpu = report.node_verdict is NodeVerdict.UNKNOWN and report.backend == "gloo" and not report.problems
+        return CPU_ONLY if only_cpu else FOR_THE_NODE[report.node_verdict].format(report=quoted_path(written.report))
     match report.verdict:
         case Verdict.READY:
             return "start the job; nothing has to be set"
