@@ -49,9 +49,9 @@ def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
 def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
     ranks = list(dict.fromkeys(_silent_dead(evidence)))
     if ranks:
-        plural = "s" if len(ranks) > 1 else ""
+        noun = "rank" if len(ranks) == 1 else "ranks"
         yield (
-            f"Fetch the log of rank{plural} {', '.join(ranks[:4])}, which the launcher names and whose own last "
+            f"Fetch the log of {noun} {', '.join(ranks[:4])}, which the launcher names and whose own last "
             "words are not here (torchrun --log-dir DIR --redirects 3 --tee 3 keeps one per rank)."
         )
     if any("NCCL" in event.text for event, _ in evidence.echoes):

@@ -82,3 +82,6 @@ def test_nothing_chosen_is_much_slower_than_the_fastest(drawn: list[tuple[float,
 def test_sets_without_a_measurement_are_still_chosen_by_the_rest() -> None:
     unmeasured = a_set("a", NONE, rtt_us=NONE, speed_mbit_s=NONE)
     assert choose([unmeasured]) == unmeasured
+    assert choose([unmeasured, a_set("b", 0.5)]) == a_set("b", 0.5)
+    unknown_link = a_set("a", 0.5, speed_mbit_s=NONE)
+    assert choose([unknown_link, a_set("b", 0.5, speed_mbit_s=1)]).name == "b"  # type: ignore[union-attr]

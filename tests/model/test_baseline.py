@@ -1,0 +1,54 @@
+"""The bounds that a baseline draws, against figures from tables and from the formula."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from preflight.model.baseline import (
+    FALSE_REJECTIONS,
+    PARTS,
+    ROBUST_SHARE,
+    Reference,
+    false_rejections,
+    floor_share,
+    spread,
+)
+from preflight.model.collective import Collective
+from preflight.model.gap import Gap
+
+UNKNOWN = Gap("measured once")
+
+
+def reference(size_bytes: int = 1024, nodes: int = 10, between: float = 0.02, within: float | Gap = 0.01) -> Reference:
+    return Reference(Collective.ALL_REDUCE, size_bytes, "small", nodes, 2.0, 10.0, between, within)
+
+
+def test_the_spread_is_that_of_a_new_nodes_mean_about_the_median() -> None:
+    among, within = 0.02**2 * 1.1, 0.01**2 * (1 / 4 + 1 / 20)
+    assert spread(reference(), 4) == pytest.approx(math.sqrt(among + within))
+    assert spread(reference(within=UNKNOWN), 4) == pytest.approx(math.sqrt(among))
+
+
+def test_the_floor_follows_students_distribution() -> None:
+    freedom = ROBUST_SHARE * 99
+    assert freedom > 30, "enough that a table's row is near"
+    share = floor_share(reference(nodes=100, within=UNKNOWN), 1, 0.01)
+    normal = math.exp(-2.326 * spread(reference(nodes=100, within=UNKNOWN), 1))
+    assert share < normal, "Student's quantile lies beyond the normal one"
+    assert share == pytest.approx(normal, rel=0.003)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_of_few_nodes_the_floor_counts_two_degrees_of_freedom(nodes: int) -> None:
+    known = reference(nodes=nodes, within=UNKNOWN)
+    quantile = -math.log(floor_share(known, 1, 0.05)) / spread(known, 1)
+    assert quantile == pytest.approx(2.920, rel=0.03), "t(0.95) of 2 degrees of freedom"
+
+
+def test_the_false_rejections_are_shared_out() -> None:
+    singles = [reference(1024), reference(2048)]
+    group = reference(0)
+    assert false_rejections([*singles, group], singles[0]) == pytest.approx(FALSE_REJECTIONS * PARTS["single"] / 2)
+    assert false_rejections([*singles, group], group) == pytest.approx(FALSE_REJECTIONS * PARTS["small"])
