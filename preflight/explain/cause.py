@@ -45,7 +45,7 @@ class Claim:
 
     @property
     def is_warning(self) -> bool:
-        """Tell whether all of its proof was said in warnings of Python."""
+        """Return whether all of its proof was said in warnings of Python."""
         return bool(self.events) and all(event.is_warning for event in self.events)
 
 
@@ -103,7 +103,7 @@ def by_signs(verdict: str) -> Judge:
     """
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-        because = "the log says so in so many words"
+        because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
 
     return judge

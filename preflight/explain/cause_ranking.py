@@ -19,12 +19,12 @@ WHY = {
     Authority.REFINED_TIMEOUT: "these ranks timed out waiting for a rank that had failed or was gone",
     Authority.TIMEOUT: "these ranks timed out waiting for a rank that had failed or was gone",
     Authority.ECHO: "connections break when the process at the other end stops",
-    Authority.SILENCE: "it is seen in healthy runs too",
+    Authority.SILENCE: "it occurs in healthy runs too",
     Authority.UNEXPLAINED_DEATH: "a process that fails is often ended by a signal",
 }
 WARNING = re.compile(r"\[W\d{3,4} ")
 RANKS_PER_SIGN = 3
-OTHERWISE = "it came later, or stands lower in the order in which failures lead to each other"
+OTHERWISE = "it came later, or such failures usually follow from the cause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
 
 
 def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
-    """Tell whether a claim rests on warnings at the end of a log that shows nothing but work: it may go on."""
+    """Return whether a claim rests on warnings at the end of a log that shows nothing but work: it may go on."""
     return all(
         WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
     ) and not evidence.of(*DEATHS)
@@ -75,7 +75,7 @@ def _not_sure(warned: Ranked) -> Ranked:
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:
-    """Tell whether another claim is worth a look: what came after a proven cause is its consequence."""
+    """Return whether another claim is worth a look: what came after a proven cause is its consequence."""
     if other.authority > Authority.TRANSPORT or not other.events:
         return False
     is_proven = best.confidence is not Confidence.LOW and bool(best.events)
@@ -83,7 +83,7 @@ def _may_be_it_too(best: Claim, other: Claim) -> bool:
 
 
 def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
-    """Tell whether a claim rests on what a job leaves behind after it has succeeded: every job ends like that."""
+    """Return whether a claim rests on what a job leaves behind after it has succeeded: every job ends like that."""
     if claim.authority is Authority.ECHO and _is_only_warned(evidence, claim):
         return True
     is_late = claim.authority >= Authority.TIMEOUT or claim.authority is Authority.REFINED_TIMEOUT

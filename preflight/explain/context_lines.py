@@ -115,5 +115,5 @@ def read_exception(text: str) -> Raised | None:
 
 
 def begins_line(text: str, raised: Raised) -> bool:
-    """Tell whether nothing but a launcher's prefix stands before an exception: people paste the last line alone."""
+    """Return whether nothing but a launcher's prefix stands before an exception: people paste the last line alone."""
     return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

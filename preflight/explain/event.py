@@ -42,7 +42,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line that carries a sign; `order` counts over all sources, `rank` and `host` are "" where not told."""
+    """A line that carries a sign; `order` counts over all sources, `rank` and `host` are "" if not known."""
 
     sign: str
     cause: str

@@ -11,8 +11,9 @@ from preflight.errors import MalformedInput, UsageError
 from preflight.explain.explain_logs import Log, explain
 from preflight.explain.flight_recorder import KEPT_PER_GROUP, Recording, is_recording, read_recording
 from preflight.explain.structured_lines import plain_lines
+from preflight.explain.stuck_answer import StuckAnswer, is_stuck_report, read_stuck
 from preflight.model.explanation import Explanation
-from preflight.model.input_limits import RECORDING
+from preflight.model.input_limits import RECORDING, STUCK_NODE
 from preflight.system.archives import is_archive
 from preflight.system.log_paths import find_logs, why_no_member
 from preflight.system.log_source import LogSource, is_binary, open_log
@@ -31,8 +32,8 @@ def explain_paths(paths: Sequence[str]) -> Explanation:
     """
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out))
-    explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out)
-    if reader.refused and not reader.was_read and not reader.recordings:
+    explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out, reader.stuck)
+    if reader.refused and not reader.was_read and not reader.recordings and not reader.stuck:
         raise reader.refused[0]
     return explanation
 
@@ -48,6 +49,7 @@ class _Reader:
     in_folders: set[str]
     left_out: dict[str, str]
     recordings: list[Recording] = field(default_factory=list)
+    stuck: list[StuckAnswer] = field(default_factory=list)
     refused: list[MalformedInput] = field(default_factory=list)
     was_read: bool = False
     entries: int = 0
@@ -71,6 +73,8 @@ class _Reader:
         head = source.peek()
         if is_recording(source.name, head):
             self._record(source)
+        elif is_stuck_report(head):
+            self._take_stuck(source)
         elif is_named:
             self.was_read = True
             yield _log(source)
@@ -103,6 +107,18 @@ class _Reader:
         note = source.note or ("" if found or self.recordings else "there is no log in it")
         if note:
             yield Log(source.name, (), lambda: note, lambda: source.is_whole)
+
+    def _take_stuck(self, source: LogSource) -> None:
+        try:
+            seen = read_stuck(source.name, source.whole(STUCK_NODE.most_bytes))
+        except MalformedInput as error:
+            self.refused.append(error)
+            self.left_out[source.name] = str(error).removeprefix(f"{source.name}: ")
+            return
+        if seen is None:
+            self.left_out[source.name] = "an answer of `preflight stuck` that names nothing stuck"
+        else:
+            self.stuck.append(seen)
 
     def _record(self, source: LogSource) -> None:
         kept = KEPT_PER_GROUP if self.entries < MOST_ENTRIES else 1

@@ -17,6 +17,7 @@ from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
 from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
+from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
 from preflight.explain.work_steps import shows_work
@@ -46,7 +47,7 @@ TIMEOUT_CAUSES = frozenset(
 )
 CAPTURE = (
     "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # one file per process: interfaces, paths, warnings",
-    "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: which rank stood where",
+    "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: where each rank was",
     "torchrun --log-dir logs --redirects 3 --tee 3 ...   # one log per rank, standard error too",
     'sudo dmesg -T | grep -i -e xid -e oom -e "killed process"   # on every host, right after the failure',
 )
@@ -66,7 +67,10 @@ class Log:
 
 
 def explain(
-    logs: Iterable[Log], recordings: Iterable[Recording] = (), refused: Mapping[str, str] | None = None
+    logs: Iterable[Log],
+    recordings: Iterable[Recording] = (),
+    refused: Mapping[str, str] | None = None,
+    stuck: Iterable[StuckAnswer] = (),
 ) -> Explanation:
     """Read every log once and say what ended the run; `refused` holds files that could not be read, and why."""
     causes = all_causes()
@@ -77,6 +81,9 @@ def explain(
     evidence = scanner.evidence
     evidence.sources.extend(SourceState(name, note=note) for name, note in (refused or {}).items())
     evidence.recordings.extend(recordings)
+    for seen in stuck:
+        evidence.stuck.append((len(evidence.sources), seen))
+        evidence.sources.append(SourceState(seen.name, seen.size_bytes, 1))
     evidence.settle()
     named, consequences = rank_causes(evidence, causes)
     verdict = _verdict(evidence, named)
@@ -118,12 +125,12 @@ def _is_whole(evidence: LogEvidence) -> bool:
 
 
 def _goes_on(source: SourceState) -> bool:
-    """Tell whether the end of a log shows work, or NCCL starting up."""
+    """Return whether the end of a log shows work, or NCCL starting up."""
     return shows_work(source.tail) or any("NCCL INFO" in line for line in source.tail)
 
 
 def _left_after_the_work(evidence: LogEvidence) -> bool:
-    """Tell whether a log ends with processes that exit of themselves after it had said that the work was done."""
+    """Return whether a log ends with processes that exit of themselves after it had said that the work was done."""
     done, left = evidence.of(DONE), evidence.of(LEFT)
     if not done or not left or done[-1].source != left[-1].source or not is_after(left[-1], done[-1]):
         return False
@@ -180,7 +187,7 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
     if frozen:
         notes.append(
             f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "
-            "the whole process stood still (swapping, a suspended container, or Python's lock)."
+            "the whole process was paused (swapping, a suspended container, or Python's lock)."
         )
     return tuple(notes)
 
@@ -216,7 +223,7 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
 
 
 def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
-    """Return what the job was doing before a timeout, where the log tells."""
+    """Return the job's activity before a timeout, if the log names it."""
     source = next((source for source in evidence.sources if source.phases), None)
     if source is None or not _is_timeout(named):
         return ()

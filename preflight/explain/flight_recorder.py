@@ -61,7 +61,7 @@ class Clash:
 
 
 def is_recording(name: str, head: bytes) -> bool:
-    """Tell whether a file claims to be a dump."""
+    """Return whether a file claims to be a dump."""
     return bool(MAGIC.match(head)) or "nccl_trace_rank" in name.rsplit("/", 1)[-1]
 
 

@@ -60,7 +60,7 @@ KINDS = tuple((phase, re.compile(words)) for phase, words in WORDS.items())
 FULL_BAR = re.compile(r"100%\|[^|]{0,400}\| *(\d[\d.]{0,11}[kKMGT]?)/\1 \[")
 BAR = re.compile(r"\[((?:\d{1,3}:)?\d{1,2}:\d\d)<")
 LINE_LIMIT = 600
-LOOK_THROUGH = 20  # bars at 100 % in a row; more would make this quadratic
+LOOK_THROUGH = 20  # bars at 100% in a row; more would make this quadratic
 LOOK_BACK_BYTES = 8 << 20
 # What a process did last, and what it waits for next.
 NCCL_STEPS: dict[StartStep, tuple[str, str]] = {
@@ -78,7 +78,7 @@ MOST_PROCESSES = 8192
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """The last line before a failure that tells what the job was doing."""
+    """The last line before a failure that names the job's activity."""
 
     phase: Phase
     text: str
@@ -97,7 +97,7 @@ def bar_elapsed_s(text: str) -> float | None:
 
 
 def is_full_bar(text: str) -> bool:
-    """Tell whether a line shows a progress bar at its end."""
+    """Return whether a line shows a progress bar at its end."""
     return FULL_BAR.search(text) is not None
 
 

@@ -12,6 +12,7 @@ from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord
+from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import Survival
 
 KEPT_PER_SIGN = 200
@@ -51,6 +52,7 @@ class LogEvidence:
     echoes: list[tuple[Event, Raised]] = field(default_factory=list)  # raised because of another rank
     without_traceback: list[tuple[Event, Raised]] = field(default_factory=list)
     recordings: list[Recording] = field(default_factory=list)
+    stuck: list[tuple[int, StuckAnswer]] = field(default_factory=list)  # each with the number of its source
     world_size: int = 0
     frameworks: Counter[str] = field(default_factory=Counter)
     launchers: set[str] = field(default_factory=set)
@@ -97,7 +99,7 @@ class LogEvidence:
         return not self.survival.survived(event)
 
     def has(self, *signs: str) -> bool:
-        """Tell whether any of the signs was seen, and not survived."""
+        """Return whether any of the signs occurred and was not survived."""
         return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:

@@ -38,7 +38,7 @@ def _take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
 
 
 def is_newest_first(text: bytes) -> bool:
-    """Tell whether the first lines go back in time."""
+    """Return whether the first lines go back in time."""
     back = forth = 0
     last: tuple[str, float] = ("", 0.0)
     for line in text.split(b"\n", LOOKED_AT)[:LOOKED_AT]:

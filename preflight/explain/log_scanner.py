@@ -134,7 +134,7 @@ class Scanner:
             self._recent_bytes -= len(self._recent.popleft()[1])
 
     def _line(self, source: SourceState, block: bytes, span: tuple[int, int, int], line: int) -> bool:
-        """Take one line; tell whether the prefilter was made anew."""
+        """Take one line; tell whether the prefilter was rebuilt."""
         start, at, end = span
         text = clean(block[start:end])
         prefix = read_prefix(text)

@@ -26,7 +26,7 @@ class Survival:
         self._last_restart = _last_by_source(restarts)
 
     def survived(self, event: Event) -> bool:
-        """Tell whether a success, a restart that worked, or enough steps of the same log came after an event."""
+        """Return whether a success, a restart that worked, or enough steps of the same log came after an event."""
         if self._is_before_success(event):
             return True
         total = self._steps.get(event.source, 0)
@@ -43,7 +43,7 @@ class Survival:
         return after >= (MANY if has_died else FEW)
 
     def is_after_success(self, event: Event) -> bool:
-        """Tell whether the run had succeeded before an event, and nothing had begun anew since."""
+        """Return whether the run had succeeded before an event, and nothing had begun again since."""
         return any(self._follows(event, done) for done in self._successes)
 
     def _follows(self, event: Event, done: Event) -> bool:
@@ -65,7 +65,7 @@ class Survival:
 
 
 def is_after(one: Event, other: Event) -> bool:
-    """Tell whether an event came after another one: by their clock where they share one, else by their place."""
+    """Return whether an event came after another one: by their clock where they share one, else by their place."""
     if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
         return one.moment.seconds > other.moment.seconds
     return one.order > other.order

@@ -31,7 +31,7 @@ LONGEST = 160
 
 
 def shows_work(lines: Iterable[str]) -> bool:
-    """Tell whether any of the lines tells of a step."""
+    """Return whether any of the lines tells of a step."""
     return any(STEP.search(line.encode("ascii", "replace")) for line in lines)
 
 
@@ -46,13 +46,13 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Count on from here: something alarming was seen, and kept; of what is not, nobody asks what came after."""
+        """Count on from here: something alarming came and was kept; for other lines nothing asks what came after."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
     @property
     def is_counting(self) -> bool:
-        """Tell whether more steps would say anything."""
+        """Return whether more steps would say anything."""
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:

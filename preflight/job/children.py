@@ -14,12 +14,11 @@ import resource
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from preflight.system.processes import die_with_parent, name_process
+from preflight.system.processes import die_with_parent, name_process, stop_as_by_ctrl_z
 
 Process = subprocess.Popen[bytes]
 # What can't be caught, what says that this very process is broken or must not use the terminal, and what is our own.
@@ -32,6 +31,9 @@ ENDS_NOTHING = {signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH} 
 QUESTION = signal.SIGCHLD  # to the witness
 ANSWER_S = 5.0  # a witness that is stopped does not answer
 FROM_KERNEL = 0x80  # si_code, sigaction(2): the terminal's driver, a limit of this process
+TRIES = 3  # of a system call whose failure would change how the job ends
+MOST_FILES = 1 << 20  # descriptors that a process may have
+FIRST_OF_ALL = b"1000"  # /proc/PID/oom_score_adj of what the kernel kills first, for lack of memory
 
 
 class Children:
@@ -40,21 +42,22 @@ class Children:
     def __init__(self) -> None:
         # While SIGCHLD is ignored the kernel reaps children itself, and nobody learns how they ended.
         self._ignored_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL) is signal.SIG_IGN
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         self._heard = {*PASSED_ON, signal.SIGCHLD}  # Linux queues what is blocked, ignored or not
         signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
         self._witness, self._answers = _start_witness()
         self._witnessed = bytearray()
         self._main: Process | None = None
         self._may_stop = False
+        self.stops_with_us = 0  # a helper that is stopped when the shell stops us: it measures time
         self.last_signal = 0  # the last that was sent to us, or to all, and that ends who does not handle it
         self.on_resize: Callable[[], None] = lambda: None
 
     def start(
-        self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int, stderr: int,
-        *, is_main: bool = False, is_job: bool = False,
+        self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
+        stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start a child with the signals and descriptors that we were started with; OSError where it can't start.
+        """Start the main child with the signals and descriptors that we were started with; OSError if it can't start.
 
         That SIGCHLD is ignored, only the job inherits: our own programs want to know how their children end.
         """
@@ -64,59 +67,58 @@ class Children:
             die_with_parent(parent)
             if is_job and self._ignored_children:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
-        child = subprocess.Popen(
+        self._main = subprocess.Popen(
             argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, close_fds=False,
-            preexec_fn=prepare,  # noqa: PLW1509  whatever threads there are write output and hold no lock
+            preexec_fn=prepare,  # noqa: PLW1509  this process has one thread
         )  # fmt: skip
-        if is_main:
-            self._main = child
-        return child
+        return self._main
+
+    def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
+        """Start a helper of ours, which may die at any instant and does not outlive us; OSError if it can't start.
+
+        It has our stdin, stdout and stderr and the descriptors that it `holds`, and hears no signal but SIGKILL and
+        SIGSTOP. It exits with 0 once `run` returns.
+        """
+        parent, pid = os.getpid(), os.fork()
+        if pid:
+            return pid
+        try:
+            die_with_parent(parent)
+            name_process(name)
+            _close_all_but({0, 1, 2, *holds})
+            be_killed_first()
+            run()
+            os._exit(0)
+        finally:
+            os._exit(1)
 
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a short program of our own, which inherits a descriptor, to its end; signals wait until then."""
+        with_mask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, self.mask)
         return subprocess.run(
             argv, env=env, pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=with_mask,
         )  # fmt: skip
 
-    def wait(self, child: Process, until: float = float("inf")) -> int | None:
-        """Return how a child ended, minus a signal; None where it still runs at a monotonic time."""
-        while child.poll() is None:
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                return None
-            self._hear(min(left_s, 3600.0))
-        return child.returncode
+    def wait(self) -> int:
+        """Return how the main child ended, minus a signal."""
+        assert self._main is not None
+        while (code := how_it_ended(self._main.pid)) is None:
+            self.hear(3600.0)
+        self.has_ended(code)
+        return code
 
-    def take_up_pending(self) -> None:
-        """Take up what has come so far; a child may have ended of it before we woke."""
-        while self._hear(0.0):
-            pass
+    def has_ended(self, code: int) -> None:
+        """Take up that the main child was waited for: its number may be another process's by now."""
+        if self._main is not None:
+            self._main.returncode = code
+        self._main = None
 
-    def is_asked_to_end(self) -> bool:
-        """Take up a signal if one has come; return whether it is one that ends a process."""
-        number = self._hear(0.0)
-        return number in PASSED_ON and number not in ENDS_NOTHING
-
-    def end(self, code: int) -> NoReturn:
-        """Exit as a child did: with its code, or by its signal."""
-        os.kill(self._witness, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._witness, 0)  # nothing of us outlives us
-        if code < 0:
-            with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child's core is the one that tells something
-            with contextlib.suppress(OSError):  # SIGKILL has no other
-                signal.signal(-code, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
-            os.kill(os.getpid(), -code)
-        os._exit(code if code >= 0 else 128 - code)
-
-    def _hear(self, for_s: float) -> int:
+    def hear(self, for_s: float) -> int:
         """Take up one signal, waited for as long; return its number, SIGCHLD for what is our own affair, 0 for none."""
         info = signal.sigtimedwait(self._heard, for_s)
         if info is None:
@@ -128,6 +130,23 @@ class Children:
             self._stop_with_main()
         return signal.SIGCHLD if is_ours else info.si_signo
 
+    def take_up_pending(self) -> None:
+        """Take up what has come so far; a child may have ended of it before we woke."""
+        while self.hear(0.0):
+            pass
+
+    def is_asked_to_end(self, for_s: float) -> bool:
+        """Take up a signal if one comes in time; return whether it is one that ends a process."""
+        number = self.hear(for_s)
+        return number in PASSED_ON and number not in ENDS_NOTHING
+
+    def end(self, code: int) -> NoReturn:
+        """Exit as a child did: with its code, or by its signal."""
+        try:
+            end_helper(self._witness)  # nothing of us outlives us
+        finally:
+            _end_as(code)
+
     def _take(self, info: signal.struct_siginfo) -> None:
         number = info.si_signo
         if number == signal.SIGWINCH:
@@ -136,13 +155,29 @@ class Children:
             self.last_signal = number
         if number in (signal.SIGTSTP, signal.SIGCONT):
             self._may_stop = number == signal.SIGTSTP
-        had_it = self._was_sent_to_all(number) or info.si_code == FROM_KERNEL
-        if not had_it and self._main is not None:
+        if info.si_code == FROM_KERNEL or self._was_sent_to_all(number) or self._main is None:
+            return
+        for _ in range(TRIES):
             with contextlib.suppress(OSError):  # another user's by now (sudo): its sender may not signal it either
-                self._main.send_signal(number)
+                os.kill(self._main.pid, number)
+                return
 
     def _was_sent_to_all(self, number: int) -> bool:
-        """Return whether the witness has had a signal as well; it is asked, so that no time need be guessed."""
+        """Return whether the witness has had a signal as well; it is asked, so that no time need be guessed.
+
+        One that has died is replaced, and a signal that nobody witnessed is passed on.
+        """
+        try:
+            had_it = self._ask_witness(number)
+            if how_it_ended(self._witness) is not None:
+                os.close(self._answers)
+                self._witnessed.clear()
+                self._witness, self._answers = _start_witness()
+        except OSError:
+            return False
+        return had_it
+
+    def _ask_witness(self, number: int) -> bool:
         while select.select([self._answers], [], [], 0)[0] and (data := os.read(self._answers, 4096)):
             self._witnessed += data
         self._witnessed = self._witnessed.replace(b"\0", b"")
@@ -164,14 +199,69 @@ class Children:
 
         A child that handles SIGTSTP may not stop, or later.
         """
-        which = (os.P_ALL, 0) if self._main is None or self._main.poll() is not None else (os.P_PID, self._main.pid)
+        which = (os.P_ALL, 0) if self._main is None else (os.P_PID, self._main.pid)
         with contextlib.suppress(ChildProcessError):
             stopped = os.waitid(*which, os.WSTOPPED | os.WNOHANG)
             if stopped is not None and stopped.si_status == signal.SIGTSTP:
                 self._may_stop = False
-                os.kill(os.getpid(), signal.SIGTSTP)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # here we stand
-                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
+                self._signal_helper(signal.SIGSTOP)
+                stop_as_by_ctrl_z()
+                self._signal_helper(signal.SIGCONT)
+
+    def _signal_helper(self, number: signal.Signals) -> None:
+        if self.stops_with_us:
+            with contextlib.suppress(OSError):
+                os.kill(self.stops_with_us, number)
+
+
+def how_it_ended(pid: int) -> int | None:
+    """Return how a child ended, minus a signal; None while it runs. Afterwards its number may be another process's."""
+    for _ in range(TRIES):
+        with contextlib.suppress(OSError):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            return os.waitstatus_to_exitcode(status) if ended else None
+    return None
+
+
+def end_helper(pid: int) -> None:
+    """End a helper that was not waited for yet; 0 is none."""
+    for _ in range(TRIES if pid else 0):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """Close what a helper has no use for: an end of the job's output that it held would keep that open."""
+    ends = sorted(each for each in kept if each >= 0)
+    for one, other in zip(ends, [*ends[1:], MOST_FILES], strict=True):
+        if one + 1 < other:  # os.closerange(0, 0) closes all
+            os.closerange(one + 1, other)
+
+
+def be_killed_first() -> None:
+    """Have the kernel kill this process before others of the job's cgroup, for lack of memory."""
+    with contextlib.suppress(OSError):
+        adjust = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(adjust, FIRST_OF_ALL)
+        os.close(adjust)
+
+
+def _end_as(code: int) -> NoReturn:
+    """End by the signal, if it was one, or with the code."""
+    try:
+        if code < 0:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child's core is the one that tells something
+            with contextlib.suppress(OSError):  # SIGKILL has no other
+                signal.signal(-code, signal.SIG_DFL)
+            for _ in range(TRIES):
+                with contextlib.suppress(OSError):
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+                    os.kill(os.getpid(), -code)
+    finally:
+        os._exit(code if code >= 0 else 128 - code)
 
 
 def _start_witness() -> tuple[int, int]:
@@ -186,6 +276,8 @@ def _start_witness() -> tuple[int, int]:
         return pid, reading
     die_with_parent(parent)
     name_process("preflight-hears")
+    _close_all_but({0, 1, 2, writing})
+    be_killed_first()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)

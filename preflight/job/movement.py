@@ -1,19 +1,31 @@
 """Whether a job moves, as far as that costs nothing to see: it writes output, or it reads and writes files.
 
-CPU time tells nothing: a rank that waits in NCCL spins. Where nothing else moves, `preflight stuck` reads stacks.
+CPU time tells nothing: a rank that waits in NCCL spins. If nothing else moves, `preflight stuck` reads stacks.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
+from enum import Enum, auto
+
+from preflight.system.processes import descendants_of
 
 MOVED_BYTES = 1 << 20  # heartbeats and launchers that poll read less between two looks
 LOOKS = 10  # in the time after which nothing may have moved
 LEAST_S = 0.5  # between two looks
 SELDOM_S = 3600.0  # more seldom than this no silent job is looked at
+EARLY_S, OWN_PACE = 60.0, 4.0  # an early look comes after so long, and after so many times its longest pause so far
+
+
+class Look(Enum):
+    """Whether somebody is to look closer."""
+
+    NO = auto()
+    EARLY = auto()  # it was never silent for so long; nothing is said of it
+    DUE = auto()
+    AGAIN = auto()  # it was found stuck, and something has moved since
 
 
 class Movement:
@@ -24,6 +36,8 @@ class Movement:
         self._output_bytes = output_bytes
         self._pid = pid
         self._seen = (0, 0)
+        self._longest_s = 0.0  # nothing moved, and yet it was not stuck
+        self._is_found_stuck = False
         self._moved_at = self._looked_at = self._asked_at = time.monotonic()
 
     @property
@@ -36,9 +50,11 @@ class Movement:
         """How long nothing has moved."""
         return time.monotonic() - self._moved_at
 
-    def stands_still(self) -> bool:
-        """Look, and tell whether nothing has moved for as long as it may."""
+    def look(self) -> Look:
+        """Look, if it is time, and tell whether nothing has moved for as long as it may."""
         now = time.monotonic()
+        if now - self._looked_at < self.look_s:
+            return Look.NO
         if now - self._looked_at > 3 * self.look_s + 5:  # we were stopped (Ctrl-Z), and so was the job
             self._moved_at = now
         self._looked_at = now
@@ -46,13 +62,35 @@ class Movement:
         if output == self._seen[0]:  # otherwise it need not be known
             files = bytes_of_job(self._pid)
         if output != self._seen[0] or files - self._seen[1] >= MOVED_BYTES or files < self._seen[1]:
+            self._longest_s = max(self._longest_s, 0.0 if self._is_found_stuck else now - self._moved_at)
             self._moved_at = now
         self._seen = (output, files)
-        return now - max(self._moved_at, self._asked_at) >= self._after_s
+        return self._asks(now)
 
-    def seen_to_move(self) -> None:
+    def _asks(self, now: float) -> Look:
+        still_s = now - max(self._moved_at, self._asked_at)
+        if still_s >= self._after_s:
+            return Look.DUE
+        if self._is_found_stuck:
+            is_time = now - self._asked_at >= self.look_s
+            return Look.AGAIN if is_time and self._moved_at > self._asked_at else Look.NO
+        return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
+
+    def found_moving(self) -> None:
         """Take up the word of who looked closer."""
-        self._moved_at = time.monotonic()
+        now = time.monotonic()
+        if not self._is_found_stuck:
+            self._longest_s = max(self._longest_s, now - self._moved_at)
+        self._is_found_stuck = False
+        self._moved_at = now
+
+    def found_stuck(self) -> None:
+        """Take up the word of who looked closer."""
+        self._is_found_stuck = True
+
+    def found_nothing(self) -> None:
+        """Take up that an early look could not tell: the next one comes later."""
+        self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:
         """Wait longer before the next time that somebody looks closer."""
@@ -62,15 +100,11 @@ class Movement:
 
 def bytes_of_job(pid: int) -> int:
     """Return how much a process and its descendants have read and written (/proc/PID/io: rchar, wchar)."""
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
-            parent = int(file.read().rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
-    total, waiting = 0, [pid]
-    while waiting:
-        each = waiting.pop()
-        waiting += children.get(each, [])
+    total = 0
+    family: tuple[int, ...] = (pid,)
+    with contextlib.suppress(OSError):  # too many open files
+        family = (pid, *descendants_of(pid))
+    for each in family:
         with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{each}/io", "rb") as file:
             total += sum(int(line.split()[1]) for line in file.read().splitlines()[:2])
     return total

@@ -29,6 +29,11 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
     detail: Sequence[str] = ()  # -v or -q, for the pages of `check`, `stuck` and `explain`
     visible: str = ""  # CUDA_VISIBLE_DEVICES of the check, where the job's launcher takes some GPUs only
 
+    @property
+    def name(self) -> str:
+        """The job's program, as it may be printed."""
+        return "".join(char if char.isprintable() else "?" for char in self.command[0])
+
 
 def supervisor_argv(order: Order) -> list[str]:
     """Return the command line that carries the order out, once, for who inherits the descriptor that it names.
@@ -51,8 +56,11 @@ def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoRetu
 
 def inherited_environ() -> dict[str, str]:
     """Return the environment as we were given it: in the C locale Python sets LC_CTYPE for all that it starts."""
-    with open("/proc/self/environ", "rb") as file:
-        was_set = b"\0LC_CTYPE=" in b"\0" + file.read()
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            was_set = b"\0LC_CTYPE=" in b"\0" + file.read()
+    except OSError:  # no /proc here
+        was_set = True
     return {name: value for name, value in os.environ.items() if was_set or name != "LC_CTYPE"}
 
 

@@ -1,242 +1,256 @@
-"""The job's output: passed on as it comes, and kept, its beginning and its end.
+"""The job's output: a file is the job's own, untouched; into a pipe or a terminal it comes through a copier.
 
-The job writes into a terminal where we have one, and into a pipe otherwise, so that it buffers and colours as it does
-without us. Where stdout and stderr are one thing they stay one, in order.
+The job writes into a terminal where we have one, and into a pipe where we have one, so that it buffers and colours as
+it does without us. Where stdout and stderr are one thing they stay one, in order. A copier may be killed: this process
+holds the ends of what the job writes into, and starts another that goes on where it was.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
+import mmap
 import os
-import shutil
 import stat
 import termios
-import threading
 import time
-from collections.abc import Callable
 
-from preflight.job.say import say, write_all
+from preflight.job.children import Children, end_helper, how_it_ended
+from preflight.job.copier import IS_WRITING, LOST_READER, copy
+from preflight.job.folder import Folder
+from preflight.job.kept import Kept
 
-HEAD_BYTES, TAIL_BYTES = 16 << 20, 24 << 20  # kept of a stream: the head, and once or twice the tail
-PIECE_BYTES = 1 << 16
+RETRY_S = 0.2  # after a copier failed, or could not be started
 AFTERWARDS_S = 2.0  # for what a process that outlives the job still holds
-PRIVATE = 0o600
+PIECE_BYTES = 1 << 20  # of a file that is read again
+MOST_NEWS = 1 << 20  # looked at while the job runs
 NAMES = {1: "stdout", 2: "stderr"}
 
 
-class Kept:
-    """A stream's head and tail in files of mode 0600; whatever can't be kept costs nothing else."""
+class Stream:
+    """One stream on its way from the job to where ours goes."""
 
-    def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
-        self.path = path
-        self.written = 0
-        self.ends_line = True
-        self._lock = threading.Lock()  # who keeps is a thread that may outlive finish()
-        self._file = -1
-        self._room, self._tail_bytes = head_bytes, tail_bytes
-        self._tails = 0
-        try:
-            self._file = _create(path) if path else -1
-        except OSError as error:
-            say(f"{path}: {error.strerror}; this output of the job is not kept")
-        self.is_kept = self._file >= 0
-
-    def add(self, data: bytes) -> None:
-        """Keep a piece; a full disk costs what would have been kept, and not the job."""
-        self.written += len(data)
-        self.ends_line = data.endswith(b"\n")
-        with self._lock, contextlib.suppress(OSError):
-            if self._file < 0:
-                return
-            if len(data) > self._room:
-                self._next_file()
-            self._room -= len(data)
-            os.write(self._file, data)
-
-    def finish(self) -> None:
-        """Put head and tail into one file, with a line between them where something was left out."""
-        with self._lock, contextlib.suppress(OSError):
-            self._close()
-        if not self.is_kept:
-            return
-        parts = [self.path + end for end in (".before", ".end") if os.path.exists(self.path + end)]
-        with contextlib.suppress(OSError), open(self.path, "ab") as whole:
-            left_out = self.written - sum(os.path.getsize(part) for part in [self.path, *parts])
-            if left_out > 0:
-                whole.write(b"\n[preflight: %d bytes were not kept]\n" % left_out)
-            for part in parts:
-                with open(part, "rb") as file:
-                    shutil.copyfileobj(file, whole)
-        for part in parts:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-
-    def _next_file(self) -> None:
-        self._close()
-        if self._tails:
-            os.replace(self.path + ".end", self.path + ".before")
-        self._file = _create(self.path + ".end")
-        self._tails += 1
-        self._room = self._tail_bytes
-
-    def _close(self) -> None:
-        descriptor, self._file = self._file, -1  # at once: the number may be another thread's the next moment
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-class Passed:
-    """One stream on its way from the job's end to ours."""
-
-    def __init__(self, target: int, reader: int, kept: Kept) -> None:
+    def __init__(self, target: int, path: str) -> None:
         self.target = target
-        self.kept = kept
-        self.lost_reader = False  # who read what is passed on has gone
-        self.is_writing = False
-        self._reader = reader
-        self._is_terminal = os.isatty(target)
-        self._lost_bytes, self._why_lost = 0, ""
-
-    def run(self) -> None:
-        """Pass on until the job's end is closed; where our reader has gone the job's has, too (SIGPIPE).
-
-        A disk that is full now costs the piece. The job would have been told, but not ended.
-        """
-        while data := self._read():
-            self.is_writing = True
-            self.kept.add(data)
-            try:
-                write_all(self.target, data)
-            except OSError as error:
-                self.lost_reader = error.errno == errno.EPIPE
-                if self.lost_reader or (self._is_terminal and error.errno == errno.EIO):
-                    break
-                self._lost_bytes += len(data)
-                self._why_lost = error.strerror or str(error)
-            self.is_writing = False
-        self.is_writing = False
-        os.close(self._reader)
+        self.given = target  # what the job has
+        self.source = -1  # our end of it, if that is another
+        self.copier = 0
+        self.retry_at = 0.0  # of the monotonic clock
+        self.counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")  # shared with the copier
+        self.is_terminal = os.isatty(target)
+        self._begins_at = -1  # in a file
+        self._heard = 0  # bytes that `news` has returned, or passed over
+        kind = _kind(target)
+        if self.is_terminal:
+            self.source, self.given = _terminal_like(target)
+        elif stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+            self.source, self.given = os.pipe()
+        elif stat.S_ISREG(kind):
+            self._begins_at = _position(target)
+        self.kept = Kept(path if self.source >= 0 or self._begins_at >= 0 else "")
 
     @property
-    def loss(self) -> str:
-        """What of it could not be passed on, and why; "" for nothing."""
-        what = f"up to {self._lost_bytes} bytes of the job's {NAMES[self.target]} were lost: {self._why_lost}"
-        return what if self._lost_bytes else ""
-
-    def _read(self) -> bytes:
+    def written(self) -> int:
+        """How many bytes the job has written."""
+        if self._begins_at < 0:
+            return self.kept.written
         try:
-            return os.read(self._reader, PIECE_BYTES)
-        except OSError:  # EIO: the last who had the job's terminal has gone
+            return max(0, os.fstat(self.target).st_size - self._begins_at)
+        except OSError:
+            return 0
+
+    def news(self) -> bytes:
+        """Return the end of what was written since the last call."""
+        new, self._heard = min(MOST_NEWS, self.written - self._heard), self.written
+        if new <= 0:
             return b""
+        if self._begins_at < 0:
+            return self.kept.last(new)
+        with contextlib.suppress(OSError):
+            file = self._reopen()
+            try:
+                return os.pread(file, new, self._begins_at + self._heard - new)
+            finally:
+                os.close(file)
+        return b""
+
+    @property
+    def lost_reader(self) -> bool:
+        """Whether what reads it has gone, which ends the job as without us (SIGPIPE)."""
+        return bool(self.counts[LOST_READER])
+
+    def run(self) -> None:
+        """Copy, in a process that may be killed at any instant."""
+        self.kept.take_over()
+        copy(self.source, self.target, self.is_terminal, self.kept, self.counts)
+
+    def resize(self) -> None:
+        """Give the job's terminal the size of ours."""
+        if self.is_terminal and self.source >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self.source, termios.TIOCSWINSZ, fcntl.ioctl(self.target, termios.TIOCGWINSZ, bytes(8)))
+
+    def close_source(self) -> None:
+        """Let go of our end: whoever still writes into it has SIGPIPE."""
+        self.copier, source, self.source = 0, self.source, -1
+        close_surely(source)
+
+    def finish(self) -> None:
+        """Put together what was kept; from a file, take it now."""
+        if self._begins_at >= 0 and self.kept.is_kept:
+            with contextlib.suppress(OSError):
+                self._read_back()
+        self.kept.finish()
+
+    def _reopen(self) -> int:
+        return os.open(f"/proc/self/fd/{self.target}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _read_back(self) -> None:
+        file = self._reopen()
+        at = self._begins_at if os.fstat(file).st_size >= self._begins_at else 0
+        while data := os.pread(file, PIECE_BYTES, at):
+            self.kept.add(data)
+            at += len(data)
+        os.close(file)
 
 
 class Streams:
-    """Both streams of the job, on their way through us."""
+    """Both streams of the job."""
 
-    def __init__(self, folder: str, prefix: str) -> None:
-        self._passed: list[Passed] = []
-        self._threads: list[threading.Thread] = []
-        self._terminals: dict[int, int] = {}  # ours -> the job's
-        self._given: dict[int, int] = {}
+    def __init__(self, folder: Folder) -> None:
+        self._all: list[Stream] = []
         for target in (1, 2):
-            if target == 2 and _same_file(1, 2):
-                self._given[2] = self._given[1]
-                continue
-            reader, self._given[target] = self._open(target)
-            kept = Kept(os.path.join(folder, f"{prefix}{NAMES[target]}.log") if folder else "")
-            self._passed.append(Passed(target, reader, kept))
-        for passed in self._passed:
-            self._threads.append(threading.Thread(target=passed.run, daemon=True))
-            self._threads[-1].start()
+            if target == 1 or not _same_file(1, 2):
+                self._all.append(Stream(target, folder.file(f"{NAMES[target]}.log") if folder.path else ""))
 
     @property
-    def stdout(self) -> int:
-        """What the job gets as stdout."""
-        return self._given[1]
+    def stdout(self) -> int | None:
+        """What the job gets as stdout; None for our own."""
+        return self._given(self._all[0], 1)
 
     @property
-    def stderr(self) -> int:
+    def stderr(self) -> int | None:
         """And as stderr."""
-        return self._given[2]
+        return self._given(self._all[-1], 2)
 
     @property
     def written(self) -> int:
         """How many bytes the job has written so far."""
-        return sum(passed.kept.written for passed in self._passed)
+        return sum(stream.written for stream in self._all)
+
+    def news(self) -> list[bytes]:
+        """Return the end of what each has written since the last call."""
+        return [news for stream in self._all if (news := stream.news())]
 
     @property
     def ends_line(self) -> bool:
         """Whether what is said on stderr now begins a line of its own."""
-        here = (passed for passed in self._passed if passed.target == 2 or _same_file(passed.target, 2))
-        return all(passed.kept.ends_line for passed in here)
+        here = (each for each in self._all if each.target == 2 or _same_file(each.target, 2))
+        return all(stream.kept.ends_line for stream in here)
 
     @property
     def lost_reader(self) -> bool:
-        """Whether what reads the job's output has gone, which ends the job as without us (SIGPIPE)."""
-        return any(passed.lost_reader for passed in self._passed)
-
-    @property
-    def losses(self) -> list[str]:
-        """What could not be passed on, a sentence a stream."""
-        return [passed.loss for passed in self._passed if passed.loss]
+        """Whether what reads the job's output has gone."""
+        return any(stream.lost_reader for stream in self._all)
 
     @property
     def paths(self) -> list[str]:
         """The files in which something was kept."""
-        kept = (passed.kept for passed in self._passed)
+        kept = (stream.kept for stream in self._all)
         return [each.path for each in kept if each.written and each.is_kept and os.path.exists(each.path)]
+
+    @property
+    def kept_files(self) -> list[int]:
+        """The descriptors of what is kept."""
+        return [stream.kept.file for stream in self._all]
+
+    @property
+    def lack_a_copier(self) -> bool:
+        """Whether a copier could not be started so far."""
+        return any(stream.source >= 0 and not stream.copier for stream in self._all)
 
     def close_given(self) -> None:
         """Close what the job has by now: its output ends when the last of its own processes has closed it."""
-        for descriptor in set(self._given.values()):
-            os.close(descriptor)
+        for stream in self._all:
+            if stream.given != stream.target:
+                close_surely(stream.given)
 
-    def finish(self, is_asked_to_end: Callable[[], bool]) -> None:
+    def look_after(self, children: Children) -> None:
+        """Start the copiers that are missing: at first all, later those that were killed."""
+        for stream in self._all:
+            code = how_it_ended(stream.copier) if stream.copier else None
+            if code == 0:
+                stream.close_source()
+            elif code is not None:
+                stream.copier = 0
+                stream.retry_at = time.monotonic() + RETRY_S if code > 0 else 0.0
+            if stream.source >= 0 and not stream.copier and time.monotonic() >= stream.retry_at:
+                stream.copier = children.fork("preflight-copies", stream.run, [stream.source, stream.kept.file])
+
+    def drain(self, children: Children) -> None:
         """Wait for the rest of the output; what outlives the job is waited for as long as it writes.
 
-        So is what reads our output, be it slow: without us it would find everything in its pipe.
+        So is what reads our output, be it slow: without us it would find everything in its pipe. A copier that still
+        waits then is ended: what it has not passed on is still in the pipe.
         """
         until, before = time.monotonic() + AFTERWARDS_S, self.written
-        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
-            self._threads[0].join(0.02)
-            self._threads[-1].join(0.02)
-            if self.written != before or any(passed.is_writing for passed in self._passed):
+        while any(stream.source >= 0 for stream in self._all) and time.monotonic() < until:
+            self.look_after(children)
+            if self.written != before or any(stream.counts[IS_WRITING] for stream in self._all):
                 until, before = time.monotonic() + AFTERWARDS_S, self.written
-            if is_asked_to_end():
+            if children.is_asked_to_end(0.02):
                 break
-        for passed in self._passed:
-            passed.kept.finish()
+        for stream in self._all:
+            end_helper(stream.copier)
+            stream.close_source()
+
+    def finish(self) -> None:
+        """Put together what was kept."""
+        for stream in self._all:
+            stream.finish()
 
     def resize(self) -> None:
         """Give the job's terminal the size of ours."""
-        for target, writer in self._terminals.items():
-            with contextlib.suppress(OSError):
-                size = fcntl.ioctl(target, termios.TIOCGWINSZ, bytes(8))
-                fcntl.ioctl(writer, termios.TIOCSWINSZ, size)
+        for stream in self._all:
+            stream.resize()
 
-    def _open(self, target: int) -> tuple[int, int]:
-        if not os.isatty(target):
-            return os.pipe()
-        reader, writer = os.openpty()
-        with contextlib.suppress(OSError, termios.error):
-            settings = termios.tcgetattr(target)
-            settings[1] &= ~termios.OPOST  # our own terminal does that
-            termios.tcsetattr(writer, termios.TCSANOW, settings)
-        self._terminals[target] = reader
-        self.resize()
-        return reader, writer
+    @staticmethod
+    def _given(stream: Stream, target: int) -> int | None:
+        return None if stream.given == target else stream.given
 
 
-def _create(path: str) -> int:
-    """Make a file of our own, and neither follow a link nor wait for who reads a FIFO."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, PRIVATE)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "no regular file")
-    return descriptor
+def close_surely(descriptor: int) -> None:
+    """Close a descriptor, also where that is said to have failed."""
+    for _ in range(2 if descriptor >= 0 else 0):
+        try:
+            os.close(descriptor)
+        except OSError:
+            continue
+        return
+
+
+def _kind(target: int) -> int:
+    try:
+        return os.fstat(target).st_mode
+    except OSError:  # closed, and so it is for the job
+        return 0
+
+
+def _terminal_like(target: int) -> tuple[int, int]:
+    """Return our end and the job's end of a terminal like ours."""
+    ours, given = os.openpty()
+    with contextlib.suppress(OSError, termios.error):
+        settings = termios.tcgetattr(target)
+        settings[1] &= ~termios.OPOST  # our own terminal does that
+        termios.tcsetattr(given, termios.TCSANOW, settings)
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(target, termios.TIOCGWINSZ, bytes(8)))
+    return ours, given
+
+
+def _position(file: int) -> int:
+    """Return where in a file the job's output begins."""
+    appends = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_APPEND
+    return os.lseek(file, 0, os.SEEK_END if appends else os.SEEK_CUR)
 
 
 def _same_file(one: int, other: int) -> bool:

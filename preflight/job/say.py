@@ -1,10 +1,11 @@
-"""Lines on stderr around a job, and writing where others left a descriptor non-blocking."""
+"""Lines on stderr around a job, also of what failed next to it; writing where others left a descriptor non-blocking."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
+from collections.abc import Iterator
 
 
 def say(message: str) -> None:
@@ -23,3 +24,17 @@ def write_all(target: int, data: bytes) -> None:
             writable = select.poll()
             writable.register(target, select.POLLOUT)
             writable.poll()
+
+
+@contextlib.contextmanager
+def contained(consequence: str) -> Iterator[None]:
+    """Let what fails next to a job cost a line, and neither the job nor its exit code."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  whatever it is, it is ours
+        say(f"{consequence}: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """Return why something failed, in the system's words where it has some."""
+    return (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"

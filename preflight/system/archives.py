@@ -32,7 +32,7 @@ PAX_PATH = re.compile(rb"(?:^|\n)(\d{1,6}) path=")
 
 
 def is_archive(head: bytes) -> bool:
-    """Tell whether a file that begins so holds others."""
+    """Return whether a file that begins so holds others."""
     return head.startswith(ZIP) or head[TAR_AT : TAR_AT + len(TAR)] == TAR
 
 
@@ -45,7 +45,7 @@ class Pieces:
         self.taken = 0
 
     def some(self, most: int) -> bytes:
-        """Return the next bytes, at most so many; b"" at the end."""
+        """Return the next bytes, at most this many; b"" at the end."""
         while not self._held:
             piece = next(self._pieces, None)
             if piece is None:
@@ -56,7 +56,7 @@ class Pieces:
         return data
 
     def exactly(self, size: int) -> bytes:
-        """Return so many bytes; MalformedInput where the stream ends before."""
+        """Return this many bytes; MalformedInput where the stream ends before."""
         found = bytearray()
         while len(found) < size:
             data = self.some(size - len(found))
@@ -106,9 +106,7 @@ def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
     """
     pieces = Pieces(stream)
     spent = _Spent(pieces)
-    for count, member in enumerate((_zip if head.startswith(ZIP) else _tar)(pieces, spent.checked)):
-        if count >= ARCHIVE.most_values:
-            raise MalformedInput(f"more than {ARCHIVE.most_values} files; the rest was not read")
+    for member in (_zip if head.startswith(ZIP) else _tar)(pieces, spent):
         yield member
         member.close()
         if member.error is not None:
@@ -120,10 +118,18 @@ class _Spent:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._bytes = 0
+        self._bytes = self._entries = 0
         self._until = time.monotonic() + MOST_S
 
+    def entry(self) -> None:
+        """Count a file, a folder, or what else stands in an archive."""
+        self._entries += 1
+        if self._entries > ARCHIVE.most_values:
+            raise MalformedInput(f"more than {ARCHIVE.most_values} files; the rest was not read")
+        self.checked(b"")
+
     def checked(self, data: bytes) -> bytes:
+        """Count what was unpacked, and return it."""
         self._bytes += len(data)
         if self._bytes > max(FREE_BYTES, MAX_RATIO * self._pieces.taken):
             raise MalformedInput(f"{self._bytes >> 20} MiB out of {self._pieces.taken} bytes is no log; left there")
@@ -156,8 +162,8 @@ def _skip(parts: Iterator[bytes]) -> None:
         pass
 
 
-def _tar(pieces: Pieces, check: Check) -> Iterator[ArchivedFile]:
-    long_name = b""
+def _tar(pieces: Pieces, spent: _Spent) -> Iterator[ArchivedFile]:
+    check, long_name = spent.checked, b""
     while True:
         header = pieces.some(BLOCK)
         if not header:
@@ -165,6 +171,7 @@ def _tar(pieces: Pieces, check: Check) -> Iterator[ArchivedFile]:
         header += pieces.exactly(BLOCK - len(header))
         if not header.strip(b"\0"):
             return
+        spent.entry()
         _check_sum(header)
         size, kind = _number(header[124:136]), header[156:157]
         body = _stored(pieces, size, check)
@@ -207,11 +214,13 @@ def _long_name(kind: bytes, body: bytes) -> bytes:
     return body[match.end() : match.start(1) + int(match[1]) - 1] if match else b""
 
 
-def _zip(pieces: Pieces, check: Check) -> Iterator[ArchivedFile]:
+def _zip(pieces: Pieces, spent: _Spent) -> Iterator[ArchivedFile]:
+    check = spent.checked
     while True:
         magic = pieces.exactly(4)
         if magic in ZIP_ENDS:
             return
+        spent.entry()
         if magic != ZIP:
             raise MalformedInput("damaged: there is no file's head where one should be")
         flags, method, size, name_size, extra_size = struct.unpack("<2xHH8xI4xHH", pieces.exactly(26))
@@ -219,7 +228,7 @@ def _zip(pieces: Pieces, check: Check) -> Iterator[ArchivedFile]:
         size = _zip64_size(extra) if size == UNKNOWN else size
         sizes_follow = bool(flags & SIZES_FOLLOW)
         if sizes_follow and (method != DEFLATED or flags & ENCRYPTED):
-            raise MalformedInput(f"{_shown(name)[-SHOWN:]} and what follows can't be told apart: unpack it")
+            raise MalformedInput(f"{_shown(name)[-SHOWN:]} and what follows can't be separated: unpack it")
         why_not = (
             "encrypted"
             if flags & ENCRYPTED

@@ -92,7 +92,7 @@ class ChildProcess:
                     kill(self.pid, signal.SIGKILL)
 
     def reap(self, until: float = 0.0) -> bool:
-        """Tell whether the child has gone; wait for that until a monotonic time."""
+        """Return whether the child has gone; wait for that until a monotonic time."""
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -115,7 +115,7 @@ class ChildProcess:
                 time.sleep(REAP_POLL_S)
 
     def has_ended(self) -> bool:
-        """Tell whether the child has gone, without reaping it: as a zombie it keeps its number, and its group's."""
+        """Return whether the child has gone, without reaping it: as a zombie it keeps its number, and its group's."""
         if not self.is_reaped:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -124,7 +124,7 @@ class ChildProcess:
         return True
 
     def _is_ours(self) -> bool:
-        """Tell whether the child is still there, if only as a zombie: then nobody else has its number."""
+        """Return whether the child is still there, if only as a zombie: then nobody else has its number."""
         self.has_ended()
         return not self.is_reaped
 

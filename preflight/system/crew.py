@@ -89,7 +89,7 @@ class Crew(Generic[K]):
 
     @property
     def paused_s(self) -> float:
-        """For how many seconds this process has stood still, in all: a time that was measured meanwhile is too long."""
+        """For how many seconds this process has stood still, in all: a time that was measured then is too long."""
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:

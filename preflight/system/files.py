@@ -1,7 +1,7 @@
 """Write results so that a reader finds the old file or the new one, whole, whatever happens in between.
 
 Every output goes the same way: `check_writable` before the run settles where its path leads, and what is written at the
-end goes there, even if the working directory was deleted meanwhile.
+end goes there, even if the working directory was deleted since.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STALE = ".stale"
 READER_S = 2.0  # what reads a FIFO may be started after us
 DRAIN_S = 5.0  # a reader that takes nothing for so long has gone
 MOST_LINKS = 40  # as the kernel has it
-NO_READER = "nobody reads this FIFO"
+NO_READER = "no process reads this FIFO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def check_writable(path: str) -> None:
 
 
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
-    """Write the text to a temporary file beside the target, flush it to the disk and rename it.
+    """Write the text to a temporary file next to the target, flush it to the disk and rename it.
 
     A symbolic link is followed, unless another user planted it, so that the file that it points to is replaced and the
     link stays. A file of our own keeps its mode. What is no regular file (/dev/stdout, a FIFO) can't be replaced and is
@@ -68,12 +68,12 @@ def write_atomically(path: str, text: str, mode: int = MODE) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Tell whether an output is a file: only that can be written twice, and its reader sees the last one."""
+    """Return whether an output is a file: only that can be written twice, and its reader sees the last one."""
     return path not in _settled or _settled[path].fd < 0
 
 
 def same_file(one: str, other: str) -> bool:
-    """Tell whether two paths lead to one file that would be replaced; devices and FIFOs may be named twice."""
+    """Return whether two paths lead to one file that would be replaced; devices and FIFOs may be named twice."""
     try:
         first, second = _settled.get(one) or _settle(one), _settled.get(other) or _settle(other)
     except (OSError, ValueError):

@@ -46,7 +46,7 @@ def _torch(package: str) -> Json:
 
 
 def module_exists(name: str) -> bool:
-    """Tell whether `import a.b` would find a module; none of it is imported, since that runs its code."""
+    """Return whether `import a.b` would find a module; none of it is imported, since that runs its code."""
     places: Sequence[str] | None = None
     whole = ""
     for part in name.split("."):

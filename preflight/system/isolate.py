@@ -39,7 +39,7 @@ def run_isolated(
 ) -> dict[str, Answer]:  # fmt: skip
     """Return an Answer per function. A function that raises, dies or takes longer than its limit has a `failure`.
 
-    `meanwhile` is called once they run. With `when_stopped` a signal is told to it, and what is known is returned.
+    `meanwhile` is called once they run. With `when_stopped` it is given a signal, and what is known is returned.
     Must be called from a process with a single thread, since it forks.
     """
     start = time.monotonic()
@@ -201,7 +201,7 @@ def isolate_calls(
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
     """Run one child and take in what it answers, until it has finished, is stuck in a call, died in one, or time is up.
 
-    Tell whether nothing is left to ask.
+    Return whether nothing is left to ask.
     """
 
     def answer(parent: Parent) -> None:

@@ -142,7 +142,7 @@ def environment() -> Json:
 
 
 def is_reported(name: str) -> bool:
-    """Tell whether a variable may stand in a report."""
+    """Return whether a variable may stand in a report."""
     return name.startswith(REPORTED_PREFIXES) or name in REPORTED_NAMES
 
 

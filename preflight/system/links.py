@@ -1,4 +1,4 @@
-"""Read data/links.toml, which lies beside the code in the wheel; the one place that does."""
+"""Read data/links.toml, which lies next to the code in the wheel; the one place that does."""
 
 from __future__ import annotations
 

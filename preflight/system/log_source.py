@@ -181,7 +181,7 @@ def utf16_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes) -> bool:
-    """Tell whether bytes are no text in any encoding; zeros alone are what a truncated or crashed log begins with."""
+    """Return whether bytes are no text in any encoding; zeros alone are what a truncated or crashed log begins with."""
     sample = head.lstrip(b"\0")[:LOOKED_AT_BYTES]
     if not sample or utf16_of(head):
         return False

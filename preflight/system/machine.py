@@ -49,7 +49,7 @@ class Machine(ABC):
         return str(self.read("link", path))
 
     def exists(self, path: str) -> bool:
-        """Tell whether the path exists."""
+        """Return whether the path exists."""
         return bool(self.read("exists", path))
 
     def ask(self, question: str) -> Json:

@@ -44,7 +44,7 @@ NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_Re
 def ask_nvml(library_path: str | None = None) -> Json:
     """Return `{driver_version, cuda_version, gpus, pairs}`, or `{error}` where NVML does not start.
 
-    Every value is read by itself: one that can't be is `{"unreadable": reason, "error": NVML's name for it}`, and so is
+    Every value is read alone: one that can't be is `{"unreadable": reason, "error": NVML's name for it}`, and so is
     a GPU that NVML counts and does not open. `library_path` is a library to use in place of the system's. Must be
     called from a process with a single thread, since it forks.
     """
@@ -71,7 +71,7 @@ def open_nvml(library_path: str | None = None) -> Any:
 
 
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
-    """Return what reads all values of a GPU at work once, each by itself; UnreadableFact where it won't open.
+    """Return what reads all values of a GPU at work once, each on its own; UnreadableFact where it won't open.
 
     Calls may hang in the driver: use it in a process that somebody else ends.
     """

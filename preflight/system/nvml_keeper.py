@@ -1,6 +1,6 @@
 """`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open, as long as its parent lives.
 
-While somebody has NVML open the driver stays loaded: without persistence mode each trial would wait for it anew. It
+While somebody has NVML open the driver stays loaded: without persistence mode each trial would wait for it again. It
 is a process of its own, since NVML may hang and the supervisor that forks trials may not. Each line on stdin is
 answered by one line of JSON: bytes in use by GPU UUID, without those that could not be read.
 

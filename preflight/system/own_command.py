@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from preflight.errors import LaunchError, UsageError
 
 FIRST_SIGNAL_CODE = 128
+ENDS_S = 15.0  # for what was asked to end, and cleans up
 # This very preflight, wherever the user stands: a folder `preflight` in the working directory must not be imported.
 START = (
     "import sys; '' in sys.path and sys.path.remove(''); root, module = sys.argv.pop(1), sys.argv.pop(1); "
@@ -26,15 +27,32 @@ def own_argv(*arguments: str, module: str = "preflight.__main__", options: Seque
     return [sys.executable, *options, "-c", START, root, module, *arguments]
 
 
-def run_own(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run `preflight` with these arguments and return how it ended, with what it printed.
+
+    Its files of the run lie in `folder`, where that is given.
 
     UsageError: it called the arguments wrong. LaunchError: it can't start, or a signal ended it.
     """
+    argv = own_argv(*arguments)
+    environ = None if folder is None else os.environ | {"TMPDIR": folder}
     try:
-        ran = subprocess.run(own_argv(*arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        own = subprocess.Popen(
+            argv, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     except OSError as error:
         raise LaunchError(f"{sys.executable or 'Python'} could not be started: {error.strerror}") from error
+    with own:
+        try:
+            ran = subprocess.CompletedProcess(argv, 0, *own.communicate())
+        except BaseException:  # Ctrl-C: it has to clean up
+            own.terminate()
+            try:
+                own.communicate(timeout=ENDS_S)
+            finally:
+                own.kill()
+            raise
+    ran.returncode = own.returncode
     if ran.returncode == UsageError.exit_code:
         raise UsageError(last_line(ran))
     if ran.returncode > FIRST_SIGNAL_CODE or ran.returncode < 0:

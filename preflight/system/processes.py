@@ -13,7 +13,9 @@ import errno
 import fcntl
 import os
 import signal
+import sys
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
@@ -22,7 +24,8 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 QUIET_LOOKS = 4  # at /proc in a row that find nothing, where spared children keep the kernel from telling
 GONE = ("", "Z", "X")  # states of a process that needs no killing
-STATE, PARENT, START_TIME = 0, 1, 19  # in /proc/PID/stat, counted behind the name (proc_pid_stat(5) has them 3, 4, 22)
+# In /proc/PID/stat, counted behind the name (proc_pid_stat(5) has them 3, 4, 5, 22).
+STATE, PARENT, GROUP, START_TIME = 0, 1, 2, 19
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,6 +37,7 @@ class ProcessStat(NamedTuple):
     state: str
     parent: int
     start_time: int  # ticks since boot
+    group: int  # process group
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -73,6 +77,17 @@ def stop_with_parent(parent_pid: int, lifeline: str) -> None:
 def name_process(name: str) -> None:
     """Set what `ps -o comm` and `top` call this process: at most 15 bytes."""
     _libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def stop_as_by_ctrl_z() -> None:
+    """Stop this process, which blocks SIGTSTP, as Ctrl-Z does; return when it is continued.
+
+    Within the kernel: the next SIGTSTP must not find it unblocked.
+    """
+    blocked = sum(1 << (number - 1) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    mask = (blocked & ~(1 << (signal.SIGTSTP - 1))).to_bytes(128, sys.byteorder)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    _libc.ppoll(None, ctypes.c_ulong(0), bytes(16), mask)  # no files, no time
 
 
 def adopt_orphans() -> None:
@@ -117,6 +132,26 @@ def thread_count() -> int:
 def descendants_of(pid: int) -> frozenset[int]:
     """Return every living process below `pid` (this one, or any where /proc is our own), without itself."""
     return frozenset(_descendants(pid))
+
+
+def all_processes() -> dict[int, ProcessStat]:
+    """Return every process that /proc shows, by its number there: one pass."""
+    found = (_read_stat(int(entry)) for entry in filter(str.isdigit, os.listdir("/proc")))
+    return {process.number: process for process in found if process}
+
+
+def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
+    """Return the descendants of a process in a table, ended ones too."""
+    children: dict[int, list[ProcessStat]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process)
+    waiting, found = [number], {}
+    while waiting:
+        for process in children.get(waiting.pop(), ()):
+            if process.number not in found:
+                found[process.number] = process
+                waiting.append(process.number)
+    return list(found.values())
 
 
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
@@ -170,7 +205,7 @@ def _read_stat(number: int) -> ProcessStat | None:
     try:
         with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return ProcessStat(number, fields[STATE], int(fields[PARENT]), int(fields[START_TIME]))
+        return ProcessStat(number, fields[STATE], int(fields[PARENT]), int(fields[START_TIME]), int(fields[GROUP]))
     except (OSError, ValueError, IndexError):
         return None
 
@@ -180,18 +215,8 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
     level = _level()
     if level is None:
         return {}
-    children: dict[int, list[ProcessStat]] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        if process := _read_stat(int(entry)):
-            children.setdefault(process.parent, []).append(process)
-    below = list(children.get(pid if level == 0 else _numbers("self")[0], ()))
-    found: dict[int, ProcessStat] = {}
-    while below:
-        process = below.pop()
-        if process.number not in found:
-            found[process.number] = process
-            below += children.get(process.number, ())
-    alive = {number: process for number, process in found.items() if process.state not in GONE}
+    found = below(pid if level == 0 else _numbers("self")[0], all_processes())
+    alive = {process.number: process for process in found if process.state not in GONE}
     if level == 0:
         return alive
     numbers = {number: _numbers(number) for number in alive}
@@ -199,7 +224,7 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
 
 
 def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
-    """Signal the process that was seen, and nobody who has its number by now."""
+    """Signal the process that was found, and no other that has its number by now."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -228,7 +253,7 @@ def _reap(spared: frozenset[int]) -> None:
 
 
 def has_children() -> bool:
-    """Tell whether this process has any child, living or not yet reaped."""
+    """Return whether this process has any child, living or not yet reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -243,7 +268,7 @@ class _Area(ctypes.Structure):
 
 
 def may_read_memory(pid: int) -> bool:
-    """Tell whether the kernel lets this process look into another, without reading any of it.
+    """Return whether the kernel lets this process look into another, without reading any of it.
 
     It is asked for an address that nobody has mapped: EPERM comes before EFAULT.
     """

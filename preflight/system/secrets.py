@@ -16,7 +16,7 @@ LEAST_CHARACTERS = 8  # shorter values are words and switches, and stand in ordi
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a variable's name says that its value is nobody else's business."""
+    """Return whether a variable's name says that its value is nobody else's business."""
     return NAME.search(name) is not None and NO_SECRET.search(name) is None
 
 

@@ -33,7 +33,7 @@ class _Segment:
 def nccl_segments(shm: str = "/dev/shm", proc: str = "/proc") -> Json:
     """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` only where no process can be using it.
 
-    A file is not called stale when a process that might use it can't be seen (another PID namespace may share
+    A file is not called stale when a process that might use it can't be read (another PID namespace may share
     /dev/shm, another user's processes may be hidden) or can't be looked into.
     """
     segments = _segments(shm)
@@ -110,7 +110,7 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
 
 
 def has_segments(shm: str = "/dev/shm") -> bool:
-    """Tell whether there is any nccl-* file at all."""
+    """Return whether there is any nccl-* file at all."""
     with contextlib.suppress(OSError):
         return any(name.startswith(PREFIX) for name in os.listdir(shm))
     return False

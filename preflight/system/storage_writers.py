@@ -26,7 +26,7 @@ DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a writer is to do: by itself it stops at `stop_at`, at `kill_at` its process is ended."""
+    """What a writer is to do: it stops at `stop_at`, at `kill_at` its process is ended."""
 
     what: str
     stop_at: float  # CLOCK_MONOTONIC
@@ -69,7 +69,7 @@ class Writers:
     cut_short: set[int] = field(default_factory=set)  # who is at a task, or was ended in one: its file may have a name
 
     def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
-        """Have the first so many do a task side by side; return their outcomes. `watch` has the bytes done so far."""
+        """Have the first this many do a task side by side; return their outcomes. `watch` has the bytes done so far."""
         outcomes = [self._asked(number, task) for number in range(count)]
         while not all(outcome.is_over for outcome in outcomes):
             for number, answer, lost in self.crew.listen(POLL_S):

@@ -32,7 +32,7 @@ def open_missing_streams() -> None:
 
 
 def knows_unicode() -> bool:
-    """Tell whether stdout can carry any character."""
+    """Return whether stdout can carry any character."""
     return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
 
 
@@ -55,7 +55,7 @@ def to_stderr(text: str) -> None:
 
 
 class Progress:
-    """How far a long run is, on stderr: one line drawn anew on a terminal, a line every 30 s elsewhere."""
+    """How far a long run is, on stderr: one line redrawn on a terminal, a line every 30 s elsewhere."""
 
     def __init__(self, *, is_quiet: bool = False, now: Callable[[], float] = time.monotonic) -> None:
         self._is_quiet, self._now = is_quiet, now
@@ -64,7 +64,7 @@ class Progress:
         self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show the line that is made for so many columns; in a log only when the last one is 30 s old."""
+        """Show the line that is made for the terminal's columns; in a log only when the last one is 30 s old."""
         if self._is_quiet:
             return
         if not self._is_live:

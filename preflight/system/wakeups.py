@@ -31,7 +31,7 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
 
 
 def wait_until_writable(fd: int, timeout_s: float) -> bool:
-    """Tell whether the descriptor takes more by then; a reader that has gone counts, since the write says so."""
+    """Return whether the descriptor takes more by then; a reader that has gone counts, since the write says so."""
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
     return bool(poller.poll(timeout_s * 1000))

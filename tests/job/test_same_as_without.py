@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from preflight.job.kept import Kept
 from preflight.job.order import Order, supervisor_argv
-from preflight.job.output import Kept
 
 JOB = Path(__file__).with_name("job.py")
 WAYS = pytest.mark.parametrize("supervised", [False, True], ids=["without", "under run"])
@@ -198,7 +198,7 @@ def test_a_reader_that_goes_away_ends_it_as_without(tmp_path: Path) -> None:
     plain, under = ended
     assert (plain.returncode, under.returncode) == (141, 141)
     said = under.stderr.splitlines()  # and no page of `explain`: the user ended it
-    assert len(said) == 1 and "nobody reads its output any more" in said[0]
+    assert len(said) == 1 and "its output is no longer read" in said[0]
 
 
 def test_when_it_is_killed_the_job_is(tmp_path: Path) -> None:
@@ -260,11 +260,38 @@ def test_of_too_much_output_the_beginning_and_the_end_are_kept(tmp_path: Path, p
     assert list(tmp_path.iterdir()) == [tmp_path / "log"]
 
 
-def test_it_takes_little_memory_itself(tmp_path: Path) -> None:
-    script = "cat /proc/$PPID/smaps_rollup; cat /proc/$PPID/task/$PPID/children"
+def test_it_and_its_helpers_take_little_memory(tmp_path: Path) -> None:
+    script = (
+        "sleep 0.5; for each in $PPID $(cat /proc/$PPID/task/$PPID/children); do [ $each = $$ ] ||"
+        " { cd /proc/$each; echo $(cat comm) $(grep ^Pss: smaps_rollup) $(cat oom_score_adj); }; done"
+    )
     ran = subprocess.run(
         argv_of(["/bin/sh", "-c", script], True, tmp_path), close_fds=False, capture_output=True, text=True, check=True
     )
-    rss_kib = next(int(line.split()[1]) for line in ran.stdout.splitlines() if line.startswith("Rss:"))
-    assert rss_kib < 30 * 1024
-    assert len(ran.stdout.splitlines()[-1].split()) == 2, "the job and the witness"
+    ours = [line.split() for line in ran.stdout.splitlines()]
+    names = [name for name, *_ in ours]
+    assert names == ["preflight-run", "preflight-hears", "preflight-looks", "preflight-copie", "preflight-copie"]
+    assert sum(int(pss_kib) for _, _, pss_kib, *_ in ours) < 40 * 1024
+    assert [line[-1] for line in ours] == [Path("/proc/self/oom_score_adj").read_text().strip(), *["1000"] * 4]
+
+
+def test_into_a_file_it_writes_itself_and_what_failed_is_read_there(tmp_path: Path) -> None:
+    script = "readlink /proc/self/fd/1; echo err >&2; sleep 0.5; cat /proc/$PPID/task/$PPID/children | wc -w; exit 3"
+    out = tmp_path / "out"
+    out.write_text("of before\n")
+    for mode in ("a", "r+"):
+        with out.open(mode) as file:
+            file.seek(0, os.SEEK_END)
+            ran = subprocess.run(
+                argv_of(["/bin/sh", "-c", script], True, tmp_path),
+                close_fds=False,
+                stdout=file,
+                stderr=file,
+                check=False,
+            )
+        assert ran.returncode == 3
+        said = out.read_text()
+        assert said.startswith(f"of before\n{out}\nerr\n3\npreflight: /bin/sh ended with exit code 3"), "no copier"
+        kept = next(tmp_path.glob("*.stdout.log")).read_text()
+        assert kept.startswith(f"{out}\nerr\n3\n") and "of before" not in kept
+        out.write_text("of before\n")

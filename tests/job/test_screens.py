@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight.job.supervise import LEFT, REFUSED, STARTED, STILL, STOPPED
+from preflight.job.supervise import REFUSED, STARTED, STOPPED
+from preflight.job.watcher import LEFT, STILL
 from preflight.judge.verdict import NOT_ASKED_FOR
 from preflight.model.report import Report
 from preflight.show.check_page import JobToStart, Written, check_page

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -109,8 +110,11 @@ def test_a_shell_sees_it_stop_where_sigtstp_was_sent_to_it_alone(tmp_path: Path,
         os.write(terminal, b"sh ./job\n")
         said = re.search(r"pid=(\d+) parent=(\d+)", read_until(terminal, r"parent=\d+\s"))
         assert said
+        asked = said[2 if supervised else 1]
         for _ in range(3):
-            os.kill(int(said[2 if supervised else 1]), signal.SIGTSTP)
+            while "State:\tS" not in Path(f"/proc/{asked}/status").read_text():  # `fg` reaches the job before it
+                time.sleep(0.01)
+            os.kill(int(asked), signal.SIGTSTP)
             read_until(terminal, f"Stopped.*{PROMPT}")
             os.write(terminal, b"fg\n")
             read_until(terminal, "sh ./job")

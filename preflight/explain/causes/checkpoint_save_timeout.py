@@ -13,12 +13,11 @@ from preflight.explain.timeout_advice import duration, longer_timeout, parted_at
 from preflight.model.explanation import Confidence
 
 GATHERS = frozenset({"_ALLGATHER_BASE", "ALLGATHER", "BROADCAST", "COALESCED"})  # what collects sharded weights
-STOPPED = "The job stopped in or after a save: {who}, and the other ranks waited {timeout} in vain."
+STOPPED = "The job stopped during or after a checkpoint: {who}; the other ranks timed out waiting{timeout}."
 CLOCK = re.compile(r"\b(\d\d:\d\d:\d\d)\b")
 FEW = 4  # missing ranks that are listed
 DEADLOCK = (
-    "A save that only some ranks entered: they stand in different collectives, so this is a "
-    "deadlock that no timeout cures."
+    "Only some ranks entered a checkpoint: ranks wait in different collectives, which is a deadlock; no timeout helps."
 )
 
 
@@ -38,11 +37,11 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     if phase is not None:
         because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[-100:]}"
     else:
-        because = f"a rank stands in a save when the timeout comes: {frames[0].text.strip()[:100]}"
+        because = f"a rank is in a checkpoint when the timeout comes: {frames[0].text.strip()[:100]}"
     if is_deadlock:
         return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, DEADLOCK, ("deadlock",))
     timeout_ms = evidence.timeout_ms()
-    waited = f"for {duration(timeout_ms)}" if timeout_ms else "until the timeout"
+    waited = f" for {duration(timeout_ms)}" if timeout_ms else ""
     verdict = STOPPED.replace("{timeout}", waited).replace("{who}", _missing(evidence, phase))
     return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict)
 
@@ -64,23 +63,25 @@ def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
     """Repair the call where ranks parted; otherwise tell a slow save from a missing rank, before any longer timeout."""
     all_ranks = (
-        "Call the save on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
+        "Call the checkpoint code on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
         "save_pretrained, state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."
     )
     if "deadlock" in claim.detail:
-        also = "Do the same with evaluation and logging next to the save. A longer timeout only waits longer."
+        also = "Do the same with evaluation and logging next to the checkpoint. A longer timeout only waits longer."
         return Remedy(all_ranks, also)
     died_at_s = evidence.timeout_ms() // 1000
     current = f" --current {died_at_s}" if died_at_s else ""
     return Remedy(
-        f"Find out which it is: preflight timeout --params N --checkpoint-dir DIR{current} says how long such a save "
-        "takes there. If that is much less than the timeout, the save was not slow: the missing rank waits for "
-        "something else or died, so look at its log and at what the program does right after the save.",
-        "If the save is slow: save sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
+        f"Find out which it is: preflight timeout --params N --checkpoint-dir DIR{current} says how long such a "
+        f"checkpoint takes there. If that is much less than the timeout, the checkpoint was not slow: the missing "
+        f"rank waits for something else or died, so check its log and what the program does right after the "
+        f"checkpoint.",
+        "If the checkpoint is slow: save it sharded, each rank its part (FSDP: StateDictType.SHARDED_STATE_DICT or "
         "torch.distributed.checkpoint; DeepSpeed: stage3_gather_16bit_weights_on_model_save=false), or "
         "asynchronously, and to a local disk first.",
         all_ranks,
-        "Watch host and GPU memory during the save: gathering a whole model on rank 0 can end in -9 or in swapping.",
+        "Watch host and GPU memory during the checkpoint: gathering a whole model on rank 0 can end in -9 or in "
+        "swapping.",
         *longer_timeout(evidence),
     )
 
@@ -91,8 +92,9 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     infers=True,
-    needs="the time that the save takes alone, on one rank and on all",
-    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # what a save takes, and the timeout for it",
+    needs="the time that the checkpoint takes alone, on one rank and on all",
+    confirm_with="preflight timeout --params N --checkpoint-dir DIR   # what a checkpoint takes, and the timeout for "
+        "it",
     outranks=("collective_mismatch", "device_mapping_unknown", "heartbeat_monitor", "p2p_broken", "remote_peer_died",
               "store_wait_timeout", "watchdog_timeout_straggler"),
 )  # fmt: skip

@@ -75,7 +75,7 @@ CAUSE = Cause(
         "for finding it only).",
         "Give every rank the same number of steps: drop_last=True, a DistributedSampler that pads, or "
         "the Join context manager.",
-        "No timeout cures this.",
+        "No timeout helps here.",
     ),
     infers=True,
     needs="TORCH_DISTRIBUTED_DEBUG=DETAIL names two ranks with different collectives",

@@ -26,7 +26,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
         return Claim(events[0].authority, events, Confidence.LOW, because, verdict)
     if SWALLOWED.search(events[0].text):
         verdict += THREAD
-    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so in so many words", verdict)
+    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
 
 
 CAUSE = Cause(
@@ -55,7 +55,7 @@ CAUSE = Cause(
         "accumulation), gradient checkpointing, shorter sequences, ZeRO-3/FSDP or offload, 8-bit optimizer.",
         "If it came at the start of the job: see who else holds the GPU (nvidia-smi), and end what was left over.",
         "If much is reserved, little allocated (fragments): export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "If it came in a save or an evaluation: gather to the CPU (FSDP: offload_to_cpu=True), "
+        "If it came in a checkpoint or an evaluation: gather to the CPU (FSDP: offload_to_cpu=True), "
         "evaluate in smaller batches.",
     ),
     needs="torch.cuda.max_memory_allocated() near the card's size on that rank",

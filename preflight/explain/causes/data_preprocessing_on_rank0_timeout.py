@@ -42,7 +42,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     if phase is not None:
         because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[:110]}"
     else:
-        because = f"a rank stands in the preparation of data when the timeout comes: {frames[0].text.strip()[:100]}"
+        because = f"a rank prepares data when the timeout comes: {frames[0].text.strip()[:100]}"
     return Claim(Authority.REFINED_TIMEOUT, events, confidence, because, verdict)
 
 

@@ -6,7 +6,7 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="Training reads its data through helper processes. One of them died, mostly for want of memory.",
+    promise="Training reads its data through helper processes. One of them died, mostly because memory ran out.",
     signs=(
         Sign("dataset.loader", Authority.OWN_ERROR, "a data-loader worker died",
              r"DataLoader worker \(pid[^\n]{0,80}\) (?:is killed by signal: (?:Killed|Segmentation fault|Terminated|"

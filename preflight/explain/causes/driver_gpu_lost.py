@@ -6,8 +6,8 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="The graphics card, or the driver below it, does not answer any more. No setting of the program can "
-            "cure it.",
+    promise="The graphics card, or the driver below it, does not answer any more. No setting of the program repairs "
+        "it.",
     signs=(
         Sign("lost.gpu", Authority.HARDWARE, "the driver lost a GPU",
              r"Unable to determine the device handle|GPU is lost|GPU has been lost|NVML_ERROR_GPU_IS_LOST|"
@@ -23,7 +23,7 @@ CAUSE = Cause(
     remedy=fixed(
         "Take the node out of the job now, then read the driver's account: sudo dmesg -T | grep -i -e nvrm -e xid "
         "-e AER",
-        "nvidia-smi -L against the number of cards in it; reset (sudo nvidia-smi --gpu-reset -i N) or reboot.",
+        "Compare nvidia-smi -L with the number of cards in it; reset (sudo nvidia-smi --gpu-reset -i N) or reboot.",
         "If it returns: reseat or replace the card; PCIe errors (AER) before it point to the slot, the riser or the "
         "power.",
     ),

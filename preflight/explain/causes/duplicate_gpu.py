@@ -34,8 +34,8 @@ CAUSE = Cause(
     remedy=fixed(
         'Before anything else touches CUDA: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
         "See who holds it: nvidia-smi (processes, and compute mode: Exclusive_Process admits one); end leftovers of an "
-        "earlier run. Nobody there: dmesg | grep -i xid, then reset the GPU.",
-        "Start no more processes than there are GPUs: nvidia-smi -L | wc -l against --nproc-per-node; "
+        "earlier run. None there: dmesg | grep -i xid, then reset the GPU.",
+        "Start no more processes than there are GPUs: nvidia-smi -L | wc -l vs --nproc-per-node; "
         'look for a hard-coded "cuda:0".',
         "Under Ray, Slurm or Docker print CUDA_VISIBLE_DEVICES in every rank: it must differ, or hold "
         "all GPUs of the node.",

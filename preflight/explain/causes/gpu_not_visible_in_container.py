@@ -6,8 +6,8 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="Containers show a process some of the graphics cards of the machine; here one is hidden that "
-    "has to be seen.",
+    promise="Containers show a process some of the graphics cards of the machine; here one that the job needs is "
+        "hidden.",
     signs=(
         Sign("visible.nvml", Authority.SETUP, "a rank on the same host uses a GPU that this process can not see",
              r"nvmlDeviceGetHandleByPciBusId[^\n]{0,10} failed"),

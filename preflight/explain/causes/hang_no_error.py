@@ -16,7 +16,7 @@ ID = "hang_no_error"
 NEAR_END = 40  # lines after NCCL's last one: a log that has more went on
 AT_END = 3  # lines
 SOME = 2  # processes: of a single one the log may simply hold no more
-TOGETHER, FIRST = "the meeting of its processes", "the first collective"
+TOGETHER, FIRST = "the rendezvous of its processes", "the first collective"
 # What a last line announces, and how far the job had got.
 ANNOUNCED: tuple[tuple[re.Pattern[str], str, StartStep], ...] = (
     (re.compile(r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK"), TOGETHER, StartStep.BOOTSTRAP),
@@ -86,7 +86,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Go by the step at which it stopped."""
     step = int(claim.detail[0])
     record = (
-        "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100 % busy at low power means waiting)."
+        "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100% busy at low power means waiting)."
     )
     steps: tuple[str, ...]
     if step < StartStep.TOPOLOGY:

@@ -33,7 +33,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Tell whether something had failed just before: the launcher then kills what is left of the job."""
+    """Return whether something had failed just before: the launcher then kills what is left of the job."""
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)
 
@@ -48,7 +48,7 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         "Use less host memory: fewer data-loader workers (num_workers, num_proc), no CPU offload, "
         "low_cpu_mem_usage=True, do not load the full model on every rank.",
         "Or ask for more: --mem (Slurm), resources.limits.memory (Kubernetes), docker run --memory.",
-        "Watch it grow: while sleep 5; do free -m; done, beside the run.",
+        "Watch it grow during the run: while sleep 5; do free -m; done",
     )
     return Remedy(*steps) if claim.authority is Authority.KILLED else Remedy(ask, *steps)
 

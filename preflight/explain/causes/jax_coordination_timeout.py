@@ -11,8 +11,8 @@ from preflight.model.explanation import Confidence
 
 TASK = re.compile(r"/job:\w{1,40}/replica:\d{1,6}/task:(\d{1,7})")
 REACHED = re.compile(r"reached the barrier: (\d{1,7}/\d{1,7})")
-START = "Not all processes of the JAX job met at its coordinator in time{reached}."
-HEARTBEAT = "The JAX coordinator heard no heartbeat of task {task}: it died, was stopped, or stood still for too long."
+START = "Not all processes of the JAX job reached its coordinator in time{reached}."
+HEARTBEAT = "The JAX coordinator heard no heartbeat of task {task}: it died, was stopped, or did not run for too long."
 OTHER = "The JAX coordinator ended this process because another task had failed; the log of that task has the cause."
 
 
@@ -43,14 +43,14 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
         )
     return Remedy(
         "Look at the log of that task before this moment, and at its host: dmesg, preemption, out of memory.",
-        "A process that stands still (pinned memory, a long compilation, swapping) misses heartbeats too: "
+        "A process that does not run (pinned memory, a long compilation, swapping) misses heartbeats too: "
         "jax.distributed.initialize(..., heartbeat_timeout_seconds=600).",
         "Python must write at once for the last words to be there: python -u.",
     )
 
 
 CAUSE = Cause(
-    promise="The processes of a JAX job keep in touch through one of them; somebody did not come, or fell silent.",
+    promise="The processes of a JAX job keep in touch through one of them; one did not come, or fell silent.",
     signs=(
         Sign("jax.barrier", Authority.TIMEOUT, "not all JAX processes reached a barrier in time",
              r"DEADLINE_EXCEEDED: (?:Barrier timed out|Deadline Exceeded)|Barrier timed out\. |"

@@ -40,7 +40,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
-    """Tell whether a library names what failed before an exception, or beside it: the exception only passes it on."""
+    """Return whether a library names what failed before an exception, or with it: the exception only passes it on."""
     named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
     return any(not _is_clearly_before(raised, event) for event in named)
 

@@ -14,7 +14,7 @@ TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} wai
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     """Claim what NVSHMEM and DeepEP say; an illegal access or a lost peer after it follows from it."""
     is_start = events[0].sign == "nvshmem.start"
-    because = "the library says so in so many words"
+    because = "the library says so explicitly"
     verdict = fill_in(START if is_start else TIMEOUT, events)
     return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
 

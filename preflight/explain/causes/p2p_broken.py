@@ -145,7 +145,7 @@ CAUSE = Cause(
         "Prove it in one run: NCCL_P2P_DISABLE=1. If that works, direct copies are the fault; keep it only until the "
         "repair.",
         f"Repair: {P2P_ANYWHERE}.",
-        "With NVLink beside PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
+        "With NVLink and PCIe: NCCL_P2P_LEVEL=NVL keeps NVLink and gives up PCIe copies only.",
         "GeForce cards (RTX 40 and others) have no P2P; drivers before 525.105/535 said they had: update the driver.",
         "In a container: docker run --ipc=host --gpus all, and the image that the framework recommends; an image "
         "whose CUDA or NCCL does not fit the host's driver hangs in the same way.",

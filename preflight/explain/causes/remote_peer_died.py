@@ -53,18 +53,18 @@ CAUSE = Cause(
              r"[Cc]all to (?:recv|recvfrom|send|sendmsg) from [^\n]{0,80} failed|Net : Call to recv|[Bb]roken pipe|"
              r"\bEOFError|[Ff]ailed to recv, got 0 bytes|recvValue failed|sendBytes failed|recvBytes failed|"
              r"peer closed|gloo/transport/tcp/pair\.cc"),
-        Sign("peer.rendezvous", Authority.ECHO, "torchrun's meeting point was gone when this node ended",
+        Sign("peer.rendezvous", Authority.ECHO, "torchrun's rendezvous endpoint was gone when this node ended",
              r"has failed to (?:shutdown the rendezvous|send a keep-alive)[^\n]{0,300}"),
         Sign("peer.actor", Authority.ECHO, "a worker process is gone",
              r"RayActorError|ActorDiedError|The actor (?:died|is dead)|WorkerCrashedError|worker died or was killed|"
              r"ActorUnavailableError|LocalRayletDiedError|NodeDiedError|"
              r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
              r"Received sigquit from a child process"),
-        Sign("peer.sigterm", Authority.ECHO, "the process was told to stop by its launcher",
+        Sign("peer.sigterm", Authority.ECHO, "the launcher stopped the process",
              r"[Ss]ignal 15 \(SIGTERM\)|exitcode {0,4}: {0,2}-15\b|return code = -15\b"),
     ),
     judge=judge,
     remedy=remedy,
     needs="the log of the peer",
-    confirm_with="preflight explain with that log beside this one; preflight check on that host",
+    confirm_with="preflight explain with that log and this one; preflight check on that host",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The processes never met: the meeting point's port, name or address."""
+"""The processes never joined: the rendezvous endpoint's port, name or address."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
-IN_USE = "The port of the meeting point is already in use{host}: another job, or what is left of an earlier run."
-UNREACHED = "{who}{host} could not reach the meeting point of the job (MASTER_ADDR:MASTER_PORT)."
+IN_USE = "The port of the rendezvous endpoint is already in use{host}: another job, or what is left of an earlier run."
+UNREACHED = "{who}{host} could not reach the rendezvous endpoint of the job (MASTER_ADDR:MASTER_PORT)."
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a port in use before a meeting point that nobody answered at."""
+    """Claim a port in use before a rendezvous endpoint that did not answer."""
     if events[0].sign == "rendezvous.in_use":
-        because = "the log says so in so many words"
+        because = "the log says so explicitly"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(IN_USE, events))
-    because = "connections to the meeting point failed or timed out"
+    because = "connections to the rendezvous endpoint failed or timed out"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
 
 
@@ -41,14 +41,14 @@ def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
 
 
 CAUSE = Cause(
-    promise="Before any work, the processes meet at one address; they did not find each other there.",
+    promise="Before any work, the processes connect to one address; they did not find each other there.",
     signs=(
         Sign("rendezvous.in_use", Authority.SETUP, "the port is taken",
              r"[Aa]ddress already in use|EADDRINUSE|failed to listen on any local network address|"
              r"but another process is utilizing it|specific port\[\d{1,6}\] fail|"
              r"port(?: is|\[?\d{0,6}\]?)[^\n]{0,40} been (?:using|used) by other process|Cannot assign requested port|"
              r"Port \d{1,5} is already (?:in use|allocated)|EI0019|EJ0003"),
-        Sign("rendezvous.unreached", Authority.TRANSPORT, "the meeting point of the job did not answer",
+        Sign("rendezvous.unreached", Authority.TRANSPORT, "the rendezvous endpoint of the job did not answer",
              r"client socket has (?:timed out|failed to connect)[^\n]{0,40}after|client socket has timed out|"
              r"RendezvousConnectionError|RendezvousTimeoutError|RendezvousClosedError|RendezvousStateError|"
              r"[Tt]he connection to the C10d store has failed|Name or service not known|Name does not resolve|"
@@ -67,6 +67,6 @@ CAUSE = Cause(
     judge=judge,
     remedy=remedy,
     needs="the port answers from every node",
-    confirm_with="preflight check on every node (it meets at an address and port that it shows)",
+    confirm_with="preflight check on every node (it shows the address and port that it uses)",
     outranks=("remote_peer_died", "store_wait_timeout"),
 )  # fmt: skip

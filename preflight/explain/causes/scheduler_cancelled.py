@@ -37,7 +37,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
-    """Tell whether a process of the job had died before: the scheduler then stops the others with the same words."""
+    """Return whether a process of the job had died before: the scheduler then stops the others with the same words."""
     deaths = (event for event in evidence.of(*DEATHS) if event.source == cancelled.source)
     return "***" in cancelled.text and any(event.order < cancelled.order for event in deaths)
 
@@ -55,7 +55,7 @@ def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
 
 
 def _is_error(event: Event) -> bool:
-    """Tell whether a line is another failure; a lost connection before the cancellation is one, a plain SIGTERM not."""
+    """Return whether a line is another failure: a connection lost before the cancellation is one, a SIGTERM is not."""
     return event.cause != ID and (event.authority < Authority.ECHO or event.sign == "peer.closed")
 
 
@@ -76,7 +76,7 @@ CAUSE = Cause(
              r"srun: error: Node failure on|requested job terminate|"
              r"State ?[=:] ?(?:CANCELLED|PREEMPTED|NODE_FAIL)|TERM_OWNER|TERM_ADMIN|TERM_PREEMPT|qdel|"
              r"[Jj]ob (?:was |is )?(?:cancelled|canceled|preempted)"),
-        Sign("cancelled.signal", Authority.ECHO, "the launcher was told from outside to stop",
+        Sign("cancelled.signal", Authority.ECHO, "the launcher received a signal to stop from outside",
              r"Received (?:1|Signals\.SIGHUP) death signal|got signal: 1\b"),
     ),
     judge=judge,

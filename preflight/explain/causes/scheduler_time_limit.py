@@ -13,7 +13,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."
-    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so in so many words", verdict)
+    return Claim(events[0].authority, events, Confidence.HIGH, "the log says so explicitly", verdict)
 
 
 CAUSE = Cause(

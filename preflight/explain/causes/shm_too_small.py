@@ -34,7 +34,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 CAUSE = Cause(
     promise="Processes on one machine hand data to each other through /dev/shm, a memory area that Docker "
-    "limits to 64 MB unless told otherwise.",
+    "limits to 64 MB by default.",
     signs=(
         *shared(Authority.SETUP, "shm.nccl", "shm.attach"),
         *shared(Authority.OWN_ERROR, "shm.loader"),

@@ -21,7 +21,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim what the store says, above the timeouts that follow from it."""
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
-    because = "the store names the key that nobody wrote, or counts who came"
+    because = "the store names the key that no rank wrote, or counts the ranks that came"
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(VERDICT, events))
 
 
@@ -42,7 +42,7 @@ def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | 
 CAUSE = Cause(
     promise="Processes leave each other notes at one place; a note that was waited for never came.",
     signs=(
-        Sign("store.wait", Authority.TIMEOUT, "a rank waited at the store in vain",
+        Sign("store.wait", Authority.TIMEOUT, "a rank timed out waiting at the store",
              r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
              r"Timed out initializing process group|store based barrier on rank|DistStoreError|"
              r"Getting socket times out|wait socket establish timeout|EI0006|HcclGetRootInfo[^\n]{0,60}timeout|"
@@ -52,7 +52,8 @@ CAUSE = Cause(
     ),
     judge=judge,
     remedy=fixed(
-        "Count who came: the log says n of m. Fewer: a node was not started, or died: look at its log. More: the "
+        "Count the ranks that came: the log says n of m. Fewer: a node was not started, or died: look at its log. "
+        "More: the "
         "script was started twice.",
         "Key '0' is written by rank 0: if rank 0 still loads a model or prepares data at that moment, "
         "it is only late; see its log.",

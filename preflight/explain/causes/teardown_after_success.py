@@ -43,7 +43,7 @@ def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim 
         return None
     if any(event.sign not in NATIVE and event.authority < Authority.ECHO for event in failures):
         return None
-    because = f"line {done[-1].line} says that the work was done, and nobody waited in a collective after it"
+    because = f"line {done[-1].line} says that the work was done, and no rank waited in a collective after it"
     return Claim(Authority.HARDWARE, failures[:6] or crashes[:6], Confidence.MEDIUM, because, VERDICT)
 
 

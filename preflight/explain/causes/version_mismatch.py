@@ -6,7 +6,7 @@ from preflight.explain.cause import Cause, Sign, by_signs, fixed, shared
 from preflight.explain.event import Authority
 
 CAUSE = Cause(
-    promise="Parts of the software come from different releases, and the first one that meets the other gives up.",
+    promise="Parts of the software come from different releases, and they do not work together.",
     signs=(
         *shared(Authority.SETUP, "version.too_old", "version.arch"),
         Sign("version.driver", Authority.SETUP, "the driver does not fit the CUDA that the program was built with",

@@ -34,7 +34,7 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     if ranks := _silent(evidence, waits):
         because = f"{len({w.rank for w in waits})} of {evidence.world_size} ranks report the timeout; it does not"
         return _claim(events, ranks, because, Confidence.MEDIUM)
-    because = "only timeouts are in the log; they say that somebody is missing, never why"
+    because = "only timeouts are in the log; they say that a rank is missing, never why"
     return _claim(events, (), because, Confidence.LOW, *_at(waits))
 
 
@@ -52,7 +52,7 @@ def _claim(
 
 
 def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
-    """Return the ranks that torch's own desync report accuses."""
+    """Return the ranks that torch's own desync report names."""
     named = [event.match for event in events if event.sign == "watchdog.desync"]
     return tuple(dict.fromkeys(text[text.index("[") + 1 : text.index("]")] for text in named if "didn't join" in text))
 
@@ -68,11 +68,11 @@ def _at(waits: list[Wait]) -> tuple[str, ...]:
     if first is None:
         return ()
     what = f"{first.op} number {first.seq}" if first.seq >= 0 else first.op
-    return (f"waited in {what}; they parted {duration(first.timeout_ms)} before the first line below: look there",)
+    return (f"waited in {what}; they diverged {duration(first.timeout_ms)} before the first line below: look there",)
 
 
 CAUSE = Cause(
-    promise="Processes work in step; one did not come, and the others gave up waiting.",
+    promise="Processes work in step; one did not come, and the others timed out waiting.",
     signs=(
         Sign("watchdog.caught", Authority.TIMEOUT, "a collective did not finish in time",
              r"Watchdog caught collective|WorkNCCL\(|Watchdog caught"),
@@ -106,7 +106,7 @@ CAUSE = Cause(
         "py-spy dump --pid PID on it shows the line, if it still runs.",
         "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not the same "
         "number on all ranks at the end of an epoch, a slow disk, one rank still loading.",
-        "Record it next time: the two variables of --env-out make torch write which collective every rank stood in "
+        "Record it next time: the two variables of --env-out make torch write which collective every rank was in "
         "(/tmp/nccl_trace_rank_*, readable by preflight explain).",
         env=(("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")),
         then=longer_timeout,

@@ -62,7 +62,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 CAUSE = Cause(
-    promise="The graphics card itself, or its slot, failed. No setting of the program can cure it.",
+    promise="The graphics card itself, or its slot, failed. No setting of the program repairs it.",
     signs=(
         Sign("xid.ecc", Authority.HARDWARE, "the GPU memory returned data that it could not correct",
              r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|Uncorrectable ECC|"

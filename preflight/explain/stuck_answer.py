@@ -1,0 +1,65 @@
+"""The answer of `preflight stuck` while the job hung (`--json`): evidence next to the logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from preflight.errors import MalformedInput
+from preflight.model.input_limits import STUCK_NODE, parse_json
+
+BEGINS = re.compile(rb'\s{0,9}\{\s{0,9}"schema_version": ?\d{1,4},\s{0,9}"verdict": ?"(?:stuck|not_stuck|unknown)",')
+CLOCK = re.compile(r"T(\d\d:\d\d:\d\d)")
+MOST_TEXTS, CHARS = 8, 400
+
+
+@dataclass(frozen=True, slots=True)
+class StuckAnswer:
+    """Which rank held up the others, and why, by an answer that says STUCK."""
+
+    name: str  # of the file
+    size_bytes: int
+    what: str
+    rank: str  # "" where there are several, or none
+    evidence: tuple[str, ...]
+    steps: tuple[str, ...]
+    clock: str  # of the day, UTC; "" if the answer does not say
+
+
+def is_stuck_report(head: bytes) -> bool:
+    """Return whether a file begins as an answer of `preflight stuck` does."""
+    return bool(BEGINS.match(head))
+
+
+def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
+    """Return what an answer names first; None where it does not say STUCK. MalformedInput: it is no such answer."""
+    document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
+    if not isinstance(document, dict) or document.get("verdict") != "stuck":
+        return None
+    culprits = document.get("culprits")
+    first = culprits[0] if isinstance(culprits, list) and culprits else None
+    if not isinstance(first, dict) or not isinstance(what := first.get("what"), str) or not what.strip():
+        raise MalformedInput(f"{name}: it says stuck, and names nothing")
+    ranks, nodes = first.get("ranks"), document.get("nodes")
+    taken_at = nodes[0].get("taken_at") if isinstance(nodes, list) and nodes and isinstance(nodes[0], dict) else ""
+    clock = CLOCK.search(taken_at) if isinstance(taken_at, str) else None
+    return StuckAnswer(
+        name=name,
+        size_bytes=len(data),
+        what=_line(what),
+        rank=str(ranks[0]) if isinstance(ranks, list) and len(ranks) == 1 and isinstance(ranks[0], int) else "",
+        evidence=tuple(_texts(first.get("evidence"))),
+        steps=tuple(_texts(first.get("steps"))),
+        clock=clock[1] if clock else "",
+    )
+
+
+def _texts(value: object) -> Iterator[str]:
+    for each in value[:MOST_TEXTS] if isinstance(value, list) else ():
+        if isinstance(each, str) and each.strip():
+            yield ("    " if each.startswith("    ") else "") + _line(each)
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:CHARS]

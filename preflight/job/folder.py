@@ -1,0 +1,100 @@
+"""Where a job's output is kept: a private folder under TMPDIR, or the user's `--keep-output`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+import time
+from typing import NamedTuple
+
+from preflight.job.say import say
+
+NAME = "preflight-job-"
+RUNNING = ".running"  # in a private folder, locked while its run lives, and gone when what lies there is to stay
+KEPT_S = 7 * 24 * 3600.0  # how long what a failed job left lies there
+
+
+class Folder(NamedTuple):
+    """A folder, and how the names of this run's files in it begin."""
+
+    path: str  # "" where none can be made
+    prefix: str = ""
+    is_users: bool = False
+
+    def file(self, name: str) -> str:
+        """Return the path of a file of this run."""
+        return os.path.join(self.path, self.prefix + name)
+
+    def stays(self) -> None:
+        """Have it outlive this run."""
+        if self.path and not self.is_users:
+            with contextlib.suppress(OSError):
+                os.unlink(self.file(RUNNING))
+
+    def remove(self) -> None:
+        """Remove it, unless it is the user's."""
+        if self.path and not self.is_users:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def make_folder(users: str) -> Folder:
+    """Return the user's folder, if there is one, with names that no other run has; otherwise a new private one."""
+    if users:
+        return Folder(users, _free_prefix(users), is_users=True)
+    path = ""
+    try:
+        path = tempfile.mkdtemp(prefix=NAME)  # mode 0700
+        lock = os.open(os.path.join(path, ".lock"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
+        os.rename(os.path.join(path, ".lock"), os.path.join(path, RUNNING))
+    except OSError as error:
+        say(f"the job's output is not kept: {error.strerror}" if not path else f"{path}: {error.strerror}")
+    return Folder(path)
+
+
+def remove_abandoned() -> None:
+    """Remove this user's private folders of runs that were killed, and those that have lain for a week."""
+    with os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if entry.name.startswith(NAME):
+                with contextlib.suppress(OSError):
+                    _remove_if_abandoned(entry)
+
+
+def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
+    status = entry.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return
+    try:
+        running = os.open(os.path.join(entry.path, RUNNING), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if time.time() - status.st_mtime > KEPT_S:
+            shutil.rmtree(entry.path, ignore_errors=True)
+        return
+    try:
+        fcntl.flock(running, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its run lives
+        shutil.rmtree(entry.path, ignore_errors=True)
+    finally:
+        os.close(running)
+
+
+def _free_prefix(folder: str) -> str:
+    """Return how no file begins in a folder that several runs, and nodes, may keep their output in."""
+    host = os.uname().nodename
+    for number in itertools.count(1):
+        prefix = f"{host}." if number == 1 else f"{host}.{number}."
+        if any(os.path.lexists(os.path.join(folder, prefix + name)) for name in ("stderr.log", "ranks")):
+            continue
+        try:
+            os.close(os.open(os.path.join(folder, f"{prefix}stdout.log"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            continue
+        except OSError:  # whoever writes there says it
+            pass
+        return prefix
+    raise AssertionError("itertools.count ends nowhere")

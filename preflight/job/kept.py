@@ -1,0 +1,117 @@
+"""What is kept of a stream of the job's output: its beginning and its end, in files of mode 0600."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import shutil
+import stat
+
+from preflight.job.say import say
+
+HEAD_BYTES, TAIL_BYTES = 16 << 20, 24 << 20  # kept of a stream: the head, and once or twice the tail
+PRIVATE = 0o600
+OPEN_OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+WRITTEN, ROOM, TAILS, IN_LINE = range(4)
+
+
+class Kept:
+    """A stream's head and tail; whatever can't be kept costs nothing else.
+
+    Its counters are shared with the processes that are forked from here on: where one of them is killed, another goes
+    on (`take_over`).
+    """
+
+    def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
+        self.path = path
+        self.file = -1
+        self._tail_bytes = tail_bytes
+        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+        self._counts[ROOM] = head_bytes
+        try:
+            self.file = create(path) if path else -1
+        except OSError as error:
+            say(f"{path}: {error.strerror}; this output of the job is not kept")
+        self.is_kept = self.file >= 0
+
+    @property
+    def written(self) -> int:
+        """How many bytes the job has written."""
+        return self._counts[WRITTEN]
+
+    @property
+    def ends_line(self) -> bool:
+        """Whether the job's last line is whole."""
+        return not self._counts[IN_LINE]
+
+    def take_over(self) -> None:
+        """Go on where a process that was killed had been."""
+        if self._counts[TAILS]:
+            self._close()
+            with contextlib.suppress(OSError):
+                self.file = os.open(self.path + ".end", os.O_WRONLY | os.O_APPEND | OPEN_OWN)
+
+    def add(self, data: bytes) -> None:
+        """Keep a piece; a full disk costs what would have been kept, and not the job."""
+        self._counts[WRITTEN] += len(data)
+        self._counts[IN_LINE] = not data.endswith(b"\n")
+        with contextlib.suppress(OSError):
+            if self.file < 0:
+                return
+            if len(data) > self._counts[ROOM]:
+                self._next_file()
+            self._counts[ROOM] = max(0, self._counts[ROOM] - len(data))
+            os.write(self.file, data)
+
+    def last(self, most_bytes: int) -> bytes:
+        """Return the end of what was kept so far; nothing where that can't be read."""
+        with contextlib.suppress(OSError):
+            file = os.open(self.path + (".end" if self._counts[TAILS] else ""), os.O_RDONLY | OPEN_OWN)
+            try:
+                return os.pread(file, most_bytes, max(0, os.fstat(file).st_size - most_bytes))
+            finally:
+                os.close(file)
+        return b""
+
+    def finish(self) -> None:
+        """Put head and tail into one file, with a line between them where something was left out."""
+        self._close()
+        if not self.is_kept:
+            return
+        parts = [self.path + end for end in (".before", ".end") if os.path.exists(self.path + end)]
+        with contextlib.suppress(OSError), open(self.path, "ab") as whole:
+            left_out = self.written - sum(os.path.getsize(part) for part in [self.path, *parts])
+            if left_out > 0:
+                whole.write(b"\n[preflight: %d bytes were not kept]\n" % left_out)
+            for part in parts:
+                with open(part, "rb") as file:
+                    shutil.copyfileobj(file, whole)
+        for part in parts:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+    def _next_file(self) -> None:
+        self._close()
+        if self._counts[TAILS]:
+            os.replace(self.path + ".end", self.path + ".before")
+        self.file = create(self.path + ".end")
+        self._counts[TAILS] += 1
+        self._counts[ROOM] = self._tail_bytes
+
+    def _close(self) -> None:
+        descriptor, self.file = self.file, -1  # at once: the number may be another file's the next moment
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def create(path: str) -> int:
+    """Make a file of our own, and neither follow a link nor wait for who reads a FIFO."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
+    descriptor = os.open(path, flags, PRIVATE)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file")
+    return descriptor

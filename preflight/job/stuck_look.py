@@ -1,0 +1,74 @@
+"""A look of `preflight stuck` at the job; what it found lies in the folder as long as it holds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from preflight.job.folder import Folder
+from preflight.job.say import reason
+
+NOT_STUCK, STUCK = 0, 1  # exit codes of `preflight stuck`
+NO_TELLING = "could not tell why"
+
+
+class Found(NamedTuple):
+    """What a look found."""
+
+    code: int | None  # of `stuck`; None where it took too long, or the job ended
+    page: bytes = b""
+    why: str = NO_TELLING  # there is neither answer
+
+
+class StuckLook:
+    """Has `stuck` look; `own` runs preflight with its output in a file, and returns its exit code."""
+
+    def __init__(self, folder: Folder, own: Callable[[Sequence[str], int], int | None]) -> None:
+        self.path = folder.file("stuck.json") if folder.path else ""
+        self._before = self.path + ".before"
+        self._own = own
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the job was found stuck, and not to move since."""
+        return bool(self.path) and os.path.exists(self.path)
+
+    def look(self, pid: int, *options: str) -> Found:
+        """Look once."""
+        output = ["--json", self.path] if self.path else []
+        self._rename(self.path, self._before)
+        found = Found(None)
+        try:
+            page = os.memfd_create("preflight-stuck")
+            try:
+                code = self._own(["stuck", "--no-ras", "--pid", str(pid), *options, *output], page)
+                found = Found(code, os.pread(page, os.fstat(page).st_size, 0))
+            finally:
+                os.close(page)
+        except OSError as error:  # no process can be started, no file opened: perhaps later
+            found = Found(None, why=f"failed ({reason(error)})")
+        if found.code == STUCK:
+            self._remove(self._before)
+        elif found.code == NOT_STUCK:
+            self.forget()
+        else:  # what was seen before holds until the job is seen to move
+            self._remove(self.path)
+            self._rename(self._before, self.path)
+        return found
+
+    def forget(self) -> None:
+        """Remove what was found: it does not hold any more."""
+        self._remove(self.path)
+        self._remove(self._before)
+
+    def _rename(self, one: str, other: str) -> None:
+        if self.path:
+            with contextlib.suppress(OSError):
+                os.rename(one, other)
+
+    def _remove(self, path: str) -> None:
+        if self.path:
+            with contextlib.suppress(OSError):
+                os.unlink(path)

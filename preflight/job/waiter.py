@@ -1,0 +1,67 @@
+"""What the process that the caller started does while the job runs: it passes signals on, waits, and exits as the job.
+
+Everything else next to the job is done by helpers, which may die at any instant: the copiers of its output, and the
+watcher that looks where it hangs and explains where it fails. Nothing here that fails ends the job or changes how it
+ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from preflight.job.children import Children, Process, end_helper, how_it_ended
+from preflight.job.output import RETRY_S, Streams, close_surely
+from preflight.job.say import contained
+
+WATCHER_S = 150.0  # for what the watcher has left to say; it limits itself to less
+PATIENCE_S = 3600.0  # nothing is waited for that does not wake us
+USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
+
+
+def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
+    """Return how the job ended, minus a signal; `watch` runs in a process of its own, which hears of that on a pipe."""
+    children.on_resize = streams.resize
+    watcher, tell = 0, -1
+    with contained("the job is not watched"):
+        hears, tell = os.pipe()
+        watcher = children.fork("preflight-looks", lambda: watch(hears), [hears, *streams.kept_files])
+        children.stops_with_us = watcher
+        close_surely(hears)
+    code = _wait(children, job, streams)
+    with contained("the end of the job's output may be missing"):
+        children.take_up_pending()
+        streams.drain(children)
+    with contained("the job's end is not explained"):
+        is_users = children.last_signal in USER_S_OWN_END
+        os.write(tell, f"{code} {int(is_users)}".encode())
+        _wait_for_helper(children, watcher)
+    return code
+
+
+def _wait(children: Children, job: Process, streams: Streams) -> int:
+    code = None
+    while code is None:
+        try:
+            streams.look_after(children)
+        except Exception:  # noqa: BLE001  it is tried again
+            time.sleep(RETRY_S)
+        try:
+            code = how_it_ended(job.pid)
+            if code is None:
+                children.hear(RETRY_S if streams.lack_a_copier else PATIENCE_S)
+        except Exception:  # noqa: BLE001  so is this
+            time.sleep(RETRY_S)
+    children.has_ended(code)
+    return code
+
+
+def _wait_for_helper(children: Children, helper: int) -> None:
+    """Wait until a helper has ended, and no longer than anybody wants."""
+    until = time.monotonic() + WATCHER_S
+    while how_it_ended(helper) is None:
+        if children.is_asked_to_end(until - time.monotonic()) or time.monotonic() > until:
+            end_helper(helper)
+            return

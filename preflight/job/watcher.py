@@ -1,0 +1,182 @@
+"""The watcher of a job: `stuck` where nothing moves, `explain` where it failed. It may be killed at any instant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import select
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence, Set
+
+from preflight import pg_timeout
+from preflight.errors import UsageError
+from preflight.job.children import be_killed_first
+from preflight.job.folder import Folder, remove_abandoned
+from preflight.job.left_behind import Family, named
+from preflight.job.movement import Look, Movement
+from preflight.job.order import Order
+from preflight.job.output import Streams
+from preflight.job.say import contained, say, write_all
+from preflight.job.stuck_look import NOT_STUCK, STUCK, Found, StuckLook
+from preflight.system.own_command import own_argv
+from preflight.system.processes import die_with_parent
+
+DEFAULT_TIMEOUT_S = 600  # torch's own for NCCL since 2.2
+OWN_S = 120.0  # `stuck` and `explain` end long before
+OWN_BYTES = 4 << 30  # of address space for either
+POLL_S = 0.05  # while one of them runs
+TICK_S = 1.0  # between two looks at what the job has printed
+SHORT = ("--watch", "2s")  # how long `stuck` observes a job that prints such a text: it may end at any moment
+# What a job prints while a collective of it does not come to an end: torch's watchdog, JAX, vLLM.
+TIMED_OUT = re.compile(
+    rb"caught collective operation timeout|has been waiting for .{1,200} and may be stuck"
+    rb"|No available shared memory broadcast block found"
+)
+HEARD_BY_NONE = {signal.SIGTSTP, signal.SIGINT, signal.SIGQUIT}  # they are the job's; our own end with us
+# What is said around the pages of `stuck` and `explain`.
+TIMES_OUT = "it prints that a collective timed out; more: `preflight stuck -v --pid {}`"
+STILL = "no progress for {:.0f} s; more: `preflight stuck -v --pid {}`"
+LEFT = "{} is left running"
+MOVES = "it moves again since {}"
+UNCLEAR = "no progress for {:.0f} s, and `preflight stuck` {}; more: `preflight stuck -v --pid {}`"
+ENDED, KEPT = "{} ended with {}", "; its output is kept in {}"
+MORE = "`preflight explain -v {}` shows more than this page:"
+
+
+class Watcher:
+    """Watches one job until it hears of its end, and says what is to be said about it."""
+
+    def __init__(
+        self, order: Order, streams: Streams, environ: Mapping[str, str], folder: Folder,
+        mask: Set[signal.Signals | int],
+    ) -> None:  # fmt: skip
+        self._order = order
+        self._streams = streams
+        self._after_s = order.stuck_after_s or _half_timeout_s(environ)
+        self._folder = folder
+        self._mask = mask  # of signals, as our caller had it
+        self._stuck = StuckLook(folder, lambda arguments, page: self._own(arguments, page, is_for_a_running_job=True))
+        self._family = Family(0)
+        self._ended = -1  # where the job's end is told
+
+    def run(self, ended: int, job_pid: int) -> None:
+        """Watch the job until its exit code comes on a descriptor, then explain it."""
+        self._ended = ended
+        with contextlib.suppress(OSError):
+            remove_abandoned()
+        self._family = Family(job_pid)
+        with contained("the job is no longer watched"):
+            self._watch(job_pid)
+        told = os.read(ended, 64).split()  # nothing where who would tell it is gone
+        if told:
+            with contained("the job's end is not explained"):
+                self._explain(int(told[0]), is_users=told[1] == b"1")
+
+    def _watch(self, pid: int) -> None:
+        """If nothing moves, have `stuck` look, and print its page once for each time that the job hangs."""
+        movement = Movement(self._after_s, lambda: self._streams.written, pid)
+        is_said = is_unclear = False
+        deaf_until = 0.0
+        while not self._has_ended(min(TICK_S, movement.look_s)):
+            self._family.look()
+            news, now = self._streams.news(), time.monotonic()
+            times_out = not is_said and now >= deaf_until and any(map(TIMED_OUT.search, news))
+            look = Look.DUE if times_out else movement.look()
+            if look is Look.NO or (look is Look.DUE and is_said):
+                continue
+            if times_out:
+                deaf_until = now + self._after_s
+            found = self._stuck.look(pid, *(SHORT if times_out else ()))
+            if self._has_ended(0.0):
+                return
+            if found.code == STUCK:
+                movement.found_stuck()
+                if look is Look.DUE:
+                    self._say_stuck(TIMES_OUT.format(pid) if times_out else STILL.format(movement.still_s, pid), found)
+                    is_said = True
+            elif found.code == NOT_STUCK:
+                if is_said:
+                    say(MOVES.format(time.strftime("%H:%M:%S", time.localtime(time.time() - movement.still_s))))
+                movement.found_moving()
+                is_said = False
+            elif look is Look.EARLY:
+                movement.found_nothing()
+            elif look is Look.DUE and not is_unclear and not times_out:
+                say(UNCLEAR.format(movement.still_s, found.why, pid))
+                is_unclear = True
+            if look is not Look.EARLY:
+                movement.look_later()
+
+    def _say_stuck(self, first: str, found: Found) -> None:
+        say(first)
+        with contextlib.suppress(OSError):
+            write_all(2, found.page)
+        say(LEFT.format(self._order.name))
+
+    def _has_ended(self, wait_s: float) -> bool:
+        return bool(select.select([self._ended], [], [], wait_s)[0])
+
+    def _own(self, arguments: Sequence[str], output: int, *, is_for_a_running_job: bool = False) -> int | None:
+        """Run preflight itself; return its exit code, None where it had to be ended."""
+        parent = os.getpid()
+
+        def prepare() -> None:
+            die_with_parent(parent)
+            be_killed_first()
+            resource.setrlimit(resource.RLIMIT_AS, (OWN_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            signal.pthread_sigmask(signal.SIG_SETMASK, {*self._mask, *HEARD_BY_NONE})
+
+        own = subprocess.Popen(
+            own_argv(*arguments, *self._order.detail), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            preexec_fn=prepare,  # noqa: PLW1509  this process has one thread
+        )  # fmt: skip
+        until = time.monotonic() + OWN_S
+        while own.poll() is None:
+            if time.monotonic() > until or (is_for_a_running_job and self._has_ended(0.0)):
+                own.kill()
+                own.wait()
+                return None
+            time.sleep(POLL_S)
+        return own.returncode
+
+    def _explain(self, code: int, *, is_users: bool) -> None:
+        """Print explain's first screen, unless it was the user who ended the job, or its output (`| head`)."""
+        streams, name = self._streams, self._order.name
+        if code != 0 or self._folder.is_users:
+            streams.finish()
+        if code != 0 and not streams.ends_line:
+            with contextlib.suppress(OSError):
+                write_all(2, b"\n")
+        if code == 0:
+            self._stuck.forget()
+        kept = streams.paths if code != 0 else []
+        if self._stuck.is_held:
+            kept = [self._stuck.path, *kept]
+        self._folder.stays() if kept else self._folder.remove()
+        if code == 0:
+            return
+        how = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        if streams.lost_reader:
+            how += ", and its output is no longer read"
+        say(ENDED.format(name, how) + (KEPT.format(self._folder.path) if kept else ""))
+        if left := self._family.left():
+            say(named(left))
+        if is_users or streams.lost_reader or not kept:
+            return
+        say(MORE.format(shlex.quote(self._folder.path)))
+        ranks = self._folder.file("ranks")
+        self._own(["explain", *kept, *([ranks] if os.path.isdir(ranks) else [])], 2)
+
+
+def _half_timeout_s(environ: Mapping[str, str]) -> float:
+    """Return when to look: before the watchdog ends the job and what it could tell."""
+    try:
+        said = pg_timeout(environ)
+    except UsageError:
+        said = None  # the job's own call of it will tell
+    return (said.total_seconds() if said else DEFAULT_TIMEOUT_S) / 2
