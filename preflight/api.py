@@ -86,7 +86,7 @@ def check(
             collectives=_listed(collectives), skip=None if listed is None else [listed], report=report,
             env_out=os.path.join(folder, "env"), quiet=True,
         )  # fmt: skip
-        ran = run_own(["check", *request.arguments()])
+        ran = run_own(["check", *request.arguments()], folder)  # the report is all that is left
         if not os.path.exists(report):
             raise HarnessError(f"preflight check left no report: {last_line(ran)}")
         return load_report(read_input(report, REPORT), report)

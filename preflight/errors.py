@@ -1,6 +1,6 @@
 """Every error that preflight raises on purpose.
 
-    PreflightError                 exit_code 3: preflight could not look
+    PreflightError                 exit_code 3: preflight is inconclusive
      +- UsageError                 exit_code 2: what was asked for makes no sense here
      |   +- MalformedInput         a file or text from outside that can't be read as what it claims to be
      +- OutputError                a result could not be written (full disk, read-only directory)

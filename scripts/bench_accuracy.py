@@ -2,7 +2,7 @@
 
 Both mean the same: a barrier, one call, the maximum over the ranks, the median over the repetitions. Three sides take
 turns, a repetition each, each beginning as often as the others: ours, the plain loop, and the plain loop once more,
-whose difference from itself is what this machine can tell apart. Exits 1 where ours differs by more than both 5 %
+whose difference from itself is what this machine can tell apart. Exits 1 where ours differs by more than both 5%
 and twice that.
 """
 
@@ -59,7 +59,7 @@ class Point:
 
     @property
     def difference(self) -> float:
-        """How much longer ours says it takes than the two plain loops do on average; 0.05 is 5 %."""
+        """How much longer ours says it takes than the two plain loops do on average; 0.05 is 5%."""
         return self.ours_us / ((self.plain_us + self.again_us) / 2) - 1
 
     @property

@@ -59,7 +59,7 @@ def rates(between: float, is_common: bool, seed: int) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Print the rates; 1 where the promised ones (1 % between nodes) are missed."""
+    """Print the rates; 1 where the promised ones (1% between nodes) are missed."""
     sys.stdout.write(
         f"baseline of {GOOD_NODES} nodes x {REPETITIONS} reports, {BASELINES * CHECKS} simulated checks each, "
         f"{WITHIN:.0%} between repetitions, at most {MOST_REPEATS} repeats\n"

@@ -1,6 +1,6 @@
 """Count how often the decision rule is right when the truth is known: simulated noise, the real rule.
 
-Noise: every process group has an offset of its own (5 %), shared by all that it measures; every repetition 10 % more;
+Noise: every process group has an offset of its own (5%), shared by all that it measures; every repetition 10% more;
 a figure is the median of 20 repetitions. Prints the counts and exits 1 where they miss the promise.
 """
 

@@ -67,7 +67,7 @@ class Cost:
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return a distribution-free interval of the median, with at least 95 % confidence where there are six or more."""
+    """Return a distribution-free interval of the median, with at least 95% confidence where there are six or more."""
     ordered, count = sorted(differences), len(differences)
     cut, tail = 0, 0.5**count
     while cut + 1 < count - cut - 1 and 1 - 2 * (tail + math.comb(count, cut + 1) / 2**count) >= CONFIDENCE:
@@ -107,7 +107,7 @@ def describe(pairs: Sequence[tuple[Cost, Cost]], steps: int) -> str:
 
 def _spread(seconds: Sequence[float]) -> str:
     low_s, high_s = interval(seconds)
-    return f"{statistics.median(seconds):+7.3f} s (median; 95 % interval {low_s:+.3f} to {high_s:+.3f})"
+    return f"{statistics.median(seconds):+7.3f} s (median; 95% interval {low_s:+.3f} to {high_s:+.3f})"
 
 
 def keeps_promise(pairs: Sequence[tuple[Cost, Cost]]) -> bool:

@@ -2,7 +2,7 @@
 
 Both write one file of the same size in blocks of 4 MiB with O_DIRECT, one at a time, fsync it, and read it back. The
 two take turns at going first. Where fio differs from itself by more than preflight may from it, another round is run.
-Exits 1 where the median ratio is off by more than 30 %, 3 where there is no fio.
+Exits 1 where the median ratio is off by more than 30%, 3 where there is no fio.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A Slurm epilog that tries the node after a job that failed, or once a day (slurm.conf: docs/cluster.md). Only for nodes
+# A Slurm epilog that tries the node after a job that failed, or once a day (slurm.conf: docs/clusters.md). Only for nodes
 # that one job has to itself (PartitionName=... OverSubscribe=EXCLUSIVE): it runs collectives on all GPUs.
 #
 # It asks for a drain by evidence: the check rejects the node twice, for the same finding; what comes once in a while is

@@ -33,8 +33,8 @@ found=$(head -n 1 probe.new)
 case $code:$found in
   0:*) told= ;;
   "1:preflight probe: "*) told=$found ;; # Python exits with 1 too where it can't start, and finds nothing
-  124:* | 137:*) told="preflight could not look: no answer within 40 s" ;;
-  *) told="preflight could not look: exit code $code" ;;
+  124:* | 137:*) told="preflight inconclusive: no answer within 40 s" ;;
+  *) told="preflight inconclusive: exit code $code" ;;
 esac
 told=$({ [ -z "$told" ] || echo "$told"; cat spool/*.note 2>/dev/null; } | sort -u | head -n 3 | paste -s -d ';' -)
 [ "$told" = "$(cat comment.txt 2>/dev/null)" ] && exit 0 # the controller hears of changes only

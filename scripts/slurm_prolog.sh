@@ -1,5 +1,5 @@
 #!/bin/sh
-# A Slurm prolog that reads this job's GPUs, within 10 s, and starts nothing on them (slurm.conf: docs/cluster.md).
+# A Slurm prolog that reads this job's GPUs, within 10 s, and starts nothing on them (slurm.conf: docs/clusters.md).
 #
 # Exit 0 lets the job run. Slurm drains the node and requeues the job for any other exit code, whoever is to blame. So
 # one thing alone leads to exit 1: `preflight probe` found a fault of class gpu twice, and the same one. Whatever else
@@ -34,9 +34,9 @@ look_twice() {
   case $code:$found in
     0:*) rm -f "$spool/prolog.note"; return ;;
     1:?*) ;;
-    124:* | 137:*) spool note "preflight could not look: no answer within $look_s s"; return ;;
-    127:*) spool note "preflight could not look: it is not in PREFLIGHT_PATH"; return ;;
-    *) spool note "preflight could not look: exit code $code"; return ;;
+    124:* | 137:*) spool note "preflight inconclusive: no answer within $look_s s"; return ;;
+    127:*) spool note "preflight inconclusive: it is not in PREFLIGHT_PATH"; return ;;
+    *) spool note "preflight inconclusive: exit code $code"; return ;;
   esac
   first=$found
   look "$@"

@@ -208,13 +208,13 @@ def trial(
     both = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
     made = TrialResult(
         candidate=candidate,
-        reason="what NCCL does by itself" if candidate == DEFAULT else "a test's candidate",
+        reason="what NCCL does by default" if candidate == DEFAULT else "a test's candidate",
         env=(),
         trial_env=(),
         unset=(),
         scope=Scope.ANYWHERE,
         outcome=outcome,
-        problem="" if is_ok else f"rank 1: {outcome.value} in stage first",
+        problem="" if is_ok else f"rank 1: {outcome.value} in the first collective",
         culprits=() if is_ok else (1,),
         stages=tuple((rank, stage) for rank in range(world_size)),
         ranks=tuple(RankEnd(rank, "done" if is_ok else "error", stage, "") for rank in range(world_size)),

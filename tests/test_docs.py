@@ -1,4 +1,4 @@
-"""What the pages and comments lead to is there: cited facts, linked files, the licence in what is released."""
+"""The pages of docs/ are twelve, short and in plain English; what they and comments lead to is there."""
 
 from __future__ import annotations
 
@@ -11,15 +11,37 @@ import pytest
 from preflight.model.toml import read_toml
 from tests.conftest import PROJECT
 
-FACTS = PROJECT / "docs" / "nccl-facts.md"
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{page.name}" for page in FACTS.parent.glob("*.md")))
+DOCS = PROJECT / "docs"
+FACTS = DOCS / "dev" / "nccl-facts.md"
+USER_PAGES = {
+    "install.md", "check.md", "explain.md", "stuck.md", "run.md", "timeout.md", "accept.md", "fleet.md",
+    "clusters.md", "python.md", "reference.md", "trust.md",
+}  # fmt: skip
+DEVELOPER_PAGES = {"architecture.md", "method.md", "testing.md", "nccl-facts.md"}
+GENERATED_PAGES = {"commands.md", "checks.md", "causes.md"}
+IN_DOCS = tuple(sorted(str(page.relative_to(PROJECT)) for page in DOCS.rglob("*.md")))
+PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", *IN_DOCS)
+PROSE = ("README.md", *IN_DOCS)
+MOST_LINES, MOST_COLUMNS = 90, 120  # a row of a table is one line, however long
+MOST_LONG_SENTENCES, LONG_SENTENCE = 10, 40  # words
+AVOIDED = (
+    "in vain", "for want of", "meanwhile", "afresh", "anew", "drawn by chance", "kin", "so many", "speaks for",
+    "accuses", "the worst first", "told", "by itself",
+)  # fmt: skip
 SECTION = r"\d+(?:\.\d+)?"
 CITED = re.compile(rf"\bfacts\s+({SECTION}(?:(?:,\s*|\s+(?:and|to)\s+){SECTION})*)")  # facts 1.0 to 1.5, 4.2
 HEADING = re.compile(rf"^##+ ({SECTION})\.? ", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
 CODE = re.compile(r"`[^`\n]*`")
+SPAN = re.compile(r"`[^`]*`")
 LINK = re.compile(r"\]\(\s*<?([^)>\s]+)")
-ELSEWHERE = re.compile(r"[a-z]+:|#")  # a URL, or a place on the same page
+TARGET = re.compile(r"\]\([^)]*\)|<https?:[^>]*>")
+ELSEWHERE = re.compile(r"[a-z]+:")  # a URL
+TITLE = re.compile(r"^#+ (.*)$", re.MULTILINE)
+PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|\n(?=#)|\|")  # or an item, a title, a cell of a table
+END = re.compile(r"(?<=[.?!])[)\"*]*\s+(?=\S)")
+WORD = re.compile(r"\S*\w\S*")
 
 
 def citations() -> Iterator[tuple[str, str]]:
@@ -33,9 +55,30 @@ def citations() -> Iterator[tuple[str, str]]:
 
 
 def links(text: str) -> list[str]:
-    """Return where the links of a page lead within the project, without code and without the place on the page."""
+    """Return where the links of a page lead within the project, without code."""
     found = LINK.findall(CODE.sub("", FENCED.sub("", text)))
-    return [link.split("#")[0] for link in found if not ELSEWHERE.match(link)]
+    return [link for link in found if not ELSEWHERE.match(link)]
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub gives the titles of a page."""
+    titles = TITLE.findall(FENCED.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def prose(text: str) -> str:
+    """Return a page without its code: a span of code is one word."""
+    return SPAN.sub("`code`", TARGET.sub("]", INDENTED.sub("", FENCED.sub("", text))))
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a page; an item of a list, a title and a cell of a table end one as well."""
+    parts = PARAGRAPH.split(TITLE.sub(r"\g<0>\n", prose(text)))
+    return [each for part in parts for each in END.split(part.strip()) if WORD.search(each)]
+
+
+def read(page: str) -> str:
+    return (PROJECT / page).read_text(encoding="utf-8")
 
 
 def test_every_fact_that_is_cited_is_a_section() -> None:
@@ -64,14 +107,59 @@ def test_a_citation_is_read_as_people_write_it(comment: str, sections: list[str]
 
 def test_a_link_in_code_or_to_elsewhere_leads_to_no_file() -> None:
     page = "[a](docs/a.md#x) `[b](b.md)` [c](https://c.invalid/c.md) [d](#d)\n```text\n[e](e.md)\n```\n"
-    assert links(page) == ["docs/a.md"]
+    assert links(page) == ["docs/a.md#x", "#d"]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_to_a_file_leads_to_one(page: str) -> None:
-    path = PROJECT / page
-    broken = [link for link in links(path.read_text(encoding="utf-8")) if not (path.parent / link).exists()]
+def test_every_link_leads_to_a_file_and_a_title_of_it(page: str) -> None:
+    broken = []
+    for link in links(read(page)):
+        name, _, anchor = link.partition("#")
+        path = (PROJECT / page).parent / name if name else PROJECT / page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text(encoding="utf-8"))):
+            broken.append(link)
     assert broken == []
+
+
+def test_an_anchor_is_what_github_makes_of_a_title() -> None:
+    page = "# A job: `preflight stuck`, now\n## stuck: NCCL's RAS\n```sh\n# no title\n```\n"
+    assert anchors(page) == {"a-job-preflight-stuck-now", "stuck-nccls-ras"}
+
+
+def test_there_are_twelve_pages_for_users_four_for_developers_and_three_generated_ones() -> None:
+    assert {page.name for page in DOCS.glob("*.md")} == USER_PAGES
+    assert {page.name for page in (DOCS / "dev").iterdir()} == DEVELOPER_PAGES
+    assert {page.name for page in (DOCS / "reference").iterdir()} == GENERATED_PAGES
+    assert len(IN_DOCS) == len(USER_PAGES) + len(DEVELOPER_PAGES) + len(GENERATED_PAGES)
+
+
+@pytest.mark.parametrize("page", sorted(USER_PAGES))
+def test_a_page_for_users_is_read_in_two_minutes(page: str) -> None:
+    lines = read(f"docs/{page}").splitlines()
+    assert len(lines) <= MOST_LINES
+    assert [line for line in lines if len(line) > MOST_COLUMNS and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_no_page_has_a_word_that_is_avoided(page: str) -> None:
+    words = " ".join(prose(read(page)).lower().split())
+    assert [each for each in AVOIDED if re.search(rf"\b{each}\b", words)] == []
+
+
+def test_a_condition_says_if() -> None:
+    text = " ".join(prose(read(page)).lower() for page in PROSE)
+    assert len(re.findall(r"\bwhere\b", text)) <= len(re.findall(r"\bif\b", text))
+
+
+def test_a_span_of_code_is_one_word_of_a_sentence() -> None:
+    page = "# A title\nOne `a. b`\nsentence. Two (it says so.) Three\n- four\n\n| five | six. Seven |\n\n    no prose\n"
+    expected = ["# A title", "One `code`\nsentence.", "Two (it says so.", "Three", "- four", "five", "six.", "Seven"]
+    assert sentences(page) == expected
+
+
+def test_few_sentences_are_long() -> None:
+    found = [each for page in PROSE for each in sentences(read(page)) if len(WORD.findall(each)) > LONG_SENTENCE]
+    assert len(found) <= MOST_LONG_SENTENCES, found
 
 
 def test_what_is_released_holds_the_licence_and_the_pages() -> None:

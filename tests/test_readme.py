@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from textwrap import fill
 
 import pytest
 
 from preflight.cli.program import COMMANDS
+from preflight.explain.cause import Cause, Claim, all_causes
+from preflight.explain.event import Authority, Event, Moment
+from preflight.explain.log_evidence import LogEvidence
+from preflight.explain.nccl_start import StartStep
+from preflight.model.explanation import Confidence
 from tests.command import Command
 from tests.conftest import PROJECT
 
 README = PROJECT / "README.md"
-PAGES = (README, *sorted((PROJECT / "docs").glob("*.md")))
+PAGES = (README, *sorted((PROJECT / "docs").rglob("*.md")))
+REFERENCE = PROJECT / "docs" / "reference"
+FIRST_SCREEN = PROJECT / "tests" / "golden" / "first-screens" / "cured.txt"
 BLOCK = re.compile(r"```console\n(.*?)```\n", re.DOTALL)
 COMMAND = re.compile(r"\$ preflight (.+) \| head -(\d+)")
 SNIPPET = re.compile(r"```(?:bash|yaml)\n(.*?)```\n", re.DOTALL)
 INDENTED = re.compile(r"^    (\S[^#\n]*?) *(?:#.*)?$", re.MULTILINE)  # a command without its comment
 LINK = re.compile(r"\]\(([^)#]+)")
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
-COMMANDS_HEAD = (
-    "# Every command and its options\n\nThis is what `preflight COMMAND --help` prints; `make golden` writes it.\n"
-)
+SECTIONS = "\n## "  # of a generated page; what stands above the first is written by hand
 SEEDS = PROJECT / "tests" / "explain" / "seeds"
 
 
@@ -57,12 +63,56 @@ def help_of(name: str, command: Command) -> str:
     )
 
 
-def test_the_page_of_commands_is_what_help_prints(command: Command) -> None:
-    shown = [f"\n## preflight {name}\n\n```text\n{help_of(name, command)}\n```\n" for name in COMMANDS]
-    page, path = COMMANDS_HEAD + "".join(shown), PROJECT / "docs" / "commands.md"
+def keep_page(name: str, sections: dict[str, str]) -> None:
+    """Hold the sections of a page of docs/reference/ against what preflight knows; `make golden` writes them."""
+    path = REFERENCE / name
+    text = path.read_text(encoding="utf-8")
+    head = text.partition(SECTIONS)[0]
+    page = head + "".join(f"{SECTIONS}{title}\n\n```text\n{body}\n```\n" for title, body in sections.items())
     if os.environ.get("PREFLIGHT_GOLDEN") == "write":
         path.write_text(page, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == page, "`make golden` writes it again"
+        return
+    assert text == page, "`make golden` writes it again"
+
+
+def test_the_page_of_commands_is_what_help_prints(command: Command) -> None:
+    keep_page("commands.md", {f"preflight {name}": help_of(name, command) for name in COMMANDS})
+
+
+def test_the_page_of_checks_is_what_checks_prints(command: Command) -> None:
+    shown = command.run("checks", env={"COLUMNS": "80"}).stdout.strip().split("\n\n")[1:]
+    keep_page("checks.md", {each.split(None, 1)[0]: each for each in shown})
+
+
+def steps_of(cause: Cause) -> list[str]:
+    """Return the steps that a cause has for any of its signs in a log that says nothing else."""
+    found: list[str] = []
+    for sign in cause.signs or (None,):
+        for start in StartStep:
+            name = sign.name if sign else ""
+            event = Event(name, cause.id, Authority.OWN_ERROR, 0, 1, 0, "", "", Moment(), "")
+            claim = Claim(Authority.OWN_ERROR, (event,), Confidence.HIGH, "", "", (str(int(start)),))
+            found += [step for step in cause.remedy(LogEvidence(), claim).steps if step not in found]
+    return found
+
+
+def test_the_page_of_causes_is_what_explain_knows() -> None:
+    pages = {}
+    for cause in all_causes():
+        steps = [fill(each, 80, initial_indent="- ", subsequent_indent="  ") for each in steps_of(cause)]
+        confirms = fill(f"to confirm: {cause.confirm_with}", 80, subsequent_indent="  ")
+        pages[cause.id] = "\n".join([fill(cause.promise, 80), *steps, confirms])
+    keep_page("causes.md", pages)
+
+
+def test_the_annotated_page_is_a_first_screen_as_it_is_kept() -> None:
+    path = PROJECT / "docs" / "check.md"
+    text, screen = path.read_text(encoding="utf-8"), FIRST_SCREEN.read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```text\n(READY WITH SETTINGS.*?)```\n", text, re.DOTALL)
+    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
+        path.write_text(text.replace(shown, screen), encoding="utf-8")
+        return
+    assert shown == screen, "`make golden` writes it again"
 
 
 def test_readme_is_read_in_five_minutes() -> None:

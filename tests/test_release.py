@@ -20,7 +20,7 @@ def test_the_changelog_names_this_version_first_and_what_comes_above_it() -> Non
 
 
 def test_the_policy_that_the_docs_show_is_a_policy() -> None:
-    page = "docs/accepting-nodes.md"
+    page = "docs/accept.md"
     text = (PROJECT / page).read_text(encoding="utf-8")
     (shown,) = re.findall(r"```toml\n(.*?)```\n", text, re.DOTALL)
     policy = parse_policy(shown, page, {check.name for check in all_checks()}, "2026-11-21")

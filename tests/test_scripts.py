@@ -62,10 +62,10 @@ def test_a_repetition_takes_as_long_as_its_slowest_rank_on_every_side() -> None:
 @pytest.mark.parametrize(
     ("ours_us", "plain_us", "again_us", "is_true"),
     [
-        (104, 100, 100, True),  # within 5 %
+        (104, 100, 100, True),  # within 5%
         (106, 100, 100, False),
         (94, 100, 100, False),  # too fast is as wrong as too slow
-        (110, 97, 103, True),  # within twice the 6 % by which the plain loop differs from itself
+        (110, 97, 103, True),  # within twice the 6% by which the plain loop differs from itself
         (113, 97, 103, False),
     ],
 )

@@ -1,4 +1,4 @@
-"""The worked examples of docs/architecture.md are changes that still apply, and do what the page says."""
+"""The worked examples of docs/dev/architecture.md are changes that still apply, and do what the page says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import PROJECT
 
-PAGE = PROJECT / "docs" / "architecture.md"
+PAGE = PROJECT / "docs" / "dev" / "architecture.md"
 DIFFS = re.findall(r"^```diff\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 EXPECTS = """
 from preflight.judge.policy import parse_policy

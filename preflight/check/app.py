@@ -95,7 +95,7 @@ def _probed(
     policy, baseline = read_policy(request.policy), read_baseline(request.baseline)
     place = find_placement(Asked(request.nnodes, request.node_rank, request.rdzv_endpoint, request.rdzv_id), environ)
     if request.baseline is not None and place.nodes > 1:
-        raise UsageError("--baseline judges one node: run `preflight check` on each by itself (--nnodes 1)")
+        raise UsageError("--baseline judges one node: run `preflight check` on each alone (--nnodes 1)")
     since = time.monotonic()
     node, _ = probe_node(machine, process, silent=silent)
     history = read_history(request.history, node, is_quiet=request.quiet)

@@ -39,7 +39,7 @@ def read_baseline(path: str | None) -> Baseline | None:
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
     """Return the newest reports in a folder that tried this node's GPUs or RDMA ports, the oldest first.
 
-    Not by the host's name, which a pod has anew each time. UsageError where others may write the folder: it decides
+    Not by the host's name, which changes with each pod. UsageError where others may write the folder: it decides
     what a node is rejected for. A file that is no report of ours is left out, and all together are no more than one
     report may be: the folder may hold a whole cluster's.
     """

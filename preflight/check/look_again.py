@@ -23,7 +23,7 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """What was read, beside what the run had found before."""
+    """What was read, next to what the run had found before."""
 
     disturbed: str  # why no speed counts, "" where nobody else used the GPUs
     hardware: Hardware | Gap

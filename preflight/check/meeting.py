@@ -64,7 +64,7 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
     try:
         return spec, _open(run, times, spec)
     except MeetingError as error:
-        launched.end_solo(f"the nodes could not meet: {error}")
+        launched.end_solo(f"the nodes could not join: {error}")
         return replace(spec, goes_on=False), None
 
 

@@ -204,7 +204,7 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
 
 
 def parse_tests(text: str) -> frozenset[GpuTests]:
-    """Return what is tested beside the collectives, which are always tried."""
+    """Return what is tested besides the collectives, which are always tried."""
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
     for name in names_in(text):

@@ -67,7 +67,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
 
 
 def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
-    """Return what this node found by itself, for the others."""
+    """Return what this node found alone, for the others."""
     path = run.path
     report = _judged(run, NO_JOINT_PHASE, look_again(run))
     return SoloResult(
@@ -177,7 +177,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return what each node had found by itself, where they were not tried together."""
+    """Return what each node had found alone, where they were not tried together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()

@@ -69,7 +69,7 @@ class Request:
 
     @property
     def burn_s(self) -> float | None:
-        """How long the profile repeats its tests under load, None for as long as it does by itself."""
+        """How long the profile repeats its tests under load, None for its own default."""
         return options.burn_seconds(self.minutes, self.profile)
 
     @property
@@ -79,7 +79,7 @@ class Request:
 
     @property
     def wanted_tests(self) -> Set[GpuTests]:
-        """What is tested beside the collectives."""
+        """What is tested besides the collectives."""
         return ALL_TESTS if self.tests is None else options.parse_tests(self.tests)
 
     @property
@@ -129,13 +129,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest(Request):
-    """What `preflight bench` asks of the same phases: the default settings and nothing beside the collectives."""
+    """What `preflight bench` asks of the same phases: the default settings and nothing besides the collectives."""
 
     default_only: ClassVar[bool] = True
 
     @property
     def wanted_tests(self) -> Set[GpuTests]:
-        """Nothing beside the collectives."""
+        """Nothing besides the collectives."""
         return frozenset()
 
     @property

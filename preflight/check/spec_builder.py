@@ -93,7 +93,7 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return which sizes ranks on the CPU leave out for want of memory; of GPUs the check gpu-memory tells that."""
+    """Return which sizes ranks on the CPU have no memory for; for GPUs the check gpu-memory reports that."""
     room = free_bytes_per_rank(run)
     left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)
     if not left_out or not run.path.on_cpu:

@@ -88,7 +88,7 @@ def run_ranks(
 ) -> application.Checked:
     """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend plays.
 
-    `save` is given the report that holds if this process is killed meanwhile.
+    `save` is given the report that holds if this process is killed now.
     """
     request.must_make_sense({check.name for check in all_checks()})
     live = live_machine()

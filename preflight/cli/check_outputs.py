@@ -183,7 +183,7 @@ def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -
 
 
 def give_up(report: Report, outputs: Outputs) -> None:
-    """Leave the report of a run that could not look at anything."""
+    """Leave the report of a run that was inconclusive."""
     with contextlib.suppress(Exception):  # the first failure is the reason, and it is about to be told
         save(report, outputs)
     with contextlib.suppress(OutputError):

@@ -34,7 +34,7 @@ def explain(asked: ExplainOptions) -> None:
 
 
 def _while_it_hung(paths: list[str]) -> str:
-    """Return what `preflight stuck` saw of the run, whose files lie beside its logs; "" where there are none."""
+    """Return what `preflight stuck` saw of the run, whose files lie next to its logs; "" where there are none."""
     found = [(folder, read_nodes(folder)[0]) for folder in paths if os.path.isdir(folder)]
     blocks = [each for folder, nodes in found if nodes for each in while_it_hung(folder, answer(nodes).summary)]
     return page(blocks, style()) if blocks else ""

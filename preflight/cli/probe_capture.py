@@ -23,7 +23,7 @@ def probe(asked: commands.ProbeOptions) -> None:
     """Carry out `preflight probe`."""
     ends_at = None if asked.deadline is None else STARTED_AT + asked.deadline
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
-        raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before there was anything to tell")
+        raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before any result")
     check_outputs(asked.json)
     classes = _classes(asked.reason)
     facts = _survey(asked.gpus, asked.sysroot, asked.topo, asked.machine, ends_at)

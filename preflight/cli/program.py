@@ -89,7 +89,7 @@ def _load(file: str) -> Any:
 
 
 def _options_of(command: str) -> Any:
-    """Return the record of what a command takes, None for one whose function says it by itself."""
+    """Return the record of what a command takes, None for one whose function says it."""
     return getattr(_load("commands"), f"{command.capitalize()}Options", None)
 
 
@@ -144,7 +144,7 @@ def real_command(name: str) -> Any:
     command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
     for param in command.params:
         if isinstance(param, TyperOption):
-            param.show_envvar = False  # there is one rule for all, in docs/reference.md
+            param.show_envvar = False  # there is one rule for all, in docs/reference/commands.md
     return command
 
 

@@ -39,7 +39,7 @@ def stuck(asked: StuckOptions) -> None:
     if asked.pid is not None and not 0 < asked.pid <= LARGEST_PID:
         raise UsageError(f"--pid {asked.pid}: a process has a number from 1 to {LARGEST_PID}")
     if asked.merge is not None and (asked.out or asked.pid or asked.job or asked.user):
-        raise UsageError("--merge looks at nothing here: give it alone, or with --json")
+        raise UsageError("--merge reads no process of this node: give it alone, or with --json")
     stopped: list[Interrupted] = []
     if asked.merge is not None:
         nodes, problems = read_nodes(asked.merge)
@@ -53,7 +53,7 @@ def stuck(asked: StuckOptions) -> None:
     report = answer(nodes)
     code = stopped[0].exit_code if stopped else report.exit_code
     if stopped:
-        to_stderr(f"{PROGRAM}: {stopped[0]}: this is what had been seen by then\n")
+        to_stderr(f"{PROGRAM}: {stopped[0]}: these are the results so far\n")
     if asked.json == STDOUT:
         to_stdout(render_json(report))
         raise typer.Exit(code)

@@ -124,7 +124,7 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
     """Try the directory, and say how far that is."""
 
     def show(share: float) -> None:
-        text = f"trying {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f} %"
+        text = f"trying {clean(directory)}: {100 * min(1.0, max(0.0, share)):.0f}%"
         progress.show(lambda width: text[: max(0, width - 1)])
 
     try:

@@ -49,7 +49,7 @@ def usable_cpus(machine: Machine) -> float:
 
 
 def read_oom_kills(machine: Machine) -> int:
-    """Return how many processes of this process's own cgroup were killed for want of memory, also by the host's."""
+    """Return how many processes of this process's own cgroup were killed because memory ran out, also by the host's."""
     v2 = _texts(machine, "", "memory.events")
     texts = v2 or _texts(machine, "memory", "memory.oom_control")
     if not texts:
@@ -127,7 +127,7 @@ def cpus_of(quota_us: int, period_us: int) -> float | Limit:
 
 
 def parse_event_count(text: str, name: str) -> int:
-    """Return the number beside a name in memory.events, memory.oom_control or pids.events."""
+    """Return the number after a name in memory.events, memory.oom_control or pids.events."""
     for line in text.splitlines():
         found, _, count = line.partition(" ")
         if found == name:

@@ -1,6 +1,6 @@
 """Read what hardware counts: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
 
-And how often the kernel killed a process for want of memory, refused to start one, and met broken memory.
+And how often the kernel killed a process because memory ran out, refused to start one, and found broken memory.
 
 Values since some start are worth little; a run is judged by how far they go while it lasts (model/counters.py).
 """
@@ -197,7 +197,7 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _named(xid: re.Match[str]) -> str:
-    """Return the counter's name. Who was killed decides whether Xid 45 is our own doing."""
+    """Return the counter's name. Who was killed decides whether Xid 45 is caused by preflight."""
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
     return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"
 

@@ -46,7 +46,7 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the driver and the GPUs that can be told apart; UnreadableFact where NVML does not start."""
+    """Return the driver and the GPUs that can be distinguished; UnreadableFact where NVML does not start."""
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))

@@ -15,7 +15,7 @@ BY_VENDOR = {maker.vendor: maker for maker in OTHER_MAKERS}
 
 def probe_other_devices(machine: Machine) -> tuple[OtherDevice, ...]:
     """Return them in bus order, then those below /dev; a display controller only where a torch may be built for it."""
-    need(machine, "sys/bus", ", so the PCI bus can't be seen")
+    need(machine, "sys/bus", ", so the PCI bus can't be read")
     return (*_on_bus(machine), *_below_dev(machine))
 
 

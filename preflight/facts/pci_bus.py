@@ -19,7 +19,7 @@ DISPLAY_CONTROLLER = "0x03"  # VGA 0x0300 and 3D 0x0302; audio, USB and NVSwitch
 
 def probe_nvidia_pci(machine: Machine) -> tuple[NvidiaPciDevice, ...]:
     """Return the GPUs in bus order; none on a machine without a PCI bus."""
-    need(machine, "sys/bus", ", so the PCI bus can't be seen")
+    need(machine, "sys/bus", ", so the PCI bus can't be read")
     return tuple(_read_nvidia(machine, bdf) for bdf in machine.names(DEVICES) if _is_nvidia_gpu(machine, bdf))
 
 
@@ -43,7 +43,7 @@ def _read_driver(machine: Machine, bdf: str) -> str:
 
 
 def is_display(pci_class: str) -> bool:
-    """Tell whether a PCI class such as `0x030200` is a display controller."""
+    """Return whether a PCI class such as `0x030200` is a display controller."""
     return pci_class.startswith(DISPLAY_CONTROLLER) and len(pci_class) == len("0x030200")
 
 
@@ -71,7 +71,7 @@ class Place:
 
 def probe_pci(machine: Machine) -> tuple[PciDevice, ...]:
     """Return the GPUs and the adapters in bus order, then the bridges above them."""
-    need(machine, "sys/bus", ", so the PCI bus can't be seen")
+    need(machine, "sys/bus", ", so the PCI bus can't be read")
     kinds = {bdf: PciKind.GPU for bdf in machine.names(DEVICES) if _is_gpu(machine, bdf)}
     kinds |= dict.fromkeys(_adapters(machine), PciKind.NIC)
     leaves = [(bdf, kind, read_place(machine, bdf)) for bdf, kind in sorted(kinds.items())]
@@ -157,7 +157,7 @@ def read_ids(machine: Machine, directory: str) -> str:
 def _group(machine: Machine, directory: str) -> str:
     if machine.exists(f"{directory}/iommu_group"):
         return machine.link(f"{directory}/iommu_group").rpartition("/")[2]
-    need(machine, "sys/kernel", ", so whether an IOMMU is active can't be told")
+    need(machine, "sys/kernel", ", so whether an IOMMU is active is unknown")
     if machine.names(GROUPS):
         raise UnreadableFact("an IOMMU is active, but this device is in no group")
     return ""

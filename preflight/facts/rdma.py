@@ -35,7 +35,7 @@ def probe_hca_ports(machine: Machine) -> tuple[HcaPort, ...]:
 
 
 def _adapters(machine: Machine) -> list[str]:
-    need(machine, "sys/class", ", so RDMA adapters can't be seen")
+    need(machine, "sys/class", ", so RDMA adapters can't be read")
     return sorted(machine.names(HCAS), key=natural)
 
 
@@ -178,7 +178,7 @@ DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
 
 
 def probe_rdma(machine: Machine) -> RdmaFacts:
-    """Return the device files and the ways to GPU memory; each is a Gap by itself."""
+    """Return the device files and the ways to GPU memory; each may be a Gap."""
     need(machine, "dev")
     return RdmaFacts(
         uverbs=tuple(name for name in machine.names("dev/infiniband") if name.startswith("uverbs")),
@@ -208,7 +208,7 @@ def _dma_buf(machine: Machine) -> bool:
 
 
 def is_open_module(text: str) -> bool:
-    """Tell whether /proc/driver/nvidia/version is of the open kernel modules, which alone export dma-bufs."""
+    """Return whether /proc/driver/nvidia/version is of the open kernel modules, which alone export dma-bufs."""
     return "Open Kernel Module" in text
 
 

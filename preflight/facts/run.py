@@ -28,7 +28,7 @@ from preflight.system.processes import adopt_orphans, has_children, kill_descend
 UNKNOWN_HOST = "unknown"
 LIMIT_S = 5.0
 CUT_SHORT = "not read: the deadline came first"
-NOT_ASKED = "not read: nobody asks for it here"
+NOT_ASKED = "not read: not needed here"
 MEMORY_READS = "memory"  # probes of what the kernel answers from memory share a process
 NVML = "nvml"
 ORPHANS_S = 1.0

@@ -81,7 +81,7 @@ class Scrubber:
         return re.sub(rf"{re.escape(self.home)}(?![\w.-])", NEW_HOME, text) if self.home else text
 
     def _number(self, kind: str, value: object) -> int:
-        """Return how many values of this kind were seen before this one, from 1."""
+        """Return how many values of this kind came before this one, from 1."""
         if (kind, value) not in self.numbers:
             self.numbers[kind, value] = 1 + sum(1 for each, _ in self.numbers if each == kind)
         return self.numbers[kind, value]

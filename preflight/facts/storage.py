@@ -43,7 +43,7 @@ class _Run:
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Have so many writers do one step; return their bytes per second, summed. Not after one that failed."""
+        """Have `n` writers do one step; return their bytes per second, summed. Not after one that failed."""
         if isinstance(after, Gap):
             return self.skip(after)
         now = time.monotonic()
@@ -64,7 +64,7 @@ class _Run:
         self.done_steps += 1
         self.watch(self.done_steps / self.steps)
         return (
-            Gap(f"preflight itself stood still for {paused_s:.0f} s meanwhile") if paused_s else self._speed(outcomes)
+            Gap(f"preflight itself was paused for {paused_s:.0f} s in that time") if paused_s else self._speed(outcomes)
         )
 
     def skip(self, speed: Gap) -> Gap:

@@ -45,7 +45,7 @@ CONTAINER_FILES = (
 
 
 def probe_system(machine: Machine) -> SystemFacts:
-    """Return the facts of the operating system; each is a Gap by itself."""
+    """Return the facts of the operating system; each may be a Gap."""
     meminfo = functools.cache(lambda: machine.text("proc/meminfo"))  # one moment for all of its figures
     return SystemFacts(
         kernel=gap_or(lambda: _read_uname(machine, "release", "proc/sys/kernel/osrelease")),
@@ -140,7 +140,7 @@ def parse_container_cgroup(cgroup: str) -> ContainerKind:
 
 
 def parse_systemd_container(text: str) -> ContainerKind:
-    """Return the container that systemd was told of (/run/systemd/container)."""
+    """Return the container that systemd names (/run/systemd/container)."""
     names = {kind.value: kind for kind in ContainerKind if kind is not ContainerKind.NONE}
     return names.get(text.removesuffix("-libvirt").lower(), ContainerKind.OTHER)
 

@@ -95,7 +95,7 @@ def clean_line(line: str) -> str:
 
 
 def is_header(line: str) -> bool:
-    """Tell whether a line names the columns: GPUs first, then devices and titles, whose last word may be broken."""
+    """Return whether a line names the columns: GPUs first, then devices and titles, whose last word may be broken."""
     words, titles = read_header(line)
     rest = HEADER_WORD.sub(" ", line).split()
     if not words or not all(any(each.startswith(part) for each in BREAKABLE) for part in rest):
@@ -156,7 +156,7 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Tell whether a line belongs to what was written around the matrix: it has a word that no row has."""
+    """Return whether a line belongs to what was written around the matrix: it has a word that no row has."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 

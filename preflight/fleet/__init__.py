@@ -1,1 +1,1 @@
-"""Many nodes or reports: what good ones reach, which ones stand out. Pure."""
+"""Many nodes or reports: what good ones reach, which ones are outliers. Pure."""

@@ -49,7 +49,7 @@ class NodeDigest:
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
     """Return a digest per node of a report; MalformedInput where the document is none."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
-        raise MalformedInput(f"{path}: no report of `preflight check` (it has no `nodes` and `verdict`)")
+        raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")
     nodes = [node for node in document["nodes"] if isinstance(node, dict)]
     if not nodes:
         raise MalformedInput(f"{path}: a report without a node")

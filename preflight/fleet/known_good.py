@@ -1,4 +1,4 @@
-"""From reports to what a baseline is learnt from: the default's sound trials of real, ready, equal nodes."""
+"""From reports to what a baseline is computed from: the default's sound trials of real, ready, equal nodes."""
 
 from __future__ import annotations
 
@@ -58,14 +58,15 @@ def why_not_good(report: Report) -> str:
     if report.simulated:
         return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:
-        return "interrupted: it was not through"
+        return "interrupted before it finished"
     if len(report.nodes) != 1:
-        return f"of {len(report.nodes)} nodes: nobody's own speed is in it"
+        return f"of {len(report.nodes)} nodes: it has no speed of one node"
     if report.verdict not in (Verdict.READY, Verdict.READY_WITH_ENV):
         return f"{report.verdict.value.replace('_', ' ')}: no known-good node"
     if report.node_verdict in (NodeVerdict.REJECT, NodeVerdict.UNKNOWN):
         return f"node {report.node_verdict.value}: no known-good node"
-    return "" if repetitions_of(report.trials) else "its default failed, was not tried, or was measured beside others"
+    bad = "its default settings failed, were not tried, or shared the GPUs with other jobs"
+    return "" if repetitions_of(report.trials) else bad
 
 
 def _bound(references: tuple[Reference, ...], each: Reference) -> Bound:

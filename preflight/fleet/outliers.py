@@ -1,4 +1,4 @@
-"""The odd ones out among equal nodes: by how far a figure lies from the median, and by settings of their own."""
+"""The outliers among equal nodes: by how far a metric lies from the median, and by settings of their own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _group(kind: tuple[tuple[str, str], ...], members: list[NodeDigest], judgeme
     members = sorted(members, key=lambda node: node.host)
     hosts = tuple(node.host for node in members)
     if len(members) < LEAST_NODES:
-        too_few = f"{len(members)} nodes are too few to call one odd; {LEAST_NODES} are needed"
+        too_few = f"{len(members)} nodes are too few to find outliers; {LEAST_NODES} are needed"
         return Group(kind, hosts, (), (), _drifts(members), too_few)
     freedom = max(LEAST_FREEDOM, MAD_EFFICIENCY * (len(members) - 1))
     limit = t_quantile(freedom, 1 - FALSE_ALARMS / 2 / max(1, judgements))

@@ -76,7 +76,7 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 
 
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
-    """Tell whether two digests are of one report: each node of a common run writes it."""
+    """Return whether two digests are of one report: each node of a common run writes it."""
     return one == replace(other, path=one.path)
 
 
@@ -86,7 +86,7 @@ def _state(node: NodeDigest) -> NodeState:
     if node.is_simulated:
         verdict, reasons = UNKNOWN, ("simulated: it says nothing of the real node", *reasons)
     elif node.is_interrupted and verdict in PASSING:
-        verdict, reasons = UNKNOWN, ("interrupted before it was through", *reasons)
+        verdict, reasons = UNKNOWN, ("interrupted before it finished", *reasons)
     return NodeState(node.host, node.path, verdict, reasons or (f"{verdict}, without a reason in the report",))
 
 

@@ -78,9 +78,9 @@ class _Check(CheckDescription):
         blame: Blame | None = None,
         parts: tuple[str, ...] = (),
     ) -> Finding:
-        """Return a finding of this check, which accuses whom the check does unless `blame` says otherwise.
+        """Return a finding of this check, in the check's fault domain unless `blame` gives another.
 
-        `parts` (judge/seen_again.py) are what it accuses, for the runs to come.
+        `parts` (judge/seen_again.py) are the parts at fault, for the runs to come.
         """
         return Finding(self.name, blame or self.blame, severity, subject, problem, fix, evidence, parts=parts)
 
@@ -107,9 +107,9 @@ def node_check(
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
     """Make a check of a generator that judges one node, whose docstring is the check's documentation.
 
-    `blame` is who has to act as a rule, `unseen` what it costs that it could not look, `reads` the facts that it looks
-    at. The docstring's first paragraph is the promise, what holds when the check is silent; the last one, after "Can't
-    see:", is what no silence proves.
+    `blame` is who has to act as a rule, `unseen` the effect on the verdict if it is inconclusive, `reads` the facts
+    that it looks at. The docstring's first paragraph is the promise, what holds when the check is silent; the last one,
+    after "Can't see:", is what no silence proves.
 
     The generator says itself how it ended: silence is a pass; NotApplicable where it had nothing to look at, NotRun
     where what it judges did not take place, UnreadableFact where a fact is missing (DispensableFact where that keeps no
@@ -161,7 +161,7 @@ def _checks_in(*folders: str) -> tuple[Check, ...]:
 
 
 class CheckResults(NamedTuple):
-    """What the checks found, which of them could not look or were not run, and how each ended."""
+    """What the checks found, which of them were inconclusive or were not run, and how each ended."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
@@ -190,7 +190,7 @@ def _run(
     """Run a check on one node, or once; what it found before a fact was missing stands."""
 
     def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
-        reason = reason or "no reason was told"
+        reason = reason or "no reason was given"
         skipped.append(SkippedCheck(check.name, check.blame, reason, crashed, outcome, costs))
         return outcome, reason
 
@@ -258,7 +258,7 @@ def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanC
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended where every node ran them by itself."""
+    """Return how each check ended where every node ran them alone."""
     ended: dict[str, list[tuple[str, RanCheck]]] = {}
     for host, checks in by_host:
         for each in checks:

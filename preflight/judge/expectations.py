@@ -111,7 +111,7 @@ def _switch(is_on: bool) -> str:
 
 
 def is_driver(version: str, wanted: str) -> bool:
-    """Tell whether a driver is the one that a policy names, or at least that with `>=`."""
+    """Return whether a driver is the one that a policy names, or at least that with `>=`."""
     if wanted.startswith(">="):
         return version_tuple(version) >= version_tuple(wanted.removeprefix(">="))
     return version == wanted

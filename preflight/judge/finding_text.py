@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from preflight.model import units
 from preflight.model.units import size_text
 
 MOST_HOSTS = 4
@@ -15,11 +16,9 @@ def fine_size(size_bytes: int) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return `rank 1` or `ranks 1, 3`; `no rank that could be named` where there is none."""
-    listed = sorted(set(ranks))
-    if not listed:
-        return "no rank that could be named"
-    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+    """Return `rank 1` or `ranks 1, 3-5`; `an unknown rank` if there is none."""
+    named = set(ranks)
+    return units.ranks_text(named) if named else "an unknown rank"
 
 
 def first_line(text: str) -> str:

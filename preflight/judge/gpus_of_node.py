@@ -49,17 +49,17 @@ def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
 
 
 def has_nvidia(node: NodeFacts) -> bool:
-    """Tell whether NVIDIA hardware is there; UnreadableFact where nothing shows any and something could not be read."""
+    """Return whether NVIDIA hardware is there; UnreadableFact if none shows and a fact could not be read."""
     if pci_devices(node) or (not isinstance(node.device_nodes, Gap) and node.device_nodes.nvidia):
         return True
     for fact in (node.nvidia_pci, node.device_nodes):
         if isinstance(fact, Gap):
-            raise UnreadableFact(f"whether there is an NVIDIA device could not be told: {fact.reason}")
+            raise UnreadableFact(f"whether there is an NVIDIA device is unknown: {fact.reason}")
     return False
 
 
 def not_passed_in(node: NodeFacts) -> bool:
-    """Tell whether a container sees GPUs on the bus and was given none of them."""
+    """Return whether a container sees GPUs on the bus and was given none of them."""
     if isinstance(node.device_nodes, Gap):
         return False
     return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)
@@ -95,7 +95,7 @@ def must_have_nvidia(node: NodeFacts) -> None:
 
 
 def is_chosen(index: int, case: Case) -> bool:
-    """Tell whether the GPU with this nvml_index is to be used."""
+    """Return whether the GPU with this nvml_index is to be used."""
     return not case.gpus or index in case.gpus
 
 
@@ -126,11 +126,11 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
         if isinstance(value, Gap) and not value.reason.startswith(NOT_OFFERED):
             raise UnreadableFact(f"the {what} of GPU {gpu.nvml_index} could not be read: {value.reason}")
     if all(isinstance(value, Gap) for _, value in listed):
-        raise NotApplicable(f"the driver tells no {what} of these GPUs")
+        raise NotApplicable(f"the driver reports no {what} for these GPUs")
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Tell whether somebody used the GPU when it was probed: a process is proof, or use together with memory.
+    """Return whether somebody used the GPU when it was probed: a process is proof, or use together with memory.
 
     Use alone is none: NVML may report it right after the driver was loaded, and long after a process was killed in a
     kernel.
@@ -147,7 +147,7 @@ def why_disturbed(gpus: Sequence[Gpu]) -> str:
 
 
 def has_switch(gpu: Gpu) -> bool:
-    """Tell whether an NVSwitch is at the other end of any of the GPU's links."""
+    """Return whether an NVSwitch is at the other end of any of the GPU's links."""
     return any(map(leads_to_switch, known_or(gpu.nvlinks, ())))
 
 

@@ -15,7 +15,7 @@ CHANNELS = 4  # what NCCL opens between GPUs without NVLink; more only where SHM
 
 
 def is_contained(node: NodeFacts) -> bool:
-    """Tell whether the node is known to be seen from inside a container."""
+    """Return whether the node is known to be read from inside a container."""
     if isinstance(node.system, Gap) or isinstance(node.system.container, Gap):
         return False
     return node.system.container is not ContainerKind.NONE

@@ -66,7 +66,7 @@ def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, i
     """
     counted = {each.kind: f"{each.source}: {each.times}" for each in outside}
     if OutsideKind.OOM_KILL in counted and signal_from_outside(problem) == "SIGKILL":
-        return f"{problem}: for want of memory ({counted[OutsideKind.OOM_KILL]} OOM kills); {MORE_MEMORY}"
+        return f"{problem}: the host ran out of memory ({counted[OutsideKind.OOM_KILL]} OOM kills); {MORE_MEMORY}"
     if OutsideKind.PIDS_LIMIT in counted:
         return f"{problem}: {REFUSED} ({counted[OutsideKind.PIDS_LIMIT]} times); {RAISE_LIMIT}{AGAIN}"
     if "bytes" in limits and NO_ADDRESSES.search(problem):
@@ -103,7 +103,7 @@ def _by_signal(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
         return None
     kills = _times(case, OutsideKind.OOM_KILL)
     if kills and "SIGKILL" in signals:
-        return OutsideCause(Blame.CONTAINER, "the kernel killed it for want of memory", MORE_MEMORY, kills)
+        return OutsideCause(Blame.CONTAINER, "the kernel killed it because memory ran out", MORE_MEMORY, kills)
     why = f"{signals[0]} was sent from outside: the OOM killer, an operator or a scheduler, and no GPU sends it"
     return OutsideCause(Blame.HARNESS, why, f"`dmesg | grep -i oom`, the scheduler's log; then {AGAIN}", ())
 

@@ -18,7 +18,7 @@ VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 
 def must_be_bare_metal(node: NodeFacts) -> None:
-    """Raise NotApplicable where a hypervisor is beneath; UnreadableFact where that can't be told."""
+    """Raise NotApplicable where a hypervisor is beneath; UnreadableFact if that is unknown."""
     if known(known(node.system).hypervisor) != "none":
         raise NotApplicable("in a virtual machine this is the hypervisor's")
 
@@ -55,7 +55,7 @@ def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
 
 
 def carries_traffic(node: NodeFacts, name: str) -> bool:
-    """Tell whether an adapter has an active port; one whose ports are not known may."""
+    """Return whether an adapter has an active port; one whose ports are not known may."""
     ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
 
@@ -66,14 +66,14 @@ def meanwhile(case: Case) -> str:
 
 
 def _is_proved(trial: TrialResult) -> bool:
-    """Tell whether all pairs of ranks went by P2P, over PCIe where no NVLink joins them, and all data were right."""
+    """Return whether all pairs of ranks went by P2P, over PCIe where no NVLink joins them, and all data were right."""
     right = trial.outcome is Outcome.OK and trial.results and all(result.verified for result in trial.results)
     ways = [carrier.transport for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
     return bool(right and ways) and all(way is Transport.P2P for way in ways) and may_use_p2p(trial, over_nvlink=False)
 
 
 def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
-    """Tell whether a trial's data may have gone through peer access; where nothing tells, it may have."""
+    """Return whether a trial's data may have gone through peer access; where nothing tells, it may have."""
     env = dict(trial.env)
     if env.get("NCCL_P2P_DISABLE") == "1" or (env.get("NCCL_P2P_LEVEL") == "NVL" and not over_nvlink):
         return False

@@ -70,7 +70,7 @@ def _comparisons(duels: Sequence[Duel]) -> RunPhase:
     cut = "; ".join(f"{duel.candidate}: {first_line(duel.problem)}" for duel in duels if duel.problem)
     if cut:
         return RunPhase(COMPARISONS, RunPhaseEnd.PARTIAL, cut)
-    return RunPhase(COMPARISONS, RunPhaseEnd.COMPLETED, f"{len(duels)} measured afresh against the default")
+    return RunPhase(COMPARISONS, RunPhaseEnd.COMPLETED, f"{len(duels)} compared with the default settings")
 
 
 def _judging(run: RunProgress, why: str) -> RunPhase:

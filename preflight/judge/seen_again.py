@@ -1,6 +1,6 @@
-"""What findings accuse, by names that outlive a boot (GPUs and pairs by UUID, ports by GUID), and who was before.
+"""The parts at fault in findings and in earlier runs, by names that outlive a boot: UUIDs of GPUs, GUIDs of ports.
 
-What was seen once accuses nobody. It does where the same part fails in two of three runs, or a counter agrees.
+A single failure rejects no node. It does if the same part fails in two of three runs, or if a counter confirms it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings, those that were seen once confirmed where earlier runs or a counter of this one agree."""
+    """Return the findings, those that occurred once confirmed if earlier runs or a counter of this one agree."""
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
 
@@ -57,7 +57,7 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return what a run accused a part of: of failing, or as now of being slow."""
+    """Return what a run found at a part: that it failed or, as now, that it was slow."""
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
     return next((each for each in alike if each.severity is not Severity.INFO), None)
@@ -109,7 +109,7 @@ def _uuid(node: NodeFacts, nvml_index: int) -> str:
 
 
 def _uuids_by_rank(case: Case) -> tuple[str, ...]:
-    """Return the UUID of each rank's GPU; nothing where ranks have none, or which is whose can't be told."""
+    """Return the UUID of each rank's GPU; nothing where ranks have none, or if it is unknown which is whose."""
     chosen = case.gpus_by_node or (case.gpus,)
     uuids = [_uuid(node, index) for node, gpus in zip(case.nodes, chosen, strict=False) for index in gpus]
     return tuple(uuids) if case.wants_gpus and len(uuids) == case.world_size else ()

@@ -23,7 +23,7 @@ HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One collective at its largest size beside what its way should give."""
+    """One collective at its largest size, and what its path should give."""
 
     result: CollectiveResult
     busbw_gb_s: float
@@ -88,7 +88,7 @@ def beside_baseline(case: Case) -> tuple[Judged, ...]:
 
 
 def is_beside_baseline(case: Case) -> bool:
-    """Tell whether the baseline decides about this run's speeds."""
+    """Return whether the baseline decides about this run's speeds."""
     try:
         return bool(beside_baseline(case))
     except UnreadableFact:

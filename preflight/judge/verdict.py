@@ -139,7 +139,7 @@ def _could_not_look(
 ) -> str:
     default = default_trial(trials)
     if problems:
-        return first_line(problems[0]) or "preflight could not look"
+        return first_line(problems[0]) or "preflight was inconclusive"
     if failing:
         return _worst(failing)
     unseen = [check for check in skipped if check.crashed or check.costs is Unseen.ANSWER]
@@ -174,7 +174,7 @@ def _for_the_node(
     disturbed = [finding for finding in findings if finding.check in LEAVES_OPEN]
     if disturbed or judged:
         sentence = _why_open(judged) if judged else ""
-        return NodeVerdict.UNKNOWN, sentence or f"{_shown(disturbed[0])}; try again when it is free"
+        return NodeVerdict.UNKNOWN, sentence or f"{_shown(disturbed[0])}; rerun when it is free"
     verdict, why = answer
     if verdict in (Verdict.UNKNOWN, Verdict.NOT_READY):
         return NodeVerdict.UNKNOWN, why
@@ -186,7 +186,7 @@ def _for_the_node(
 
 def _why_open(judged: Sequence[Finding]) -> str:
     if any(finding.is_unconfirmed for finding in judged):
-        return f"{_worst(judged)}; seen once, which accuses no node: try again"
+        return f"{_worst(judged)}; it failed once, which does not reject a node: rerun"
     if judged[0].blame is Blame.HARNESS:
         return _worst(judged)
     return f"{_worst(judged)}; the cause is the {judged[0].blame.value}, not the node"
@@ -196,7 +196,7 @@ def _unseen(check: SkippedCheck) -> str:
     if check.crashed:
         how = "failed, a defect of preflight"
     else:
-        how = "was not run" if check.outcome is CheckOutcome.NOT_RUN else "could not look"
+        how = "was not run" if check.outcome is CheckOutcome.NOT_RUN else "was inconclusive"
     return f"the check {check.check} {how}: {first_line(check.reason)}"
 
 

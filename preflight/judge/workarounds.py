@@ -29,7 +29,7 @@ NVLS = Hidden("NVLS", Blame.FABRIC, f"repair NVLink SHARP: {repairs.FABRIC_MANAG
 SHM = Hidden("SHM", Blame.HOST, repairs.shm_room().machine)
 IB = Hidden("IB", Blame.FABRIC, f"repair InfiniBand or RoCE: {repairs.RDMA.machine}")
 IN_CONTAINER = {SHM: repairs.shm_room().container, IB: f"repair InfiniBand or RoCE: {repairs.RDMA.container}"}
-ONE_NODE = "one node ran by itself"
+ONE_NODE = "only one node ran"
 FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
 
 
@@ -57,12 +57,12 @@ def must_have_working_default(case: Case) -> TrialResult:
 
 
 def works(trial: TrialResult) -> bool:
-    """Tell whether a trial ended well and every result that it has was verified."""
+    """Return whether a trial ended well and every result that it has was verified."""
     return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
 
 
 def default_works(case: Case) -> bool:
-    """Tell whether the job's own settings worked in this run."""
+    """Return whether the job's own settings worked in this run."""
     default = default_trial(case.trials)
     return default is not None and works(default)
 
@@ -94,7 +94,7 @@ def proven_severity(case: Case) -> Severity:
 
 
 def is_seen_once(case: Case) -> bool:
-    """Tell whether the failure of a run was not seen to come again: it comes and goes, or there was no second try."""
+    """Return whether the failure of a run did not come again: it comes and goes, or there was no second try."""
     if case.control is None:
         return False
     reruns = case.control.reruns

@@ -1,6 +1,6 @@
 """What known-good nodes reach, with bounds that say how sure they are.
 
-All arithmetic is on the logarithm of the bus bandwidth: noise is a share of the speed. Two spreads are told apart:
+All arithmetic is on the logarithm of the bus bandwidth: noise is a share of the speed. Two spreads are distinguished:
 `between_nodes` (good nodes differ) and `between_repetitions` (the same node measured again differs); averaging
 repetitions shrinks the second only.
 """
@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Learnt bounds for one kind of node."""
+    """Thresholds for one kind of node."""
 
     baseline_schema: int
     hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model
@@ -54,7 +54,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A node's measurements beside one reference."""
+    """A node's measurements and one reference."""
 
     reference: Reference
     measured: tuple[float, ...]  # shares of the reference, one per repetition
@@ -99,7 +99,7 @@ def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], .
 
 
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
-    """Tell whether the default's trial looks slow and may be repeated once more; a repetition that failed ends it."""
+    """Return whether the default's trial looks slow and may be repeated once more; a repetition that failed ends it."""
     repeats = [each for each in trials if each.candidate.startswith(AGAIN)]
     if len(repeats) >= MOST_REPEATS or not all(speeds_of(each) for each in repeats):
         return False
@@ -139,7 +139,7 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
 
 def spread(reference: Reference, measured: int) -> float:
-    """Return the standard deviation of a good node's mean over `measured` repetitions about the learnt median."""
+    """Return the standard deviation of a good node's mean over `measured` repetitions about the baseline's median."""
     among = reference.between_nodes**2 * (1 + 1 / reference.nodes)
     if isinstance(reference.between_repetitions, Gap):
         return math.sqrt(among)  # the repetitions' part is in it and can't be averaged away

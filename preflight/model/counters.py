@@ -55,7 +55,7 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the differences, of what is in either; a counter that fell was reset meanwhile and tells nothing."""
+    """Return the differences, of what is in either; a counter that fell was reset in between and says nothing."""
     first = {(each.subject, each.name): each for each in before}
     last = {(each.subject, each.name): each for each in after}
     return tuple(_change(first.get(key), last.get(key)) for key in dict.fromkeys([*first, *last]))
@@ -77,7 +77,7 @@ def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
         return was
     if isinstance(now, Gap):
         return now
-    return Gap(f"it fell from {was} to {now}: somebody reset it meanwhile") if now < was else now - was
+    return Gap(f"it fell from {was} to {now}: it was reset during the run") if now < was else now - was
 
 
 class OutsideKind(Enum):

@@ -1,4 +1,4 @@
-"""What a process does on one or two GPUs by itself, and which of them run at the same time."""
+"""What a process does on one or two GPUs alone, and which of them run at the same time."""
 
 from __future__ import annotations
 

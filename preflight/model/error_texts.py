@@ -101,7 +101,7 @@ TEXTS = {
         r"[Mm]ulticast (?:bind|object)[^\n]{0,40}[Ff]ail|NVLink SHARP[^\n]{0,60}(?:[Ff]ail|error)|"
         r"\bnvls\b[^\n]{0,40}(?:[Ff]ailed|error)|"
         r"cuMulticast(?:Create|BindMem|BindAddr|AddDevice)[^\n]{0,40}(?:fail|error)", ("nvls",)),
-    "nvlink.fm": ErrorText("the Fabric Manager is not doing its work",
+    "nvlink.fm": ErrorText("the Fabric Manager does not work",
         r"[Ff]abric ?[Mm]anager[^\n]{0,60}(?:not running|never|failed|fail to|dead|inactive|mismatch|not initialized)|"
         r"nvidia-fabricmanager[^\n]{0,80}(?:[Ff]ailed|dead|not running|mismatch)|"
         r"driver interface version [\d.]{1,20} don't match", ("nvls",)),

@@ -20,7 +20,7 @@ class ExplainVerdict(str, Enum):
 class Confidence(str, Enum):
     """How far a cause is proved by the log."""
 
-    HIGH = "high"  # the log says so in so many words
+    HIGH = "high"  # the log says so explicitly
     MEDIUM = "medium"  # it follows from what the log says
     LOW = "low"  # it fits, and so would other things
 
@@ -62,7 +62,7 @@ class NamedCause:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """Something else that was seen, and why it followed from the cause."""
+    """Something else in the log, and why it followed from the cause."""
 
     cause: str
     what: str

@@ -149,7 +149,7 @@ class OtherDevice:
 
     @property
     def is_on_bus(self) -> bool:
-        """Tell whether the PCI bus shows it, not only /dev."""
+        """Return whether the PCI bus shows it, not only /dev."""
         return bool(self.device)
 
 

@@ -37,7 +37,7 @@ class CheckOutcome(Enum):
 
 
 class Unseen(Enum):
-    """What it costs that a check could not look, or that what it judges was not run."""
+    """What it costs that a check was inconclusive, or that what it judges was not run."""
 
     NOTHING = "nothing"  # it says so on the page; what the check finds never rejects a node, or others see it too
     ACCEPTANCE = "acceptance"  # a node is not accepted: what the check may find rejects it
@@ -99,12 +99,12 @@ class RanCheck:
     blame: Blame = field(metadata={"json": "class"})
     promise: str  # what holds where it passed
     outcome: CheckOutcome = CheckOutcome.NOT_RUN
-    reason: str = ""  # why it could not look, does not apply or was not run
+    reason: str = ""  # why it was inconclusive, does not apply or was not run
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedCheck:
-    """A check that could not look or was not run, and why; never the same as a check that found nothing."""
+    """A check that was inconclusive or was not run, and why; never the same as a check that found nothing."""
 
     check: str
     blame: Blame = field(metadata={"json": "class"})

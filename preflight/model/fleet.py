@@ -10,7 +10,7 @@ from preflight.model.gap import Gap
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Why one node stands out of its group."""
+    """Why one node is an outlier of its group."""
 
     host: str
     path: str
@@ -112,7 +112,7 @@ class Bound:
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions
-    finds_5_percent_from: int | Gap  # so many good nodes find 95 of 100 nodes that lost 5 %
+    finds_5_percent_from: int | Gap  # so many good nodes find 95 of 100 nodes that lost 5%
 
 
 @dataclass(frozen=True, slots=True)

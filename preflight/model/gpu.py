@@ -161,7 +161,7 @@ class NvLink:
 
 
 def leads_to_switch(link: NvLink) -> bool:
-    """Tell whether a link ends at an NVSwitch; a peer that a virtual machine does not show is one, as NCCL takes it.
+    """Return whether a link ends at an NVSwitch; a peer that a virtual machine does not show is one, as NCCL takes it.
 
     (ncclTopoGetXmlFromGpu, xml.cc 2.27.7: "Remote NVLink device is not visible inside this VM. Assume NVSwitch.")
     """

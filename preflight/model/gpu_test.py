@@ -127,7 +127,7 @@ class UnderLoad:
 
 @dataclass(frozen=True, slots=True)
 class GpuTest:
-    """What one GPU computed and copied by itself."""
+    """What one GPU computed and copied alone."""
 
     gpu: int  # nvml_index
     end: Ending

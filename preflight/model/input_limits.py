@@ -1,7 +1,7 @@
 """The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
 
 No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
-text. The largest report of a real run that was met has 273 KB. Logs are read piece by piece, and have no size. What a
+text. The largest report of a real run so far has 273 KB. Logs are read piece by piece, and have no size. What a
 variable of Slurm or Kubernetes may hold says its pattern (trial/nodes/placement.py).
 """
 

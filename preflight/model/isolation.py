@@ -1,4 +1,4 @@
-"""Which of several nodes is at fault: the groups that were tried in rounds, and whom they accuse or clear."""
+"""Which of several nodes is at fault: the groups that were tried in rounds, and which nodes they name or clear."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Isolation:
     dead: tuple[int, ...]
     slow: tuple[int, ...]
     paths: tuple[BadPath, ...]
-    unresolved: tuple[int, ...]  # could be neither cleared nor accused
+    unresolved: tuple[int, ...]  # remain undecided
     # Why the rounds ended, where that is not plain from the answer.
     ended_because: str = field(metadata={"json": "told"})
     # Each interface or RDMA port of a node at fault with a good node's.

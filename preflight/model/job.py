@@ -15,7 +15,7 @@ class Dtype(Enum):
 
 
 class Optimizer(Enum):
-    """What is kept per trained parameter beside weight and gradient."""
+    """What is kept per trained parameter besides weight and gradient."""
 
     ADAMW = "adamw"  # two fp32 moments
     ADAMW_8BIT = "adamw8bit"  # two 8-bit moments

@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class SoloResult:
-    """What one node found by itself, before the common trials."""
+    """What one node found alone, before the common trials."""
 
     host: str
     ranks: int
@@ -60,7 +60,7 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """Several nodes as node 0 knows them: what each found by itself, and how far they came together."""
+    """Several nodes as node 0 knows them: what each found alone, and how far they came together."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
     has_begun: bool  # their joint trials have

@@ -36,7 +36,7 @@ class KernelHistory:
         return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
 
     def is_whole(self, window_s: float) -> bool:
-        """Tell whether the log reaches back so far, or to the boot: before that nobody has written down anything."""
+        """Return whether the log reaches back so far, or to the boot: before that nobody has written down anything."""
         return self.begins_s <= max(0.0, self.now_s - window_s)
 
 

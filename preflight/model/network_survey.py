@@ -41,7 +41,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """The addresses of one node, or why it told none."""
+    """The addresses of one node, or why there are none."""
 
     node_rank: int
     host: str
@@ -100,7 +100,7 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSurvey:
-    """Everything that was learnt between the nodes, apart from the trials."""
+    """Everything that was measured between the nodes, apart from the trials."""
 
     nodes: tuple[NodeOffers, ...]
     results: tuple[PathResult, ...]  # on many nodes only what did not work, and not more than a report can hold

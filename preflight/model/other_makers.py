@@ -1,6 +1,6 @@
 """GPUs and accelerators that are not NVIDIA's: how they show themselves, and what their makers test them with.
 
-Only what is made for computing counts by itself. Every desktop and laptop has a display controller, and class and
+Only what is made for computing counts. Every desktop and laptop has a display controller, and class and
 vendor alone do not tell it from an accelerator: an AMD laptop GPU is a "Display controller" (0x0380) as an MI210 is, an
 Intel NPU and Intel's FPGAs are "Processing accelerators" (0x1200), and so is the ZIP engine of a Kunpeng server. The
 identities are those of amdgpu_drv.c and include/drm/intel/pciids.h (Linux), of pci.ids and of Google's tpu-info.

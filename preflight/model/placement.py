@@ -21,7 +21,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """This node's place. With one node there is no meeting point; `hosts` is empty unless a scheduler names them."""
+    """This node's place; one node has no rendezvous endpoint. `hosts` is empty unless a scheduler names them."""
 
     nodes: int
     node_rank: int
@@ -37,7 +37,7 @@ class Placement:
 
 
 def compress(hosts: Iterable[str]) -> str:
-    """Return `gpu[001-003,007],login1`, sorted; a name without a number, or with odd characters, stands by itself."""
+    """Return `gpu[001-003,007],login1`, sorted; a name without a number, or with odd characters, stands alone."""
     runs: dict[tuple[str, str, int], list[int]] = {}
     alone: list[str] = []
     for host in sorted(set(hosts)):

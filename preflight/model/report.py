@@ -41,7 +41,7 @@ class Advice:
     """Settings to source, variables to remove, timeouts and GPUs; empty where nothing need change.
 
     `evidence` holds, for every name in `env` and `unset`, the trial that earned the line and the number it is
-    compared with. Names in `one_node_only` were learnt on one node and must not act on several.
+    compared with. Names in `one_node_only` were measured on one node and must not act on several.
     """
 
     env: tuple[tuple[str, str], ...]
@@ -120,7 +120,7 @@ class JudgedBy:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was asked, seen, tried, found and advised."""
+    """What was asked, read, tried, found and advised."""
 
     schema_version: int
     preflight_version: str

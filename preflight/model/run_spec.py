@@ -31,7 +31,7 @@ class StageLimits:
         return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
 
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return after how long a rank raises by itself: before the limit, so that only the stuck one stays silent."""
+        """Return after how long a rank raises on its own: before the limit, so that only the stuck one stays silent."""
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
     def watchdog_s(self, stage: str, expected_s: float = 0.0) -> float:

@@ -49,7 +49,7 @@ def load_baseline(text: str, name: str = "the baseline") -> Baseline:
     baseline = _decoded(Baseline, document, name, "baseline")
     for place, each in enumerate(baseline.references):
         if not _is_possible(each):
-            raise MalformedInput(f"{name}: no baseline: references[{place}] holds a figure that nothing can have")
+            raise MalformedInput(f"{name}: no baseline: references[{place}] holds a value that nothing can have")
     if not baseline.references:
         raise MalformedInput(f"{name}: no baseline: it has no references")
     return baseline

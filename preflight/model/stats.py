@@ -13,7 +13,7 @@ QN_SCALE = 2.2219
 def t_quantile(df: float, confidence: float) -> float:
     """Return Student's quantile by the Cornish-Fisher series about the normal one (Hill, CACM 13, 1970).
 
-    For 0.99 it is 0.02 % too small with 5 degrees of freedom, and nearer with more.
+    For 0.99 it is 0.02% too small with 5 degrees of freedom, and nearer with more.
     """
     z = statistics.NormalDist().inv_cdf(confidence)
     first = (z**3 + z) / 4

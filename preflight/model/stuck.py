@@ -8,7 +8,7 @@ from enum import Enum
 
 from preflight.model.gap import Gap
 from preflight.model.stuck_evidence import NodeEvidence
-from preflight.model.units import duration_text
+from preflight.model.units import duration_text, ranks_text
 
 MOST_RANKS = 8  # that are named
 
@@ -53,9 +53,10 @@ class Activity(str, Enum):
     UNSEEN = "unseen"  # neither its stack nor a telling state of the kernel could be read
 
 
-# What precedes a call: "rank 2 is in a save: torch.save".
+# What precedes a call: "rank 2 is writing a checkpoint: torch.save".
 IN_WORDS = {
-    Activity.COLLECTIVE: "in", Activity.STARTING: "starting:", Activity.SAVE: "in a save:", Activity.LOAD: "loading:",
+    Activity.COLLECTIVE: "in", Activity.STARTING: "starting:", Activity.SAVE: "writing a checkpoint:",
+    Activity.LOAD: "loading:",
     Activity.EVALUATION: "in evaluation:", Activity.DATA_LOADING: "waiting for data:", Activity.COMPILING: "compiling:",
     Activity.IMPORTING: "importing:", Activity.FILE_LOCK: "waiting for a file lock:",
     Activity.LOCK: "waiting for a lock:",
@@ -146,11 +147,11 @@ def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
 
 
 def rank_names(places: Sequence[RankPlace]) -> str:
-    """Return `rank 3`, `ranks 1, 2` or the pid of a rank whose number is not known."""
+    """Return `rank 3`, `ranks 1, 2`, `ranks 0-3` or the pid of a rank whose number is not known."""
     numbers = ranks_of(places)
     unknown = [f"process {place.pid}" for place in places if not isinstance(place.rank, int)]
     more = f" and {len(numbers) - MOST_RANKS} more" if numbers[MOST_RANKS:] else ""
-    head = f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_RANKS]))}{more}" if numbers else ""
+    head = f"{ranks_text(numbers[:MOST_RANKS])}{more}" if numbers else ""
     return ", ".join(filter(None, [head, *unknown]))
 
 

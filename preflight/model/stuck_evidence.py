@@ -1,4 +1,4 @@
-"""What one node tells about a job that hangs: its ranks, what each stands in, and what could not be seen.
+"""One node's evidence on a job that hangs: its ranks, where each is, and what could not be read.
 
 `watch` is the time during which the processes were looked at several times; amounts are those of that time.
 """

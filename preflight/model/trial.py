@@ -12,7 +12,7 @@ from preflight.model.transport import Carrier
 
 
 class Scope(Enum):
-    """Where what a candidate teaches holds: a network setting learnt on one node must not reach several."""
+    """Where what a candidate teaches holds: a network setting tested on one node must not reach several."""
 
     ANYWHERE = "anywhere"
     ONE_NODE = "one_node"
@@ -85,7 +85,7 @@ class RankTime:
 class CollectiveResult:
     """One collective at one size, over the repetitions the time of the slowest rank in each.
 
-    Its speeds are Gaps, and `ranks` is empty, where somebody else used the GPUs meanwhile. Of 256 ranks and more it
+    Its speeds are Gaps, and `ranks` is empty, if another job used the GPUs. Of 256 ranks and more it
     holds the earliest and the 63 latest.
     """
 
@@ -187,8 +187,8 @@ class Comparison:
 
     candidate: str
     rounds: int
-    mean_gain: float  # 0.05 = 5 % faster than the default
-    lower_bound: float  # one-sided 99 % bound of the mean gain
+    mean_gain: float  # 0.05 = 5% faster than the default
+    lower_bound: float  # one-sided 99% bound of the mean gain
     worst_gain: float  # the smallest gain at any decision size
     wins: bool
 
@@ -245,8 +245,8 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return in how many orders so many failures and successes fall: 1 in that many is luck that looks like a cure.
+    """Return in how many orders these failures and successes fall: 1 in that many is luck that looks like a cure.
 
-    Holds for a fault that takes no notice of the settings, since the order was drawn by chance.
+    Holds for a fault that takes no notice of the settings, since the order was random.
     """
     return math.comb(one + other, one)

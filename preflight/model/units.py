@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -10,8 +12,25 @@ def counted(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return `3`, `0, 2` or `0-3, 8`: more than two in a row as a range."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Return `rank 3` or `ranks 0-3, 8`."""
+    ranks = set(ranks)
+    return f"rank{'s' * (len(ranks) > 1)} {numbers_text(ranks)}"
+
+
 def size_text(size_bytes: int, digits: int = 0) -> str:
-    """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal where it is no whole number, or so many significant digits."""
+    """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal where it is no whole number, or `digits` significant digits."""
     value, unit = float(size_bytes), 0
     while value >= 1024 and unit < len(BINARY) - 1:
         value, unit = value / 1024, unit + 1
@@ -34,8 +53,8 @@ def rate_text(rate_gb_s: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Return `+12.3 %` for 0.123."""
-    return f"{100 * share:+.1f} %"
+    """Return `+12.3%` for 0.123."""
+    return f"{100 * share:+.1f}%"
 
 
 def three_digits(value: float) -> str:

@@ -21,7 +21,7 @@ RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remappin
 
 
 class XidMeaning(Enum):
-    """How much an Xid that came up counts by itself."""
+    """How much an Xid that came up counts alone."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
     REMAPPING = "remapping"  # the state of row remapping tells, as NVML has it
@@ -73,7 +73,7 @@ ROWS = (
     _row(HARDWARE, "the GPU retired a resource", 156, where=HOPPER, recovery=R565),
     _row(XidMeaning.REMAPPING, "a memory row or page was, or could not be, replaced", 63, 64, source=RETIREMENT),
     _row(APPLICATION, "a process was ended while it used the GPU", KILLED),
-    _row(APPLICATION, "a memory error that was contained to the program that met it", 94, where="Ampere and newer"),
+    _row(APPLICATION, "a memory error that was contained to one program", 94, where="Ampere and newer"),
     _row(APPLICATION, "a fault of the program: address, instruction or data", 8, 11, 13, 25, 31, 32, 60, 68, 69, 80),
     _row(APPLICATION, "a copy engine's fault of the program", *range(39, 42), *range(70, 73), *range(75, 78), 85,
          *range(126, 136)),

@@ -98,13 +98,13 @@ def parse_backend(text: str) -> tuple[str, str]:
 
 
 def has_nvidia_hardware(node: NodeFacts) -> bool:
-    """Tell whether anything shows an NVIDIA GPU: the PCI bus, /dev/nvidia*, or NVML."""
+    """Return whether anything shows an NVIDIA GPU: the PCI bus, /dev/nvidia*, or NVML."""
     device_files = () if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
     return bool(known_or(node.nvidia_pci, ()) or device_files or known_or(node.gpus, ()))
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it can't be told whether there is an NVIDIA GPU: what could not be read is not "none"."""
+    """Return why it is unknown whether there is an NVIDIA GPU: what could not be read is not "none"."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"

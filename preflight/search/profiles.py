@@ -29,7 +29,7 @@ def sizes(
 def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes that are left out for want of memory."""
+    """Return the sizes that are left out because memory ran out."""
     return (asked or _wanted(profile, on_gpu))[len(sizes(profile, on_gpu, free_bytes_per_rank, asked)) :]
 
 
@@ -43,7 +43,7 @@ def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes that show whether settings work: NCCL's protocols differ by size, so small ones are among them.
 
-    The smallest, the one nearest to 1 MiB, and the largest, with whose speed the recommendation is told.
+    The smallest, the one nearest to 1 MiB, and the largest, whose speed the recommendation names.
     """
     nearest = min(all_sizes, key=lambda size: abs(math.log(size / MIB)))
     return tuple(sorted({min(all_sizes), nearest, max(all_sizes)}))
@@ -71,7 +71,7 @@ def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_p
     NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo has no such thing. On
     one node the first collective connects by P2P or shared memory, in seconds; NCCL's start, which may take 45 s, is
     `init`. So a hang and its cure fit into the deadline of `quick`. Ranks that compute on the CPU and are more than it
-    has wait for each other: each limit is so many times as long.
+    has wait for each other: each limit is that many times as long.
     Once a trial has shown what the first takes, five times that may be more (trial/rank/step.py).
     """
     if override_s is not None:

@@ -1,4 +1,4 @@
-"""What the trials measure and how often: the same for one node by itself and for several together."""
+"""What the trials measure and how often: the same for one node and for several together."""
 
 from __future__ import annotations
 

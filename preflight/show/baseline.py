@@ -5,7 +5,7 @@ from __future__ import annotations
 from preflight.model.baseline import MOST_REPEATS
 from preflight.model.fleet import Bound, Learnt
 from preflight.model.gap import Gap
-from preflight.model.units import size_text, three_digits
+from preflight.model.units import counted, size_text, three_digits
 from preflight.show.document import (
     BLANK,
     Block,
@@ -24,18 +24,16 @@ from preflight.show.screen import ALL, Page
 from preflight.show.settings import quoted_path
 from preflight.show.text import fact_text
 
-HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "floor", "5 % loss"))
+HEADERS: tuple[str | Column, ...] = ("collective", "size", *figures("GB/s", "nodes", "repeats", "minimum", "5% loss"))
 SHORT_HEADERS: tuple[str | Column, ...] = (
-    "collective", "sizes", right("nodes differ", drop=1), *figures("floor", "finds 5 % with")
+    "collective", "sizes", right("nodes differ", drop=1), *figures("minimum", "finds 5% with")
 )  # fmt: skip
 EXPLAINED = (
     "GB/s: the median. nodes, repeats: how far good nodes differ, and repetitions on one node (standard deviations). "
-    f"floor: below it a node is rejected, after {MOST_REPEATS} repetitions. 5 % loss: learnt from so many good nodes, "
-    "95 of 100 nodes that lost 5 % are found."
+    f"minimum: below it a node is rejected, after {MOST_REPEATS} repetitions. 5% loss: with a baseline of this many "
+    f"good nodes, 95 of 100 nodes that lost 5% are found."
 )
-NEVER = (
-    "never: nodes or repetitions differ so much that a loss of 5 % does not show, however many nodes are learnt from."
-)
+NEVER = "never: nodes or repetitions differ so much that a loss of 5% stays hidden, however many nodes are measured."
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
@@ -47,11 +45,14 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
     together = [each for each in learnt.bounds if not each.reference.size_bytes]
     left = grouped((each.reason, each.path) for each in learnt.left_out)
     groups: list[list[Block]] = [[Text(each, 2, 4, most_lines=3)] for each in _weaknesses(learnt)]
-    groups += [[Text(f"{len(paths)} left out: {reason}", 2, 4, most_lines=2)] for reason, paths in left.items()]
+    groups += [
+        [Text(f"{counted(len(paths), 'report')} skipped: {reason}", 2, 4, most_lines=2)]
+        for reason, paths in left.items()
+    ]
     speeds = table(SHORT_HEADERS, map(_short_row, together))
     groups += [[*([BLANK] if groups else []), speeds]]
     sizes = len(learnt.bounds) - len(together)
-    bounds = f"{sizes} sizes and {len(together)} groups of them, each with the floor that rejects a node ({ALL})"
+    bounds = f"{sizes} sizes and {len(together)} groups of them, each with its minimum ({ALL})"
     foot = [("Next", _next(learnt, path)), ("Bounds", bounds), ("Written", quoted_path(path))]
 
     def whole() -> list[Block]:
@@ -69,7 +70,7 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
 
 
 def _is_weak(learnt: Learnt) -> bool:
-    """Tell whether some loss of 5 % stays below what good nodes differ by."""
+    """Return whether some loss of 5% stays below what good nodes differ by."""
     return any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
 
 
@@ -77,13 +78,13 @@ def _weaknesses(learnt: Learnt) -> list[str]:
     """Return why the bounds are worth less than they could be."""
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
-    once = [] if reason is None else [f"?: {reason}; give several reports of each node."]
+    once = [] if reason is None else [f"?: {reason}; give several reports per node."]
     return [*([NEVER] if _is_weak(learnt) else []), *once]
 
 
 def _next(learnt: Learnt, path: str) -> str:
     if _is_weak(learnt):
-        return "`preflight fleet` on these reports shows which nodes stand out; learn again without them"
+        return "`preflight fleet` on these reports lists the outliers; make the baseline again without them"
     return f"preflight check --accept --baseline {quoted_path(path)}"
 
 

@@ -19,9 +19,9 @@ from preflight.show.verdict import by_weight, verdict_section
 
 LARGE_BYTES = 1 << 20  # from here on the bandwidth says more than the time
 MOST_SIZES = 4
-FASTER = "nothing to repair; `preflight check --profile standard` tries whether other settings are faster"
-CURE = "`preflight check`, with the same options, searches for settings that cure it"
-KEEP = "nothing; --json FILE keeps every figure, -v prints nccl-tests' table"
+FASTER = "nothing to repair; `preflight check --profile standard` tests whether other settings are faster"
+CURE = "`preflight check`, with the same options, searches for settings that work around it"
+KEEP = "nothing; --json FILE keeps every value, -v prints nccl-tests' table"
 ELEMENT_BYTES = 4  # trials use float32
 COLUMNS = (12, 12, 8, 8, 6, 9, 8, 8, 7)
 NAMES = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
@@ -50,7 +50,7 @@ def _default(report: Report) -> TrialResult | None:
 
 
 def _speeds(trial: TrialResult, report: Report) -> list[Block]:
-    """Return a row for each collective at the smallest size and at three large ones, beside what the links give."""
+    """Return a row for each collective at the smallest size and at three large ones, with what the links give."""
     sizes = sorted({each.size_bytes for each in trial.results})
     large = [size for size in sizes if size >= LARGE_BYTES]
     some = (
@@ -65,7 +65,9 @@ def _speeds(trial: TrialResult, report: Report) -> list[Block]:
     what = table([*headers, right("links give", drop=1), "data"], rows)
     if not any(row[-2] for row in rows):
         what = what.only([*range(len(headers)), len(headers) + 1])
-    units = f"From {size_text(LARGE_BYTES)} on: busbw in GB/s. Below: the median time." if large else "The median time."
+    units = (
+        f"{size_text(LARGE_BYTES)} and larger: busbw in GB/s. Smaller: median time." if large else "The median time."
+    )
     return [what, note(units)]
 
 

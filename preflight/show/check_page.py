@@ -37,15 +37,15 @@ from preflight.show.verdict import (
 GAPS_SHOWN = 3
 DEFAULT_ENV = "preflight.env"
 WITHOUT = "Without it: "
-STOPPED = "run the same command again: this run was stopped"
-UNSEEN = "fix the error above, then run the same command again"
-CPU_ONLY = "do not drain the node; no GPU was tested: run the same command on a GPU node"
+STOPPED = "rerun the same command: this run was stopped"
+UNSEEN = "fix the error above, then rerun the same command"
+CPU_ONLY = "do not drain the node; no GPU was tested: rerun on a GPU node"
 SIGNALLED = 128  # and the signal's number: the exit code of a run that a signal ended
 FOR_THE_NODE = {
     NodeVerdict.ACCEPT: "put the node into service",
-    NodeVerdict.REJECT: "drain the node, repair it, check it again; the reason to give: "
-    "`preflight render {report} --format drain`",
-    NodeVerdict.UNKNOWN: "do not drain the node; fix the error above, then run the same command again",
+    NodeVerdict.REJECT: "drain the node, repair it, rerun the check; `preflight render {report} --format drain` "
+    "prints the drain reason",
+    NodeVerdict.UNKNOWN: "do not drain the node; fix the error above, then rerun the same command",
 }
 
 
@@ -60,7 +60,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class JobToStart:
-    """What `preflight run` starts after the check; no name where the check was asked for by itself."""
+    """What `preflight run` starts after the check; no name where the check was asked for alone."""
 
     name: str = ""
     starts_if_unknown: bool = False
@@ -127,11 +127,11 @@ def _could_not_look(report: Report) -> list[Block]:
     telling = sorted(unusual, key=lambda gap: not gap[1].startswith(NO_ANSWER))[:GAPS_SHOWN]  # first what stalled
     more = f"{len(gaps) - len(telling)} {'more ' if telling else ''}facts could not be read"
     notes = [note(f"{more}; `preflight probe` names them")] if len(gaps) > len(telling) else []
-    return section("Could not look", Items([*items, *telling]), *notes)
+    return section("Inconclusive", Items([*items, *telling]), *notes)
 
 
 def _is_ordinary(fact: str, backend: str) -> bool:
-    """Tell whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
+    """Return whether healthy machines lack this fact too: virtual interfaces have no speed, CPU machines no driver."""
     about_gpus = fact.startswith(("driver", "gpu", "device_nodes", "nvidia_pci", "software.torch.", "rdma.", "xid"))
     return (about_gpus and backend == "gloo") or fact.startswith(
         ("netifs[", "gpus[", "pci[", "nics[", "hca_ports[", "other_devices")
@@ -189,7 +189,7 @@ def _next(report: Report, written: Written) -> str:
         return CPU_ONLY if only_cpu else FOR_THE_NODE[report.node_verdict].format(report=quoted_path(written.report))
     match report.verdict:
         case Verdict.READY:
-            return "start the job; nothing has to be set"
+            return "start the job; no settings needed"
         case Verdict.READY_WITH_ENV:
             return f"source {quoted_path(written.env)}, then start the job from that shell"
         case Verdict.NOT_READY if any(each.fix for each in deciding(report)):
@@ -201,11 +201,11 @@ def _next(report: Report, written: Written) -> str:
 
 
 def _then(report: Report, written: Written, job: JobToStart) -> str:
-    """Return what `preflight run` does next by itself; "" where the user has to do something."""
+    """Return what `preflight run` does next; "" where the user has to do something."""
     name = line(job.name)
     match report.verdict:
         case Verdict.READY if name:
-            return f"{name} starts now; nothing has to be set"
+            return f"{name} starts now; no settings needed"
         case Verdict.READY_WITH_ENV if name:
             return f"{name} starts now, with the settings of {quoted_path(written.env)}"
         case Verdict.UNKNOWN if name and job.starts_if_unknown:

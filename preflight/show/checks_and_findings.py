@@ -1,4 +1,4 @@
-"""What the checks found, which of them could not look, and the list of all checks."""
+"""What the checks found, which of them were inconclusive, and the list of all checks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ from preflight.show.text import Style
 MOST_NAMED = 6
 FOUND_WORDS = {Severity.FAIL: "failed", Severity.WARN: "warned", Severity.INFO: "noted"}
 OUTCOME_WORDS = {
-    CheckOutcome.COULD_NOT_LOOK: "could not look",
+    CheckOutcome.COULD_NOT_LOOK: "inconclusive",
     CheckOutcome.NOT_APPLICABLE: "not applicable",
     CheckOutcome.NOT_RUN: "not run",
 }
 
 
+def outcome_word(outcome: CheckOutcome) -> str:
+    """Return `not run`, `inconclusive`, `passed`: how a check ended, in words."""
+    return OUTCOME_WORDS.get(outcome, outcome.value)
+
+
 def findings_section(findings: tuple[Finding, ...]) -> list[Block]:
-    """Return the findings, the worst first."""
+    """Return the findings, worst first."""
     return [Heading("Findings"), Findings(worst_first(findings))] if findings else []
 
 
@@ -38,7 +43,7 @@ def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return the checks that could not look, by the reason; one that crashed is preflight's own defect."""
+    """Return the checks that were inconclusive, by the reason; one that crashed is preflight's own defect."""
     defect = "a defect of preflight, please report it: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
     return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)
@@ -63,7 +68,7 @@ def outcome_counts(ran: Sequence[RanCheck]) -> dict[CheckOutcome, int]:
 
 
 def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
-    """Return `52 passed, 4 warned, 1 could not look, 13 not applicable`; what found something counts by its worst."""
+    """Return `52 passed, 4 warned, 1 inconclusive, 13 not applicable`; what found something counts by its worst."""
     worst = {each.check: each.severity for each in reversed(worst_first(tuple(findings)))}
     counts = outcome_counts(ran)
     found = {word: sum(each is severity for each in worst.values()) for severity, word in FOUND_WORDS.items()}
@@ -78,7 +83,7 @@ def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Bl
 
 
 UNSEEN_WORDS = {
-    Unseen.NOTHING: "nothing: it is on the page",
+    Unseen.NOTHING: "it is noted; the verdict does not change",
     Unseen.ACCEPTANCE: "no node is accepted",
     Unseen.ANSWER: "there is no answer",
 }
@@ -87,8 +92,8 @@ UNSEEN_WORDS = {
 def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
     """Return checks, all or those asked for: promise, whom it blames, what it can't see, what that costs."""
     first = (
-        f"{len(checks)} checks. Each passes, finds something, could not look, does not apply or is not run, and says "
-        "which and why."
+        f"{len(checks)} checks. Each passes, finds something, is inconclusive, does not apply or is not run, and says "
+        f"which and why."
     )
     blocks: list[Block] = [Text(first), BLANK] if is_list else []
     for check in checks:
@@ -97,7 +102,7 @@ def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: boo
             Text(check.promise, 2),
             Text(f"reads: {', '.join(check.reads) or 'the trials'}", 2, 4),
             Text(f"can't see: {check.blind_to}", 2, 4),
-            Text(f"if it could not look: {UNSEEN_WORDS[check.unseen]}", 2, 4),
+            Text(f"if it is inconclusive: {UNSEEN_WORDS[check.unseen]}", 2, 4),
             BLANK,
         ]
     return page(blocks, style)

@@ -104,7 +104,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A cell for each row and column, by their names, in blocks; notes stand beside the rows, "" is their title."""
+    """A cell for each row and column, by their names, in blocks; notes stand next to the rows, "" is their title."""
 
     rows: Sequence[Sequence[str]]
     columns: Sequence[Sequence[str]]
@@ -114,7 +114,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Findings, the worst first."""
+    """Findings, worst first."""
 
     findings: tuple[Finding, ...]
 

@@ -14,11 +14,11 @@ NODES = "".join(f"${{{name}:-" for name in NODE_COUNTS) + "1" + "}" * len(NODE_C
 ON_ONE_NODE = f'if [ "{NODES}" = 1 ]; then'
 TIMEOUT_READERS = {
     "PREFLIGHT_PG_TIMEOUT_S": "Seconds for a collective: dist.init_process_group(..., timeout=preflight.pg_timeout()).",
-    "PREFLIGHT_INIT_TIMEOUT_S": "Seconds until all ranks have met: torchrun --rdzv-conf join_timeout=...",
+    "PREFLIGHT_INIT_TIMEOUT_S": "Seconds until all ranks have joined: torchrun --rdzv-conf join_timeout=...",
     "DEEPSPEED_TIMEOUT": "Minutes, read by DeepSpeed; never shorter than DeepSpeed's own default.",
-    "TORCH_FR_BUFFER_SIZE": "This torch records no collectives by itself: keep the last ones for `preflight explain`.",
+    "TORCH_FR_BUFFER_SIZE": "This torch records no collectives by default: keep the last ones for `preflight explain`.",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": (
-        "This torch records no collectives by itself: keep the last ones for `preflight explain`."
+        "This torch records no collectives by default: keep the last ones for `preflight explain`."
     ),
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "Write that record to /tmp/nccl_trace_rank_N when a collective times out.",
 }
@@ -41,7 +41,7 @@ def render_env(report: Report) -> str:
     local = [name for name in names if name in advice.one_node_only]
     settable = [name for name in local if SETTABLE.fullmatch(name)]
     if settable:
-        lines += ["", "# Learnt on one node: between nodes the network may be another one.", ON_ONE_NODE]
+        lines += ["", "# Measured on one node: several nodes may use another network.", ON_ONE_NODE]
         for name in settable:
             lines += _setting(advice, name, "  ")
         lines.append("fi")
@@ -56,7 +56,7 @@ def _header(report: Report) -> list[str]:
     hosts = ", ".join(node.host for node in report.nodes) or "an unknown host"
     ran = f"Backend {report.backend}, {report.world_size} ranks, profile {report.profile}"
     texts = [
-        *(["SIMULATED: learnt from a simulated backend; says nothing of any machine."] if report.simulated else []),
+        *(["SIMULATED: from a simulated backend; not valid for any machine."] if report.simulated else []),
         f"Written by preflight {report.preflight_version} at {report.created_at} on {hosts}.",
         f"{ran}; verdict {report.verdict.value}.",
         *(f"The site's policy lets pass: {waiver}." for waiver in waivers(report)),

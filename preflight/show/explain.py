@@ -14,6 +14,7 @@ from preflight.model.explanation import (
     Quote,
     SourceRead,
 )
+from preflight.model.units import counted
 from preflight.show.document import BLANK, Block, Code, Text, answer_line, bullet, grouped, listed, section
 from preflight.show.screen import ALL, Page
 from preflight.show.text import clean, line
@@ -67,7 +68,7 @@ def _whole(explanation: Explanation) -> list[Block]:
         *(_cause(causes[0], sources) if causes else []),
         *section("The last lines that matter", *(part for quote in last for part in _quote(quote, sources))),
         *section("What happened, in order", *(_moment(quote, sources) for quote in moments)),
-        *section("Also seen, and why it is not the cause", *map(_consequence, explanation.consequences)),
+        *section("Also in the log, but not the cause", *map(_consequence, explanation.consequences)),
         *section("If that is not it, look next at", *(bullet(f"{c.verdict} [{c.cause}]") for c in causes[1:4])),
         *section(about, *map(bullet, explanation.notes)),
         *section("To know more next time, capture", *(part for s in explanation.capture_next for part in _code(s))),
@@ -83,7 +84,7 @@ def while_it_hung(folder: str, summary: str) -> list[Block]:
 
 
 def render_explanation_env(explanation: Explanation) -> str:
-    """Return the settings that the cause justifies, each marked as untried; none where only a symptom was seen."""
+    """Return the settings that the cause justifies, each marked as untried; none for a mere symptom."""
     lines = [
         "# untried: `preflight check` tries them",
         "# Written by preflight explain from a log: nothing was measured.",
@@ -91,7 +92,7 @@ def render_explanation_env(explanation: Explanation) -> str:
     cause = explanation.causes[0] if explanation.causes else None
     if cause is None or not cause.env:
         name = cause.cause if cause else explanation.verdict.value
-        return "\n".join([*lines, f"# {name}: no environment variable cures this."]) + "\n"
+        return "\n".join([*lines, f"# {name}: no environment variable helps here."]) + "\n"
     lines.append(f"# {FOUND[cause.confidence]}: {cause.cause}. {_ascii(cause.verdict)}")
     if cause.confidence is Confidence.LOW:
         names = ", ".join(name for name, _ in cause.env)
@@ -162,7 +163,10 @@ def _footer(sources: Sequence[SourceRead]) -> list[Block]:
     notes = [bullet(f"{clean(listed(files, FILES))}: {clean(why)}") for why, files in by_reason.items()]
     shown = notes[:REASONS] + ([bullet(f"{len(notes) - REASONS} more reasons in --json")] if notes[REASONS:] else [])
     return [
-        Text(f"Read {names}: {lines} lines, {_size(size)}." + (" Not read, or not all of it:" if shown else "")),
+        Text(
+            f"Read {names}: {counted(lines, 'line')}, {_size(size)}."
+            + (" Not read, or not all of it:" if shown else "")
+        ),
         *shown,
     ]
 

@@ -14,8 +14,8 @@ WORDS = {
 }
 PLACES = {
     (MemoryPlace.GPU, MemoryPhase.TRAINING): "each GPU, in training",
-    (MemoryPlace.GPU, MemoryPhase.SAVE): "each GPU, while saving",
-    (MemoryPlace.HOST, MemoryPhase.SAVE): "the host of rank 0, while saving",
+    (MemoryPlace.GPU, MemoryPhase.SAVE): "each GPU, during a checkpoint",
+    (MemoryPlace.HOST, MemoryPhase.SAVE): "the host of rank 0, in a checkpoint",
 }
 MARKS = {
     Certainty.CERTAIN: "",

@@ -11,6 +11,7 @@ from preflight.model.finding import CheckOutcome
 from preflight.model.fleet import Drift, Fleet, Group, NodeState, Odd, Unread
 from preflight.model.placement import compress
 from preflight.model.units import counted
+from preflight.show.checks_and_findings import outcome_word
 from preflight.show.document import Block, Column, Heading, Table, Text, answer_line, grouped, item, note, right, table
 from preflight.show.screen import ALL, Page
 from preflight.show.settings import quoted_path
@@ -19,7 +20,7 @@ from preflight.show.text import clean, line, shorten
 MOST_BLIND = 5
 MOST_LINES, MOST_HOST_LINES, MOST_NAMED = 20, 3, 200
 WOULD_DRAIN = "Would have been drained (--shadow)"
-ANSWERS = {0: ("all alike", "green"), 1: ("odd ones out", "red"), 3: ("unknown", "yellow")}
+ANSWERS = {0: ("all alike", "green"), 1: ("outliers", "red"), 3: ("unknown", "yellow")}
 FAIL = ("nodes fail", "red")
 SMALL = (" B busbw GB/s", " KiB busbw GB/s")  # how the names of latency end
 NOTHING_READ = ("nothing read", "yellow")
@@ -94,22 +95,22 @@ def counts_of(fleet: Fleet) -> str:
         f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", f"{len(odd_hosts(fleet))} odd",
         f"{len(fleet.unknown)} unknown",
     ]  # fmt: skip
-    files = f"; {counted(len(fleet.unread), 'file')} no report" if fleet.unread else ""
+    files = f"; {counted(len(fleet.unread), 'file')} unread" if fleet.unread else ""
     return f"{', '.join(counts)}, from {counted(fleet.reports, 'report')}{files}"
 
 
 def check_counts(fleet: Fleet) -> str:
-    """Return how all checks of all nodes ended, and which could not look on most nodes; "" where no report says."""
+    """Return how all checks of all nodes ended, and which were inconclusive on most nodes; "" where no report says."""
     if not fleet.checks:
         return ""
     totals = Counter[str]()
     for each in fleet.checks:
         totals.update(dict(each.ends))
-    counts = ", ".join(f"{totals[outcome.value]} {outcome.value.replace('_', ' ')}" for outcome in CheckOutcome)
+    counts = ", ".join(f"{totals[outcome.value]} {outcome_word(outcome)}" for outcome in CheckOutcome)
     blind = {each.check: dict(each.ends)[CheckOutcome.COULD_NOT_LOOK.value] for each in fleet.checks}
     most = sorted((name for name in blind if blind[name]), key=lambda name: (-blind[name], name))[:MOST_BLIND]
     named = ", ".join(f"{line(name)} on {counted(blind[name], 'node')}" for name in most)
-    return f"{counts}{f'; could not look: {named}' if named else ''}"
+    return f"{counts}{f'; inconclusive: {named}' if named else ''}"
 
 
 def caveats(fleet: Fleet) -> list[str]:
@@ -118,7 +119,7 @@ def caveats(fleet: Fleet) -> list[str]:
     if fleet.simulated or fleet.is_simulated:
         found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
     if fleet.interrupted:
-        found.append(f"Interrupted before they were through: {_named(fleet.interrupted)}.")
+        found.append(f"Interrupted before they finished: {_named(fleet.interrupted)}.")
     if fleet.would_drain:
         found.append(f"Would have been drained, had they run without --shadow: {len(fleet.would_drain)}.")
     return found
@@ -139,7 +140,7 @@ def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingP
 
 
 def odd_reasons(fleet: Fleet) -> dict[str, str]:
-    """Return in words by what each odd host stands out."""
+    """Return in words why each outlier is one."""
     by_host = (odd_by_host(group) for group in fleet.groups)
     return {host: odd_text(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
 
@@ -150,7 +151,7 @@ def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
 
 
 def odd_hosts(fleet: Fleet) -> set[str]:
-    """Return who stands out of its group."""
+    """Return the outliers of a group."""
     return {each.host for group in fleet.groups for each in group.odd}
 
 
@@ -160,7 +161,7 @@ def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return by what each node stands out, the most telling figure first: speeds of small messages say little."""
+    """Return why each outlier is one, the most telling metric first: speeds of small messages say little."""
     by_host: dict[str, list[Odd]] = {}
     for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
         by_host.setdefault(each.host, []).append(each)
@@ -207,7 +208,7 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd]) -> str:
-    """Say by what a node stands out most, and by how much else."""
+    """Say why a node is an outlier, and in how many other metrics."""
     worst = odd[0]
     others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
     others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others
@@ -269,7 +270,7 @@ def _next(fleet: Fleet, out: str) -> str:
     if not fleet.nodes:
         return "give reports of `preflight check`, or folders that hold them as *.json"
     if fleet.failing:
-        more = "; compare the odd ones before you drain any" if odd_hosts(fleet) else ""
+        more = "; compare the outliers before you drain any" if odd_hosts(fleet) else ""
         more += "; check the unknown ones again" if fleet.unknown else ""
         return f"drain {those('failing_nodes.txt', 'what failed')} and repair what its reasons name{more}"
     if fleet.would_drain:
@@ -278,4 +279,4 @@ def _next(fleet: Fleet, out: str) -> str:
         return f"compare {those('odd_nodes.txt', 'the odd nodes')} with their neighbours before you drain any"
     if fleet.unknown:
         return f"run `preflight check` again on {those('unknown_nodes.txt', 'the unknown nodes')}"
-    return "nothing to do; `preflight baseline` learns from these reports what such nodes reach"
+    return "none; `preflight baseline` computes thresholds from these reports"

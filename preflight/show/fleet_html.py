@@ -104,7 +104,7 @@ def _group(group: Group) -> Shown:
 
 
 def _strip(metric: Metric, odd: int) -> Strip:
-    """Draw a histogram whose bars grow with the root of the count: one odd node of ten thousand is to be seen."""
+    """Draw a histogram whose bars grow with the root of the count: one outlier of ten thousand nodes stays visible."""
     span = metric.highest - metric.lowest
     step, most = WIDTH / max(1, len(metric.histogram)), max(metric.histogram, default=0)
     rects = []

@@ -86,9 +86,9 @@ def _gpus(tests: Sequence[GpuTest]) -> list[Block]:
     rows = [_row(gpu, [test for test in tests if test.gpu == gpu]) for gpu in dict.fromkeys(t.gpu for t in tests)]
     repeated = max(test.repetition for test in tests)
     load = f"; medians of {repeated + 1} rounds" if repeated else ""
-    legend = f"fp32, bf16: TFLOP/s of matrix products; h2d, d2h: GB/s with pinned memory near the GPU{load}."
+    legend = f"fp32, bf16: TFLOP/s of GEMMs; h2d, d2h: GB/s with pinned memory near the GPU{load}."
     problems = [item(f"GPU {test.gpu}: {test.problem}") for test in tests if test.problem]
-    return [Heading("Each GPU by itself"), table(HEADERS, rows), note(legend), *problems]
+    return [Heading("Each GPU alone"), table(HEADERS, rows), note(legend), *problems]
 
 
 def _row(gpu: int, tests: Sequence[GpuTest]) -> list[str]:

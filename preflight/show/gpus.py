@@ -36,7 +36,7 @@ def gpu_section(node: NodeFacts) -> list[Block]:
 
 
 def _is_in_matrix(node: NodeFacts, rows: Table) -> bool:
-    """Tell whether the matrix of the paths, which has a column for the NUMA node, shows all that a table would."""
+    """Return whether the matrix of the paths, which has a column for the NUMA node, shows all that a table would."""
     has_matrix = isinstance(node.gpu_paths, tuple) and bool(node.gpu_paths)
     return has_matrix and {column.title for column in rows.columns} <= {"GPU", "NUMA"}
 
@@ -51,7 +51,7 @@ def xid_section(node: NodeFacts) -> list[Block]:
 
 
 def gpu_models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
-    """Return what each model is, beside the GPUs that are of it."""
+    """Return each model and the GPUs that are of it."""
     models: dict[str, list[int]] = {}
     for gpu in gpus:
         models.setdefault(_model(gpu), []).append(gpu.nvml_index)
@@ -117,7 +117,7 @@ def gpu_oddities(gpu: Gpu) -> list[str]:
     if isinstance(gpu.processes, tuple) and gpu.processes:
         words.append(f"{len(gpu.processes)} process{'es' * (len(gpu.processes) > 1)}")
     if isinstance(gpu.utilization_percent, int) and gpu.utilization_percent:
-        words.append(f"{gpu.utilization_percent} % busy")
+        words.append(f"{gpu.utilization_percent}% busy")
     return words
 
 

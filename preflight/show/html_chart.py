@@ -108,7 +108,7 @@ def _value(result: CollectiveResult, measure: Axis) -> float | Gap:
 
 
 def _can_be_drawn(size_bytes: int, value: float) -> bool:
-    """Tell whether the plot has a place for it; one rank alone moves nothing over a bus."""
+    """Return whether the plot has a place for it; one rank alone moves nothing over a bus."""
     return 1e-9 < value < 1e9 and 0 < size_bytes < 1 << 60
 
 

@@ -53,7 +53,7 @@ class HtmlRow:
 
 @dataclass(frozen=True, slots=True)
 class HtmlMatrix:
-    """A matrix with blocks over its columns and beside its rows."""
+    """A matrix with blocks over its columns and next to its rows."""
 
     caption: str
     columns: tuple[Block, ...]

@@ -15,7 +15,7 @@ from preflight.model.report import NodeVerdict, Report, Verdict
 from preflight.model.transport import texts_of
 from preflight.model.trial import DEFAULT, CollectiveResult, Outcome, TrialResult
 from preflight.model.units import percent_text, rate_text, size_text, time_text
-from preflight.show.checks_and_findings import counts_text
+from preflight.show.checks_and_findings import counts_text, outcome_word
 from preflight.show.document import Table, right, table
 from preflight.show.gpus import gpu_models, gpu_table
 from preflight.show.html_chart import charts
@@ -51,12 +51,12 @@ ENDS = {
 }  # fmt: skip
 # How a check's result is shown and coloured, those that need a look first.
 RESULTS = {
-    "failed": "bad", "defect": "bad", "warned": "warn", "could not look": "dim", "not run": "dim", "noted": "dim",
+    "failed": "bad", "defect": "bad", "warned": "warn", "inconclusive": "dim", "not run": "dim", "noted": "dim",
     "not applicable": "dim", "passed": "good",
 }  # fmt: skip
 QUIET = ("passed", "not applicable")  # these are folded
 COMPARISON_HEADERS = (
-    "candidate", "clearly faster", right("mean gain"), right("99 % bound"), right("worst size"), right("rounds"),
+    "candidate", "clearly faster", right("mean gain"), right("99% bound"), right("worst size"), right("rounds"),
 )  # fmt: skip
 NETIF_HEADERS = ("interface", "kind", "state", right("MTU"), right("Gbit/s"), right("NUMA"), "addresses")
 
@@ -179,7 +179,7 @@ def _comparisons(report: Report) -> Table:
          percent_text(each.worst_gain), str(each.rounds))
         for each in report.comparisons
     ]  # fmt: skip
-    return table(COMPARISON_HEADERS, rows, "Measured afresh against the default")
+    return table(COMPARISON_HEADERS, rows, "Compared with the default settings")
 
 
 def _slowest(report: Report) -> str:
@@ -187,8 +187,8 @@ def _slowest(report: Report) -> str:
     found = [(rank.slowdown, rank.rank, each.collective.value) for _, each in _ranked(report) for rank in each.ranks]
     slowdown, rank, collective = max(found, default=(1.0, 0, ""))
     if slowdown < SLOW:
-        return f"No rank is slow: the slowest takes {slowdown:.2f} times the others' median."
-    return f"Rank {rank} is the slowest: {slowdown:.2f} times the others' median, in {collective}."
+        return f"No rank is slow: the slowest takes {slowdown:.2f}x the others' median."
+    return f"Rank {rank} is the slowest: {slowdown:.2f}x the others' median, in {collective}."
 
 
 def _ranked(report: Report) -> list[tuple[TrialResult, CollectiveResult]]:
@@ -243,7 +243,7 @@ def _checked(report: Report) -> list[tuple[RanCheck, str, str]]:
         elif found or check.outcome is CheckOutcome.FOUND:
             end = "warned" if Severity.WARN in severities else "noted"
         else:
-            end = check.outcome.value.replace("_", " ")
+            end = outcome_word(check.outcome)
         said = [*(each.problem for each in found), *(each.reason for each in skipped)]
         text = "; ".join(said) or check.reason or check.promise
         made.append((check, end, text))

@@ -12,7 +12,7 @@ from preflight.model.facts import Gap
 from preflight.model.finding import CheckOutcome, Finding, Severity, SkippedCheck
 from preflight.model.report import Report, RunPhaseEnd, Verdict
 from preflight.model.trial import Outcome
-from preflight.show.checks_and_findings import counts_text
+from preflight.show.checks_and_findings import counts_text, outcome_word
 from preflight.show.speeds import judge_text
 from preflight.show.text import clean, line, rfc3339
 from preflight.show.verdict import answer, deciding, headline, hosts, is_bad, is_good, waivers
@@ -32,7 +32,7 @@ class TestCase:
     suite: str
     group: str
     name: str
-    end: str  # PASSED, FAILURE (looked and found), ERROR (could not look), SKIPPED (nothing to look at)
+    end: str  # PASSED, FAILURE (looked and found), ERROR (inconclusive), SKIPPED (nothing to look at)
     message: str = ""
     text: str = ""
     time_s: float = 0.0
@@ -88,11 +88,11 @@ def _check_cases(report: Report) -> Iterator[TestCase]:
             message = f"{line(each.subject)}: {line(each.problem)}"
             yield case(f"{line(name)}: {line(each.subject)}", FAILURE, message, _body(each))
         for skip in skips:
-            end, how = (ERROR, "") if skip.crashed else (SKIPPED, f"{skip.outcome.value.replace('_', ' ')}: ")
+            end, how = (ERROR, "") if skip.crashed else (SKIPPED, f"{outcome_word(skip.outcome)}: ")
             yield case(line(name), end, f"{how}{line(skip.reason)}")
         idle = silent.get(name)
         if idle is not None and not skips and not findings:
-            yield case(line(name), SKIPPED, f"{idle.outcome.value.replace('_', ' ')}: {line(idle.reason)}")
+            yield case(line(name), SKIPPED, f"{outcome_word(idle.outcome)}: {line(idle.reason)}")
         elif not failing and not skips:
             text = "\n\n".join(_body(each) for each in findings) or clean(promises.get(name, ""))
             yield case(line(name), PASSED, text=text)

@@ -64,7 +64,7 @@ def render_markdown(report: Report) -> str:
         *section("Trials", table(TRIAL_HEADERS, _trial_rows(report)), Items(failed, are_code=True)),
         *(section("Speeds judged by", *judges, beside) if judges else []),
         *section("Settings", Text(report.advice.reason), Code(tuple(settings)), evidence),
-        *section("Could not look", Items(skipped, are_code=True)),
+        *section("Inconclusive", Items(skipped, are_code=True)),
         *silent_sections(report.checks),
         *counts_line(report.checks, report.findings),
         *([Text(took, label="Took: ")] if took else []),

@@ -1,4 +1,4 @@
-"""What several nodes learnt of the routes between them, and in what they differ, as a person reads it."""
+"""What several nodes measured of the network paths between them, and in what they differ, as a person reads it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def between_sections(report: Report) -> list[Block]:
 
 def _routes(between: NetworkSurvey) -> list[Block]:
     items = [(each.name, _set_words(each, each.name == between.chosen)) for each in between.sets]
-    blocks: list[Block] = [Heading("Ways between the nodes")]
+    blocks: list[Block] = [Heading("Network paths")]
     blocks.append(Items(items) if items else note("no interface has a match on every node"))
     if between.chosen_set is not None:
         blocks += [BLANK, *_matrix(between, between.chosen_set)]

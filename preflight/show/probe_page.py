@@ -42,10 +42,10 @@ T = TypeVar("T")
 ANSWERS = {
     0: ("NO FAULT FOUND", "green"),
     1: ("FAULT FOUND", "red"),
-    3: ("COULD NOT LOOK", "yellow"),
+    3: ("INCONCLUSIVE", "yellow"),
 }
 TRY = "`preflight check{gpus}` runs real collectives: facts alone can't show that data arrive"
-LOOK = "read what could not be looked at (-v), repair it, then run the same command again"
+LOOK = "`-v` shows what could not be read; repair it, then rerun the same command"
 DEFECT = "report this defect of preflight, with the file that `preflight capture` writes (no names, no addresses)"
 SECTIONS = (
     ("NUMA nodes", "numa_nodes"),
@@ -105,7 +105,7 @@ def probe_page(
             *gpus_text,
             *expected_text,
             *findings_section(findings),
-            *section("Checks that could not look", *unable),
+            *section("Inconclusive checks", *unable),
             *silent_sections(ran),
             *counts_line(ran, findings),
         ]
@@ -181,7 +181,7 @@ def _section(title: str, facts: tuple[T, ...] | Gap, block: Callable[[tuple[T, .
 
 
 def _are_listed(node: NodeFacts) -> bool:
-    """Tell whether NVML lists every GPU of the bus, so that its table shows them all."""
+    """Return whether NVML lists every GPU of the bus, so that its table shows them all."""
     if isinstance(node.nvidia_pci, Gap) or isinstance(node.gpus, Gap) or not node.nvidia_pci:
         return False
     return {device.bdf for device in node.nvidia_pci} == {gpu.bdf for gpu in node.gpus}

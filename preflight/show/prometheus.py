@@ -1,4 +1,4 @@
-"""Prometheus' text format, for node_exporter's textfile collector: write it beside the target and rename it there."""
+"""Prometheus' text format, for node_exporter's textfile collector: write it next to the target and rename it there."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def _metrics(report: Report) -> list[Metric]:
     return [
         ("preflight_info", "What ran, on which hosts.", [({**about, "hosts": hosts(report)}, 1)]),
         ("preflight_run_timestamp_seconds", "When the run ended, in Unix time.", _when(report)),
-        ("preflight_simulated", "1 where the run says nothing about a real machine.", [({}, report.simulated)]),
-        ("preflight_exit_code", "0 ready, 1 not ready, 3 could not look.", [({}, report.exit_code)]),
-        ("preflight_verdict", "1 for the answer for the job; absent with --accept, where the node's decides.",
+        ("preflight_simulated", "1 if the run was simulated.", [({}, report.simulated)]),
+        ("preflight_exit_code", "0 ready, 1 not ready, 3 inconclusive.", [({}, report.exit_code)]),
+        ("preflight_verdict", "1 for the answer for the job; absent with --accept, because the node's decides.",
          [] if node else _one_of("verdict", Verdict, report.verdict)),
         ("preflight_node_verdict", "1 for the answer for the node; absent without --accept.",
          _one_of("verdict", NodeVerdict, node) if node else []),
@@ -55,14 +55,14 @@ def _metrics(report: Report) -> list[Metric]:
             ({"check": each.check, "subject": each.subject, "waived": each.waived}, 1)
             for each in report.findings if each.waived
         ]),
-        ("preflight_speed_judge", "1 for each who decided about speeds.",
+        ("preflight_speed_judge", "1 for each source of speed limits.",
          [({"by": each.by.value}, 1) for each in report.judged_by]),
         *_beside_baseline(report),
         ("preflight_checks", "Checks by how they ended.",
          [({"outcome": outcome.value}, count) for outcome, count in outcome_counts(report.checks).items()]),
         ("preflight_check_outcome", "1 for how each check ended.",
          [({"check": each.check, "outcome": each.outcome.value}, 1) for each in report.checks]),
-        ("preflight_check_skipped", "1 for each check that could not look or was not run.", [
+        ("preflight_check_skipped", "1 for each check that was inconclusive or not run.", [
             ({"check": each.check, "crashed": str(each.crashed).lower()}, 1) for each in report.skipped_checks
         ]),
         ("preflight_problems", "What preflight itself could not do.", [({}, len(report.problems))]),
@@ -83,7 +83,7 @@ def _beside_baseline(report: Report) -> list[Metric]:
         floors.append((labels, each.floor))
     return [
         ("preflight_baseline_ratio", "Speed over what good nodes reach, over all repetitions.", shares),
-        ("preflight_baseline_floor_ratio", "The least that is accepted of it.", floors),
+        ("preflight_baseline_floor_ratio", "The minimum share that is accepted.", floors),
     ]
 
 
@@ -101,8 +101,8 @@ def _trial_metrics(report: Report) -> list[Metric]:
     outcomes = [({"candidate": each.candidate, "outcome": each.outcome.value}, each.outcome is Outcome.OK)
                 for each in trials]  # fmt: skip
     return [
-        ("preflight_trial_ok", "1 where the candidate's trial worked.", outcomes),
-        ("preflight_trial_duration_seconds", "How long the candidate's trial took.",
+        ("preflight_trial_ok", "1 if the trial of the configuration worked.", outcomes),
+        ("preflight_trial_duration_seconds", "How long the trial of the configuration took.",
          [({"candidate": trial.candidate}, trial.duration_s) for trial in trials]),
         ("preflight_busbw_bytes_per_second", "Bus bandwidth, as nccl-tests defines it.", busbw),
         ("preflight_collective_median_seconds", "Median over the repetitions of the slowest rank.", median),

@@ -1,4 +1,4 @@
-"""Speeds beside what they are judged by: who judged, a node beside known-good ones, and each RDMA port by itself."""
+"""Speeds and what they are judged by: the source of the limits, a node vs known-good ones, each RDMA port alone."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def baseline_table(report: Report, share: str = "share of good, each time", resu
             "below" if each.is_below else "looks slow" if each.is_suspicious else "ok",
         ))  # fmt: skip
     headers = ("collective", "sizes", share, right("mean"), right("floor"), result)
-    return table(headers, rows, "This node beside known-good ones")
+    return table(headers, rows, "This node vs known-good nodes")
 
 
 def rails_section(report: Report) -> list[Block]:
-    """Return what each RDMA port of the node carried by itself; nothing where none was tried."""
+    """Return what each RDMA port of the node carried alone; nothing where none was tried."""
     rows = [
         (
             f"{rail.hca}:{rail.port}{', again' if rail.repetition else ''}",
@@ -62,5 +62,5 @@ def rails_section(report: Report) -> list[Block]:
         )
         for rail in report.rails
     ]
-    title = "RDMA ports, each by itself (P2P and shared memory off)"
+    title = "RDMA ports, one at a time (P2P and shared memory off)"
     return section(title, table(("port", "Gbit/s", "GB/s", "over"), rows))

@@ -24,9 +24,9 @@ COLUMNS = (
 MOST_ROWS, MOST_CULPRITS = 24, 4
 MOST_ACTIVITIES = 3
 ELSE = {
-    StuckVerdict.NOT_STUCK: "nothing to do; look again in a minute where it still seems to hang",
+    StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
     StuckVerdict.UNKNOWN: "give the --pid of the job's launcher or of a rank, as its user, or as root with --user NAME",
-    StuckVerdict.STUCK: "-v shows where every rank stands",
+    StuckVerdict.STUCK: "-v shows where every rank is",
 }
 
 

@@ -19,13 +19,13 @@ from preflight.show.json_document import dump, part
 from preflight.show.screen import Page
 from preflight.show.text import width_of
 
-TITLES = {Part.TRAINING: "The sum for collectives", Part.INIT: "The sum for the start"}
+TITLES = {Part.TRAINING: "Time budget for collectives", Part.INIT: "Time budget for the start"}
 SOURCES = {Source.MEASURED: "measured", Source.GIVEN: "given", Source.ASSUMED: "assumed"}
-TERM_HEADERS = ("term", right("takes"), "", right("counts"), "from")
+TERM_HEADERS = ("component", right("takes"), "", right("counts"), "from")
 LARGEST = 3
 FRAMEWORK = "torch"  # where none was asked for
-MORE = "-v: every term with its source, what would shorten it, all frameworks"
-MEASURE = "--checkpoint-dir DIR (where the checkpoints go) measures what was assumed here"
+MORE = "-v: all components with sources, what would shorten them, all frameworks"
+MEASURE = "--checkpoint-dir DIR measures what was assumed here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
     terms = sorted((term for term in safe.terms if term.part is part), key=lambda term: -term.counts_s)
     lines = [each for each in safe.frameworks if each.name == shown.framework]
     cannot_fit = isinstance(fit, Fit) and fit.verdict is FitVerdict.CANNOT_FIT
-    title = Heading(f"{TITLES[part]}, {seconds_text(sums[part])}: the largest terms")
+    title = Heading(f"{TITLES[part]}, {seconds_text(sums[part])}: the largest components")
     groups: list[list[Block]] = [
         _framework_blocks(lines, most_lines=2),
         [title, table(TERM_HEADERS, map(_term_row, terms[:LARGEST]))],
@@ -96,8 +96,8 @@ def _job_blocks(job: Job, typed: str) -> list[Text]:
         size += f", {active} of them active"
     elif "x" in typed.lower():
         size += f" at most ({typed}: every expert as a whole model), how many are active is not said"
-    trained = "" if job.lora_share is None else f", {100 * job.lora_share:g} % trained"
-    rest = f"{job.dtype.value}, {job.optimizer.value}, {job.strategy.value}, {job.save.value} save"
+    trained = "" if job.lora_share is None else f", {100 * job.lora_share:g}% trained"
+    rest = f"{job.dtype.value}, {job.optimizer.value}, {job.strategy.value}, {job.save.value} checkpoint"
     return [note(f"For {size}{trained}; {rest}; {job.world_size} rank{'s' * (job.world_size > 1)}")]
 
 
@@ -136,14 +136,14 @@ def _total(total_s: float, becomes_s: int, part: Part, safe: SafeTimeout) -> str
     if becomes_s == safe.cap_s and total_s > safe.cap_s:
         return f"{text}, cut to the cap of {safe.cap_s:,} s"
     if becomes_s == safe.floor_s and total_s <= safe.floor_s:
-        return f"{text}, raised to the floor of {safe.floor_s:,} s"
+        return f"{text}, raised to the minimum of {safe.floor_s:,} s"
     if part is Part.TRAINING and total_s < safe.sum_s:
         return f"{text}; the group's timeout is that of the start, since torch has one for both: {becomes_s:,} s"
     return f"{text}, in whole minutes {becomes_s:,} s"
 
 
 def _framework_blocks(frameworks: Sequence[FrameworkLine], most_lines: int | None = None) -> list[Block]:
-    """Return the line of each framework, with its default in so many lines."""
+    """Return the line of each framework, with its default in at most `most_lines` lines."""
     column = max((width_of(each.name) for each in frameworks), default=0)
     blocks: list[Block] = [Heading("Where to set it")]
     for each in frameworks:
@@ -158,7 +158,7 @@ def _about(each: FrameworkLine) -> str:
     else:
         default = f"default {each.default_s:,} s"
         if isinstance(each.absorbs_bytes, int) and each.name != "torchrun":
-            default += f", enough for saving {decimal_text(each.absorbs_bytes)}"
+            default += f", enough for a checkpoint of {decimal_text(each.absorbs_bytes)}"
     return f"{default}; {each.note}"
 
 
@@ -190,5 +190,5 @@ def _next(safe: SafeTimeout, cannot_fit: bool) -> str:
     if not safe.is_enough:
         is_guess = safe.longest_source is Source.ASSUMED
         return MEASURE if is_guess else f"{safe.smaller[0]}" if safe.smaller else "shorten that pause"
-    is_assumed = any(term.name == "saving" and term.source is Source.ASSUMED for term in safe.terms)
-    return f"better first: {MEASURE}; else give the job this timeout" if is_assumed else "give the job this timeout"
+    is_assumed = any(term.name == "checkpoint" and term.source is Source.ASSUMED for term in safe.terms)
+    return f"{MEASURE}; else give the job this timeout" if is_assumed else "give the job this timeout"

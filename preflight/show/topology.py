@@ -12,7 +12,7 @@ from preflight.show.document import BLANK, Block, Column, Heading, Matrix, Table
 from preflight.show.text import UNKNOWN, clean, fact_text, ranges, shorten
 
 WORDS = (
-    "NV# = so many NVLinks; PIX = one PCIe switch or bridge; PXB = several; PHB = a host bridge; "
+    "NV# = # NVLinks; PIX = one PCIe switch or bridge; PXB = several; PHB = a host bridge; "
     "NODE = host bridges of one NUMA node; SYS = between NUMA nodes"
 )
 NIC_HEADERS = (
@@ -133,7 +133,7 @@ def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
         better = ",".join(map(str, advice.better))
         blocks.append(item(f"better: --gpus {better}, since {advice.reason}"))
     elif advice.crossings:
-        blocks.append(note(f"no set of {len(advice.gpus)} free GPUs sits nearer together"))
+        blocks.append(note(f"no set of {len(advice.gpus)} free GPUs is closer together"))
     return blocks
 
 

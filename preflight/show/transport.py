@@ -21,7 +21,7 @@ PAIRS_SHOWN = 12
 
 
 def transport_section(report: Report) -> list[Block]:
-    """Return the section; nothing where no log told a pair's way, as gloo's never do."""
+    """Return the section; nothing if no log names a pair's path, as gloo's never do."""
     trial = _telling(report)
     if trial is None:
         return []

@@ -22,7 +22,7 @@ from preflight.show.text import UNKNOWN
 SHOWN = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 FIXED_COLUMNS = 65  # what the other columns of the table take at most
 HEADERS: tuple[str | Column, ...] = (
-    Column("candidate", limit=lambda width: max(9, width - FIXED_COLUMNS)),
+    Column("settings", limit=lambda width: max(9, width - FIXED_COLUMNS)),
     "outcome",
     right("size"),
     *(header for each in SHOWN for header in (right("GB/s"), right("time", over=each.value))),
@@ -34,7 +34,7 @@ OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
-    """Tell whether a trial only led to another one; what is recommended is shown beside the default."""
+    """Return whether a trial only led to another one; what is recommended is shown with the default."""
     return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
@@ -114,12 +114,12 @@ def comparisons_section(report: Report) -> list[Block]:
     """Return what the fresh, alternated measurements said."""
     items = []
     for each in report.comparisons:
-        bound = f"99 % bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
+        bound = f"99% bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
         verdict = "clearly faster" if each.wins else "not clearly faster"
         gain = f"{verdict}: {percent_text(each.mean_gain)} ({bound}, {each.rounds} rounds)"
         was_measured = each.mean_gain or each.lower_bound
-        items.append((each.candidate, gain if was_measured else "could not be measured to the end"))
-    return section("Measured afresh against the default", Items(items))
+        items.append((each.candidate, gain if was_measured else "not measured to the end"))
+    return section("Compared with the default settings", Items(items))
 
 
 def search_section(report: Report) -> list[Block]:
@@ -137,14 +137,14 @@ def _control(report: Report) -> Iterator[tuple[str, str]]:
         yield "comes and goes", f"{tally.text()} with the same settings"
     if not differing and control.chosen and default is not None:
         is_open = proof_of(control, report.trials) is Proof.OPEN
-        yield "control", "there was no time to go back to the default" if is_open else proof_text(control, default)
+        yield "control", "no time to repeat the default settings" if is_open else proof_text(control, default)
 
 
 def _corners(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     for trial in steps:
         if trial.candidate.startswith(CORNER):
             names = ", ".join(f"{name}={value}" for name, value in trial.env)
-            yield "all at once", f"{_ending(trial)}: {names}"
+            yield "all enabled", f"{_ending(trial)}: {names}"
 
 
 def _given_up(steps: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:

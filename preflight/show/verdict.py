@@ -27,7 +27,7 @@ CAUSE = "trial-failed"
 
 
 def verdict_section(report: Report, most_lines: int | None = None) -> list[Block]:
-    """Return what was not tried, then the verdict and its sentence, cut after so many lines."""
+    """Return what was not tried, then the verdict and its sentence, cut after `most_lines` lines."""
     blocks: list[Block] = []
     if report.simulated:
         where = f"a stand-in backend ({report.backend}) or another machine's facts"
@@ -38,7 +38,7 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
         tried = f"gloo over {ranks}{nodes}" if report.world_size else "gloo; no rank was started"
         blocks.append(Text(f"CPU path: {tried}; GPUs and NCCL were not tested."))
     if report.narrowed:
-        blocks.append(Text(f"Less was tried or judged than by itself: {line(report.narrowed)}"))
+        blocks.append(Text(f"Reduced check ({line(report.narrowed)}): a full check covers more"))
     blocks.append(replace(answer_line(answer(report), tone(report), sentence(report)), most_lines=most_lines))
     if not isinstance(report.node_verdict, Gap):
         blocks.append(Text(f"Job verdict: {WORDS[report.verdict][0].lower()}"))
@@ -70,14 +70,14 @@ def _answer(report: Report) -> tuple[str, str]:
 
 
 def is_good(report: Report) -> bool:
-    """Tell whether the answer is ready or accept."""
+    """Return whether the answer is ready or accept."""
     if isinstance(report.node_verdict, Gap):
         return report.verdict in (Verdict.READY, Verdict.READY_WITH_ENV)
     return report.node_verdict is NodeVerdict.ACCEPT
 
 
 def is_bad(report: Report) -> bool:
-    """Tell whether the answer is not_ready or reject, which is more than not to know."""
+    """Return whether the answer is not_ready or reject, which is more than not to know."""
     if isinstance(report.node_verdict, Gap):
         return report.verdict is Verdict.NOT_READY
     return report.node_verdict is NodeVerdict.REJECT

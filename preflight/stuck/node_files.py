@@ -47,7 +47,7 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
 
 
 def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
-    """Wait until so many nodes have written since a time of the file system's clock, or the limit is up."""
+    """Wait until `n` nodes have written since a time of the file system's clock, or the limit is up."""
     end_at = time.monotonic() + limit_s
     while time.monotonic() < end_at:
         paths = [os.path.join(directory, name) for name in os.listdir(directory) if NAME.fullmatch(name)]

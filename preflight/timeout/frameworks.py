@@ -27,7 +27,7 @@ DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.
 def framework_lines(
     pg_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return one line per framework; its default's worth is told at the speed that was measured."""
+    """Return one line per framework; its default's worth is given at the speed that was measured."""
 
     def line(name: str, text: str, value: int, unit: str, default_s: int | Gap, note: str) -> FrameworkLine:
         sets_s = value * 60 if unit == "min" else value
@@ -104,7 +104,7 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return what makes this torch record its last collectives, where it does not by itself (facts 4.2)."""
+    """Return what makes this torch record its last collectives, if it does not by default (facts 4.2)."""
     version = version_tuple(torch_version)[:2]
     if not FIRST_WITH_RECORDER <= version < FIRST_THAT_RECORDS:
         return ()

@@ -36,7 +36,7 @@ def parse_params(text: str) -> ParamCount:
 
 
 def is_upper_bound(text: str) -> bool:
-    """Tell whether the size was written as `8x7B`, which says no more than the most that the model can have."""
+    """Return whether the size was written as `8x7B`, which says no more than the most that the model can have."""
     return "x" in text.lower()
 
 
@@ -47,7 +47,7 @@ def parse_lora_share(text: str) -> float:
         raise wrong("--lora", text, "give the trained share with its sign, as print_trainable_parameters() says: 0.5%")
     share = Decimal(found[1]) / 100
     if not 0 < share <= 1:
-        raise wrong("--lora", text, "give a share above 0 % and up to 100 %")
+        raise wrong("--lora", text, "give a share above 0% and up to 100%")
     return float(share)
 
 

@@ -48,9 +48,9 @@ def ways_out(job: Job, headroom: Headroom, batch: Batch | None) -> tuple[str, ..
     """Return the changes, one at a time, after which the bound no longer refuses the job."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
-        "a sharded save brings nothing together": replace(job, save=Save.SHARDED),
+        "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
         "an 8-bit optimizer keeps smaller states": replace(job, optimizer=Optimizer.ADAMW_8BIT),
-        "LoRA trains, say, 1 % of the parameters": replace(job, lora_share=LORA_SHARE),
+        "LoRA trains, say, 1% of the parameters": replace(job, lora_share=LORA_SHARE),
     }
     return tuple(way for way, other in changes.items() if _fit(other, headroom, batch).verdict is FitVerdict.MAY_FIT)
 
@@ -91,7 +91,7 @@ def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield what the end of a backward pass holds beside the states."""
+    """Yield what the end of a backward pass holds besides the states."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_GRADIENTS else 1
     yield _term("gradients", trained, weight, split, f"{job.dtype.value}{_divided(split)}")
@@ -149,7 +149,7 @@ def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
 
 
 def is_thinkable(batch: Batch) -> bool:
-    """Tell whether the activations of a batch stay below what any GPU will ever have."""
+    """Return whether the activations of a batch stay below what any GPU will ever have."""
     return sum(term.needed_bytes for term in activation_terms(Job(dtype=Dtype.FP32), batch)) <= MOST_BYTES
 
 

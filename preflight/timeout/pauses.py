@@ -57,11 +57,11 @@ def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
 
 def _save(job: Job, params: ParamCount, timings: Timings) -> Pause:
     """Return how long the ranks that are through with their part of a save wait for the last one."""
-    trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g} % only, "
+    trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g}% only, "
     what = f"{decimal_text(checkpoint_bytes(job, params))} ({trained}{bytes_per_parameter(job)} bytes per parameter)"
     how = {Save.FULL: _full, Save.SHARDED: _sharded, Save.ASYNC: _async}[job.save]
     value_s, source, detail = how(job, params, timings)
-    return Pause("saving", value_s, (Part.TRAINING,), source, f"{what}: {detail}")
+    return Pause("checkpoint", value_s, (Part.TRAINING,), source, f"{what}: {detail}")
 
 
 def _full(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source, str]:

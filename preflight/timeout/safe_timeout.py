@@ -1,11 +1,11 @@
-"""The safe timeout as a sum (facts 10.3): long enough for what is known, short enough that a hang is seen.
+"""The safe timeout as a sum (facts 10.3): long enough for what is known, short enough that a hang is noticed.
 
-    training = 3 x longest pause + 10 x (largest collective + spread of the ranks) + NCCL's own retries
+    training = 3 x longest pause + 10 x (largest collective + rank skew) + NCCL's own retries
     init     = start + 3 x longest pause at the start + 10 x making the communicator + NCCL's own retries
 
 Both are rounded up to a minute, never below the floor, never above the cap. The group's timeout covers both, since
-torch has one for both. The factors are judgement: a pause that was measured or told may take three times as long
-beside other users of the storage; what takes milliseconds on an idle machine, ten times.
+torch has one for both. The factors are judgement: a pause that was measured or given may take three times as long
+with other users of the storage; what takes milliseconds on an idle machine, ten times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_S = 120.0  # assumed: imports, opening the data, a node that starts later
 ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
 ASSUMED_ALGBW_BYTES_PER_S = 1e9
 NO_PARAMS = Gap("--params was not given")
-NO_PAUSE = Gap("nothing is known in which one rank works while the others wait")
+NO_PAUSE = Gap("no known pause in which one rank works while the others wait")
 LOCAL_BYTES_PER_S = 2e9  # one NVMe drive, in round numbers
 
 
@@ -104,7 +104,7 @@ def _training(job: Job, timings: Timings) -> list[Term]:
     terms = [_tenfold("largest collective", Part.TRAINING, value_s, source, detail + _more_ranks(job, timings))]
     if not isinstance(timings.spread_s, Gap):
         detail = "the slowest rank behind the fastest in that collective"
-        terms.append(_tenfold("spread of the ranks", Part.TRAINING, timings.spread_s, Source.MEASURED, detail))
+        terms.append(_tenfold("rank skew", Part.TRAINING, timings.spread_s, Source.MEASURED, detail))
     return terms
 
 
@@ -140,12 +140,12 @@ def _more_ranks(job: Job, timings: Timings) -> str:
 def _smaller(job: Job, timings: Timings, longest: Pause) -> tuple[str, ...]:
     """Return what would shorten the longest pause, each with the pause that is left."""
     name, now_s = longest.name, longest.value_s
-    if name == "saving":
+    if name == "checkpoint":
         others = [
             (save, pause.value_s)
             for save in Save
             for pause in pauses(replace(job, save=save), timings)
-            if save is not job.save and pause.name == "saving"
+            if save is not job.save and pause.name == "checkpoint"
         ]
         found = [
             f"--save {save.value}: its pause is {seconds_text(then_s)} instead of {seconds_text(now_s)}"

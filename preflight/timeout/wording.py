@@ -13,9 +13,9 @@ from preflight.model.units import decimal_text, seconds_text
 USUAL_ADVICE_S = ((1e9, 600, 1200, "under 1 B"), (1e10, 1800, 3600, "of 1 to 10 B"))
 SLOW_COLLECTIVE_SHARE = 0.1  # of the floor: transfers take seconds at most, lateness is what a timeout is for
 NOT_TO_RAISE = (
-    "a collective that some ranks never enter (a save, an evaluation, a log call behind `if rank == 0`): it waits for "
-    "ever, a longer timeout only hides it for longer",
-    "a rank that died (out of memory, a data loader, the kernel's OOM killer): the others wait for nobody; "
+    "a collective that some ranks never enter (a checkpoint, an evaluation, a log call behind `if rank == 0`): it "
+    "waits for ever, and a longer timeout hides it for longer",
+    "a rank that died (out of memory, a data loader, the kernel's OOM killer): the others wait for nothing; "
     "`preflight explain LOG` names it",
     "a run that died at this timeout already: the same number, or a smaller one, changes nothing",
 )
@@ -23,13 +23,14 @@ NOT_TO_RAISE = (
 
 def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
     """Return the answer as one sentence."""
-    needs = f"the longest pause that is known is {_longest(found)}"
+    needs = f"the longest known pause is {_longest(found)}"
     if not found.is_enough and found.longest_source is Source.ASSUMED:
-        return f"maybe none is enough: {needs}, longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
+        capped = f"longer than the cap of {found.cap_s:,} s; --checkpoint-dir measures it"
+        return f"maybe no timeout is enough: {needs}, {capped}"
     if not found.is_enough:
         return (
-            f"no timeout that makes sense is enough: {needs}, longer than the cap of {found.cap_s:,} s, and "
-            f"{60 * math.ceil(found.sum_s / 60):,} s would cover it; better move that work out of the other ranks' way"
+            f"no reasonable timeout is enough: {needs}, longer than the cap of {found.cap_s:,} s, and only "
+            f"{60 * math.ceil(found.sum_s / 60):,} s would cover it; move that work off the path of the other ranks"
         )
     if current_s is not None and found.pg_timeout_s <= current_s:
         is_guess = found.longest_source is Source.ASSUMED
@@ -39,12 +40,13 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
             f"more than {found.pg_timeout_s:,} s{guess}; a run that died at {current_s:,.0f} s waited for something "
             "else"
         )
-    asked = f"the sum is {seconds_text(found.sum_s)}"
+    asked = f"the time budget is {seconds_text(found.sum_s)}"
     if found.sum_s > found.cap_s:
         share = f"{found.pg_timeout_s / found.longest_pause_s:.1f} times" if found.longest_pause_s else "all of"
-        return f"{asked}, the cap {found.cap_s:,} s: that still covers {share} the longest pause, {_longest(found)}"
+        cap = f"above the cap of {found.cap_s:,} s, which still covers"
+        return f"{asked}, {cap} {share} the longest pause, {_longest(found)}"
     if found.sum_s <= found.floor_s:
-        return f"{asked}, so the floor is enough"
+        return f"{asked}, so the minimum is enough"
     better = "" if current_s is None else f"; the job has {current_s:,.0f} s, which is too short"
     return f"{asked}, dominated by {found.dominated_by}{better}"
 
@@ -53,12 +55,11 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
     """Return what else to know about this answer."""
     notes = []
     if job.params is None:
-        notes.append("the size of the model is not known (--params), so that nothing is said of its saves")
+        notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
     if found.sum_s > found.cap_s:
         notes.append(
-            f"the cap: above {found.cap_s:,} s each hang holds all GPUs for more than an hour before anybody learns of "
-            "it; work that takes longer belongs before the job, into shards, or into a gloo group with a timeout of "
-            "its own"
+            f"the cap: above {found.cap_s:,} s each hang holds all GPUs for more than an hour before it is noticed; "
+            f"do longer work before the job, in shards, or in a gloo group with its own timeout"
         )
     notes += _usual_advice(found, job)
     notes += _slow_collective(found, timings)
@@ -69,7 +70,7 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
         )
     if current_s is not None and found.pg_timeout_s <= current_s and found.is_enough:
         notes.append(
-            "to find out what it waited for: `preflight explain LOG` of every rank; time one save by itself; do all "
+            "to find out what it waited for: `preflight explain LOG` of every rank; time one checkpoint alone; do all "
             "ranks enter it?"
         )
     return tuple(notes)
@@ -89,7 +90,8 @@ def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
     row = next((row for row in USUAL_ADVICE_S if total < row[0]), None)
     if row is None:
         return [
-            f'for models above 10 B the usual advice is "longer, by hand"; here it is the sum, up to {found.cap_s:,} s'
+            'for models above 10 B the usual advice is "longer, by hand"; here it is the time budget, up to '
+            f"{found.cap_s:,} s"
         ]
     _, low_s, high_s, which = row
     usual = f"the usual advice for models {which} is {low_s:,} to {high_s:,} s"
@@ -124,5 +126,6 @@ def _slow_collective(found: SafeTimeout, timings: Timings) -> list[str]:
         return []
     size = "" if isinstance(timings.collective_s, Gap) else f" ({decimal_text(timings.collective_bytes)} were measured)"
     return [
-        f"one collective takes {seconds_text(term.value)}{size}, more than a tenth of the floor: mend the network first"
+        f"one collective takes {seconds_text(term.value)}{size}, more than a tenth of the minimum: repair the network "
+        f"first"
     ]

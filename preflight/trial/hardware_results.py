@@ -112,7 +112,7 @@ def _from_events(heard: Mapping[tuple[int, int], int]) -> tuple[CounterChange, .
 
 
 def _is_ours(change: CounterChange, chosen: Collection[int], others: Collection[str]) -> bool:
-    """Tell whether a counter is of a chosen GPU or of none; on a shared node the others are somebody else's."""
+    """Return whether a counter is of a chosen GPU or of none; on a shared node the others are somebody else's."""
     if change.gpu >= 0:
         return change.gpu in chosen
     address = change.subject.removeprefix(ON_BUS).lower()
@@ -145,11 +145,11 @@ def _results(
     if not path.wants_gpus:
         return Gap("CPU path: no GPU was tested")
     if path.on_cpu:
-        return Gap("a stand-in backend plays this machine: none of its GPUs is here to be tested")
+        return Gap("a stand-in backend plays this machine, so its GPUs can't be tested")
     grown = watching.stop(left_s) if watching.counters and left_s >= LEAST_S else None
     is_left_out = not tests & BELOW_NCCL and not launched.problem
     if not launched.pairs and not launched.gpus and not is_left_out:
-        return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks told nothing of them'}")
+        return Gap(f"the GPUs were not tested: {launched.problem or path.blocked or 'the ranks reported none of them'}")
     chosen = {gpu.nvml_index for gpu in path.gpus}
     burnt_s = sum(test.duration_s for test in launched.gpus if test.repetition) / max(1, len(chosen))
     others = [gpu.bdf for gpu in known_or(node.gpus, ()) if gpu.nvml_index not in chosen and isinstance(gpu.bdf, str)]

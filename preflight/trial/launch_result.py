@@ -27,7 +27,7 @@ RESULTS: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoloPhase:
-    """The first phase of a run of several nodes: what this one tried by itself, before the joint trials."""
+    """The first phase of a run of several nodes: what this one tried alone, before the joint trials."""
 
     trials: tuple[TrialResult, ...] = ()
     problem: str = ""
@@ -58,7 +58,7 @@ class LaunchResult:
 
     @property
     def own_trials(self) -> tuple[TrialResult, ...]:
-        """What this node tried by itself."""
+        """What this node tried alone."""
         return (self.solo.trials if self.solo else ()) or self.trials
 
     @property
@@ -68,7 +68,7 @@ class LaunchResult:
 
     @property
     def own_control(self) -> Control:
-        """What this node repeated by itself."""
+        """What this node repeated alone."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
@@ -101,7 +101,7 @@ class Launch:
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
-        """Note that this node has done by itself what it can; the trials that follow are those of all nodes.
+        """Note that this node has done alone what it can; the trials that follow are those of all nodes.
 
         A problem of this phase does not end the launch: the other nodes still have to hear of it.
         """

@@ -78,7 +78,7 @@ def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> ChildProcess:
 
 
 def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
-    """Return what torchrun and the supervisors get beside the user's environment."""
+    """Return what torchrun and the supervisors get besides the user's environment."""
     own = {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "PREFLIGHT_EVENTS": events_path(spec.run_dir),
@@ -137,11 +137,11 @@ def _take_in(
         watch(launched.result)
         if not launched.is_over and time.monotonic() > kill_at:
             at = launched.result.running or "starting torchrun"
-            launched.fail(f"the deadline came before the run was through, at {at}")
+            launched.fail(f"the deadline came before the run finished, at {at}")
 
 
 def _may_be_gone(agent: ChildProcess, launched: Launch, peers: Peers | None) -> bool:
-    """Tell whether the run goes on without this node's ranks: they never worked, or node 0 has had them stop."""
+    """Return whether the run goes on without this node's ranks: they never worked, or node 0 has had them stop."""
     if peers is None:
         return False
     return bool(launched.result.solo_problem) or (peers.needs_no_ranks and not agent.exitcode)

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run as they stand there, and pass mypy --strict from outside the package."""
+"""The examples of docs/python.md and of scripts/examples run as they stand there, and pass mypy --strict outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.conftest import PROJECT
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 EXAMPLE = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-EXAMPLES = dict(EXAMPLE.findall((PROJECT / "docs" / "python.md").read_text(encoding="utf-8")))
+PAGE = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
+FILES = sorted((PROJECT / "scripts" / "examples").glob("*.py"))
+EXAMPLES = dict(EXAMPLE.findall(PAGE)) | {path.name: path.read_text(encoding="utf-8") for path in FILES}
 TORCHRUN = (
     "-m",
     "torch.distributed.run",
@@ -109,4 +111,5 @@ def test_mypy_strict_passes_on_every_example_outside_the_package(folder: Path) -
     (folder / "wrong.py").write_text("import preflight\n\npreflight.check(gpus=1.5)\npreflight.probe().nothing\n")
     told = run(folder, "-m", "mypy", "--config-file", "mypy.ini", *EXAMPLES, "wrong.py").stdout.splitlines()
     assert len(EXAMPLES) == 7
+    assert [path.name for path in FILES if f"../scripts/examples/{path.name}" not in PAGE] == []
     assert sorted(line.split(":")[0] for line in told if ": error: " in line) == ["wrong.py"] * 2, told

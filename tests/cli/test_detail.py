@@ -26,6 +26,6 @@ def test_as_much_is_printed_as_was_asked_for(
     assert ran.code == 0, ran.stdout + ran.stderr
     assert "READY" in ran.stdout
     assert len(ran.stdout.splitlines()) <= most_lines
-    assert ("candidate" in ran.stdout) is has_trials
+    assert ("\nTrials" in ran.stdout) is has_trials
     assert ("Next     start the job" in ran.stdout) is (env == PLAIN and not options)
     assert ran.stderr == ""

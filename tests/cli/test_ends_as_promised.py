@@ -91,7 +91,7 @@ def test_two_results_in_one_file_are_refused(command: Command, also: tuple[str, 
 def test_a_fifo_that_nobody_reads_ends_at_once(command: Command) -> None:
     os.mkfifo(command.cwd / "fifo")
     ran = command.run(*CPU, "--report", "fifo")
-    assert (ran.code, ran.stderr) == (2, "preflight: fifo: can't be written: nobody reads this FIFO\n")
+    assert (ran.code, ran.stderr) == (2, "preflight: fifo: can't be written: no process reads this FIFO\n")
 
 
 def test_a_reader_of_a_fifo_gets_the_report_once(command: Command) -> None:

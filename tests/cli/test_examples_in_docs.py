@@ -28,15 +28,15 @@ from tests.reports import report_of
 from tests.stuck.evidence import node
 
 NO_COMMANDS = {  # what stands there indented is no command
-    "docs/architecture.md": "the tree of processes, the way of data",
-    "docs/nccl-facts.md": "formulas",
+    "docs/dev/architecture.md": "the tree of processes, the way of data",
+    "docs/dev/nccl-facts.md": "formulas",
 }
 PAGES = [
     name
     for name in (
         "README.md",
         "CONTRIBUTING.md",
-        *sorted(f"docs/{page.name}" for page in (PROJECT / "docs").glob("*.md")),
+        *sorted(str(page.relative_to(PROJECT)) for page in (PROJECT / "docs").rglob("*.md")),
     )
     if name not in NO_COMMANDS
 ]
@@ -202,7 +202,7 @@ def test_what_pip_installs_is_this_project() -> None:
 
 
 def test_an_option_that_a_sentence_names_is_one_of_its_command() -> None:
-    sections = (PROJECT / "docs" / "commands.md").read_text(encoding="utf-8").split("\n## preflight ")
+    sections = (PROJECT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8").split("\n## preflight ")
     known = {part.split(None, 1)[0]: {*OPTION.findall(part.replace(",", " "))} for part in sections[1:]}
     named = [line for page in PAGES for line in IN_TEXT.findall((PROJECT / page).read_text(encoding="utf-8"))]
     assert len(named) > 30

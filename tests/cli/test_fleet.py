@@ -82,6 +82,6 @@ def test_the_page_is_one_screen_all_of_it_with_v_and_one_line_with_q(command: Co
         command.run("fleet", str(tmp_path / "reports"), *options, env={"PREFLIGHT_VERBOSE": ""}).stdout
         for options in ((), ("-v",), ("-q",))
     )
-    assert len(screen.splitlines()) <= 24 and "\nNext     nothing to do" in screen
+    assert len(screen.splitlines()) <= 24 and "\nNext     none; " in screen
     assert "no outliers in 4 metrics" in all_of_it
     assert line == "ALL ALIKE  8 nodes, all ready, no outliers\n"

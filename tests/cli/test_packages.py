@@ -24,7 +24,7 @@ from tests.conftest import PROJECT
 from tests.reports import report_of
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
-PAGE = (PROJECT / "docs" / "installing.md").read_text(encoding="utf-8")
+PAGE = (PROJECT / "docs" / "install.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 LINES = [line.partition(" #")[0].strip() for line in PAGE.splitlines() if line.startswith("    ")]
 SLIM = PROJECT / "Containerfile.slim"

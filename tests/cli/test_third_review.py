@@ -118,7 +118,7 @@ def test_without_a_gpu_the_next_step_is_a_gpu_node(command: Command) -> None:
     ran = command.run("check", "--accept", "--nproc", "1", env=PAGE)
     page = " ".join(ran.stdout.split())
     assert "NODE UNKNOWN" in page
-    assert "run the same command on a GPU node" in page
+    assert "rerun on a GPU node" in page
     assert "fix the error above" not in page
 
 

@@ -57,7 +57,7 @@ def test_a_real_directory_is_measured_and_the_document_holds_the_sum(real: Ran) 
     assert (real.code, real.stderr) == (0, "")
     document = real.document
     assert document.keys() >= {"init_timeout_s", "pg_timeout_s", "terms", "frameworks", "gaps"}
-    saving = next(term for term in document["terms"] if term["name"] == "saving")
+    saving = next(term for term in document["terms"] if term["name"] == "checkpoint")
     assert saving["source"] == "measured"
     speed = min(document["storage"]["write_one_bytes_per_s"], 1e9)
     assert saving["value"] == pytest.approx(21e9 / speed)
@@ -102,7 +102,7 @@ def test_a_report_of_check_gives_the_measured_figures(command: Command, healthy:
     )
     assert ran.code == 0, ran.stderr
     sources = {term["name"]: term["source"] for term in ran.document["terms"]}
-    for name in ("largest collective", "making the communicator", "spread of the ranks"):
+    for name in ("largest collective", "making the communicator", "rank skew"):
         assert sources[name] == "measured"
     assert ran.document["job"]["world_size"] == 2
     trials = healthy.document["trials"]

@@ -77,7 +77,7 @@ def test_a_check_measures_what_it_was_asked_for_and_says_in_every_form_what_was_
         assert "skipped by --skip" in text, form
         assert asked in text or form == "junit", form
     assert " 2 not run" in ran.stdout
-    assert f"than by itself: {asked}" in " ".join(ran.stdout.split())
+    assert f"Reduced check ({asked}): a full check covers more" in " ".join(ran.stdout.split())
 
 
 def test_a_check_that_is_not_there_is_an_error_that_names_the_nearest(command: Command) -> None:

@@ -185,5 +185,5 @@ def test_without_py_spy_the_headline_of_stuck_says_that_it_saw_no_stack(
         finally:
             job.kill()
     (line,) = ran.stdout.splitlines()
-    assert "No Python stack was seen: py-spy is not installed (pip install py-spy)." in line
+    assert "No Python stack could be read: py-spy is not installed (pip install py-spy)." in line
     assert "Traceback" not in ran.stderr

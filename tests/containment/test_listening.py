@@ -1,4 +1,4 @@
-"""What listens during a run is what docs/check.md says, and strangers who connect to it change no result."""
+"""What listens during a run is what docs/trust.md says, and strangers who connect to it change no result."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
     inferred = {
         "checkpoint_save_timeout",
         "data_preprocessing_on_rank0_timeout",
+        "found_by_stuck",
         "hang_no_error",
         "teardown_after_success",
         "device_mapping_unknown",

@@ -2,7 +2,7 @@
 
 Values, hosts and paths are ours; the messages are the software's own. `python -m scripts.score_explain
 tests/explain/reported` prints the table. When first met (83aa8af), of 60: right 30, near 10, nothing 5, wrong 2,
-forbidden 13; right or near 66.7 %, of the 48 confirmed ones 68.8 %.
+forbidden 13; right or near 66.7%, of the 48 confirmed ones 68.8%.
 """
 
 from __future__ import annotations

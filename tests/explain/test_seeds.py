@@ -58,7 +58,7 @@ def test_the_advised_1800_s_is_called_what_the_run_died_at() -> None:
 )
 def test_a_run_that_stopped_around_a_save_is_told_who_is_missing_and_no_more_than_that(name: str, since: str) -> None:
     cause = _seed(name).causes[0]
-    assert f"stopped in or after a save: rank 0 is missing since {since}" in cause.verdict
+    assert f"stopped during or after a checkpoint: rank 0 is missing since {since}" in cause.verdict
     assert "took longer" not in cause.verdict
     assert "preflight timeout --params N --checkpoint-dir DIR --current 1800" in cause.remedy.splitlines()[0]
 

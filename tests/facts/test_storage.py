@@ -133,7 +133,7 @@ def test_a_speed_that_was_measured_while_preflight_itself_stood_still_is_none(pl
 
     speed = measure_storage(str(place), 1, QUICK_S, watch)
     assert isinstance(speed.write_one_bytes_per_s, Gap)
-    assert re.match(r"preflight itself stood still for \d s meanwhile", speed.write_one_bytes_per_s.reason)
+    assert re.match(r"preflight itself was paused for \d s in that time", speed.write_one_bytes_per_s.reason)
     assert isinstance(speed.read_one_bytes_per_s, Gap)
     assert is_empty(place)
 

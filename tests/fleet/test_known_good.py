@@ -54,7 +54,7 @@ def test_repetitions_within_a_report_count_too() -> None:
         ({"node_verdict": NodeVerdict.UNKNOWN}, "node unknown"),
         ({"nodes": (node_facts(), node_facts(host="b"))}, "2 nodes"),
         ({"trials": (trial_result(outcome=Outcome.HANG),)}, "failed"),
-        ({"trials": (without_speeds(trial_result(), "others"),)}, "measured beside others"),
+        ({"trials": (without_speeds(trial_result(), "others"),)}, "shared the GPUs"),
     ],
 )
 def test_what_is_not_known_good_is_left_out_with_its_reason(changes: dict[str, Any], why: str) -> None:

@@ -115,7 +115,7 @@ def test_unknown_nodes_make_the_fleet_unknown_and_every_one_has_its_reason_in_wo
     assert (seen.exit_code, seen.passing, seen.interrupted) == (3, (), ("n000", "n001", "n002"))
     page = fleet_page(seen).shown(Detail.ALL, PAGE)
     assert page.startswith("UNKNOWN") and "stopped by SIGINT at trial default" in " ".join(page.split())
-    assert "Interrupted before they were through: 3 (n[000-002])" in " ".join(page.split())
+    assert "Interrupted before they finished: 3 (n[000-002])" in " ".join(page.split())
     assert fleet_of(3, n000=cut).exit_code == 3
     assert fleet_of(3, n000=cut, n001={"verdict": "not_ready"}).exit_code == 1
 
@@ -131,7 +131,7 @@ def test_a_rejected_node_has_the_problem_of_its_finding_as_its_reason() -> None:
 def test_a_run_that_was_interrupted_passes_nobody_however_far_it_came() -> None:
     seen = fleet_of(3, n000={"exit_code": 143})
     assert seen.passing == ("n001", "n002")
-    assert seen.unknown[0].reasons[0] == "interrupted before it was through"
+    assert seen.unknown[0].reasons[0] == "interrupted before it finished"
 
 
 def test_a_simulated_report_passes_nobody_and_replaces_no_real_one() -> None:
@@ -264,7 +264,7 @@ def test_every_page_shows_how_the_checks_of_all_nodes_ended_in_five_ways() -> No
     endings = ("passed", "found", "could_not_look", "not_applicable", "not_run")
     checks = [{"check": f"c-{ending}", "outcome": ending} for ending in endings]
     fleet = fleet_of(6, n001={"checks": checks}, n002={"checks": [*checks, {"check": 3, "outcome": []}]})
-    words = "2 found, 2 could not look, 2 not applicable, 2 not run; could not look: c-could_not_look on 2 nodes"
+    words = "2 found, 2 inconclusive, 2 not applicable, 2 not run; inconclusive: c-could_not_look on 2 nodes"
     for page in (
         fleet_page(fleet).shown(Detail.ALL, PAGE),
         fleet_page(fleet).shown(Detail.SCREEN, PAGE),

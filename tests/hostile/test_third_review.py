@@ -1,7 +1,4 @@
-"""What the third review's hostile test found and nobody has mended yet: each test is to turn green, and its mark to go.
-
-"issue 4 of 12" is the one that is to mend them.
-"""
+"""What the third review's hostile test found (attack.md): each test failed before its mend."""
 
 from __future__ import annotations
 
@@ -31,13 +28,6 @@ PATIENCE_S = 60.0
 SECRET = "root:SECRET-HASH-OF-ROOT:1::"
 
 
-def attack(finding: str) -> pytest.MarkDecorator:
-    """Mark what attack.md found."""
-    return pytest.mark.xfail(
-        strict=True, raises=(AssertionError, pytest.fail.Exception), reason=f"attack.md {finding}; issue 4 of 12"
-    )
-
-
 def order_of(command: Sequence[str], keep: Path | str = "") -> list[str]:
     """Return the command line that runs a job without a check before it."""
     return supervisor_argv(Order(list(command), [], "no.env", 78, True, 600.0, str(keep), False))
@@ -59,7 +49,6 @@ def until(is_so: Callable[[], object]) -> None:
 
 
 @pytest.mark.integration
-@attack("F8")
 def test_stuck_reads_what_a_rank_has_open_and_not_another_file_of_that_name(command: Command) -> None:
     (command.tmp_path / "secret").write_text(SECRET)
     code = (
@@ -79,7 +68,6 @@ def test_stuck_reads_what_a_rank_has_open_and_not_another_file_of_that_name(comm
     assert SECRET not in ran.stdout + ran.stderr + report
 
 
-@attack("F9")
 def test_a_request_to_dump_follows_no_link_in_the_place_of_the_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "elsewhere")
     (tmp_path / "asked0.pipe").symlink_to("elsewhere")
@@ -97,7 +85,6 @@ def test_a_request_to_dump_follows_no_link_in_the_place_of_the_pipe(tmp_path: Pa
         os.close(reader)
 
 
-@attack("F11 (d)")
 def test_two_runs_that_keep_their_output_in_one_folder_keep_all_of_it(tmp_path: Path) -> None:
     keep, go_on, has_begun = tmp_path / "kept", tmp_path / "go-on", tmp_path / "has-begun"
     keep.mkdir()
@@ -111,20 +98,18 @@ def test_two_runs_that_keep_their_output_in_one_folder_keep_all_of_it(tmp_path: 
     assert sorted(kept.splitlines()) == ["of the first", "of the second"]
 
 
-@attack("F13")
 @pytest.mark.timeout(200)
 def test_ctrl_c_in_the_api_s_check_leaves_no_folder(tmp_path: Path) -> None:
     code = "import preflight; preflight.check(backend='gloo', nproc=1, tests=[])"
     environ = os.environ | {"PYTHONPATH": OWN_PATH, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.PIPE) as python:
-        until(lambda: [path for path in tmp_path.glob("preflight-*") if not path.match("preflight-api-*")])
+        until(lambda: list(tmp_path.rglob("control")))
         python.send_signal(signal.SIGINT)
         _, stderr = python.communicate(timeout=PATIENCE_S)
     assert b"KeyboardInterrupt" in stderr
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-@attack("F13")
 def test_what_a_killed_run_kept_is_gone_when_the_next_run_has_ended(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     argv = order_of(("/bin/sh", "-c", f"echo of the first; : >{seen}; exec sleep 100"))
@@ -178,7 +163,6 @@ def agreement(strangers: int, limit_s: float, *words: str) -> subprocess.Complet
     return ended([sys.executable, "-c", NODES, str(strangers), str(limit_s), json.dumps(words)], PYTHONPATH=OWN_PATH)
 
 
-@attack("F14")
 def test_more_strangers_than_select_takes_keep_no_node_from_agreeing() -> None:
     assert agreement(10, 30.0, SAID).stdout == "\n"
     many = agreement(1100, 30.0, SAID)
@@ -186,12 +170,10 @@ def test_more_strangers_than_select_takes_keep_no_node_from_agreeing() -> None:
 
 
 @pytest.mark.integration
-@attack("F14")
 def test_a_node_whose_word_comes_in_two_parts_is_heard() -> None:
     assert agreement(0, 5.0, SAID[:20], SAID[20:]).stdout == "\n"
 
 
-@attack("F19")
 def test_run_names_a_job_without_its_control_characters(tmp_path: Path) -> None:
     job = tmp_path / "train\x1b[31m\npreflight: ready.sh"
     job.write_text("#!/bin/sh\nexit 3\n")
@@ -203,7 +185,6 @@ def test_run_names_a_job_without_its_control_characters(tmp_path: Path) -> None:
     assert "\npreflight: ready" not in ran.stderr
 
 
-@attack("F20")
 def test_a_job_starts_where_proc_is_not_mounted(need: Callable[[str, bool, str], None]) -> None:
     need("mount", can_mount() and shutil.which("unshare") is not None, "/proc can be covered only by root")
     covered = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
@@ -211,7 +192,6 @@ def test_a_job_starts_where_proc_is_not_mounted(need: Callable[[str, bool, str],
     assert (ran.returncode, ran.stdout) == (0, "started\n"), ran.stderr
 
 
-@attack("F21")
 def test_the_folders_of_an_archive_count_as_its_files_do() -> None:
     folder = b"PK\x03\x04" + bytes(22) + (2).to_bytes(2, "little") + bytes(2) + b"d/"
 

@@ -17,7 +17,7 @@ def found(check: Check, case: Case) -> tuple[Finding, ...]:
 
 
 def skips(check: Check, case: Case) -> tuple[SkippedCheck, ...]:
-    """Return why a check could not look; it must find nothing."""
+    """Return why a check was inconclusive; it must find nothing."""
     findings, skipped, _ = run_checks((check,), case)
     assert findings == ()
     return skipped

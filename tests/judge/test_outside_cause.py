@@ -65,7 +65,7 @@ ABORTED = "torchrun died by SIGABRT: what(): std::bad_alloc"
             "torchrun died by SIGKILL",
             (OOM,),
             {"cpu_s": 60},
-            "want of memory (the cgroup's memory.events: 1 OOM kills); give",
+            "ran out of memory (the cgroup's memory.events: 1 OOM kills); give",
         ),
         ("torchrun ended with exit code 1", (REFUSED,), {}, "refused a process or thread that it needed"),
         (SEGMENT, (), {"bytes": 400 << 20}, "`ulimit -v` allows 400 MiB only"),

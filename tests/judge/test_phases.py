@@ -47,9 +47,9 @@ def test_ranks_that_died_while_starting_are_a_start_that_is_partial() -> None:
 
 
 def test_a_run_that_was_cut_in_a_trial_says_how_many_were_tried_and_what_cut_it() -> None:
-    run = replace(WHOLE, through=False, problem="the deadline came before the run was through, at no-p2p: init")
+    run = replace(WHOLE, through=False, problem="the deadline came before the run finished, at no-p2p: init")
     assert ends(run)["trials"] == "partial"
-    assert details(run)["trials"] == "1 tried: the deadline came before the run was through, at no-p2p: init"
+    assert details(run)["trials"] == "1 tried: the deadline came before the run finished, at no-p2p: init"
     assert details(replace(run, trials=()))["trials"].startswith("none came to its end: ")
 
 

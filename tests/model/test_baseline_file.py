@@ -34,9 +34,9 @@ def test_it_comes_back_as_it_was() -> None:
         ({"baseline_schema": 0}, "no positive whole number"),
         ({"references": []}, "no references"),
         ({"references": 3}, "expected an array"),
-        ({"references": [FIRST | {"busbw_gb_s": 0.0}]}, "a figure that nothing can have"),
-        ({"references": [FIRST | {"group": "huge"}]}, "a figure that nothing can have"),
-        ({"references": [FIRST | {"nodes": 1}]}, "a figure that nothing can have"),
+        ({"references": [FIRST | {"busbw_gb_s": 0.0}]}, "a value that nothing can have"),
+        ({"references": [FIRST | {"group": "huge"}]}, "a value that nothing can have"),
+        ({"references": [FIRST | {"nodes": 1}]}, "a value that nothing can have"),
     ],
 )
 def test_what_is_no_baseline_is_refused_in_one_line(changes: dict[str, Any], told: str) -> None:

@@ -88,7 +88,7 @@ def measurement(chance: random.Random, factor: float, within: float = 0.005) -> 
 
 
 def learnt(chance: random.Random, nodes: int, times: int) -> Baseline:
-    """Return the baseline of nodes that differ by 1 %."""
+    """Return the baseline of nodes that differ by 1%."""
     factors = [chance.gauss(0, 0.01) for _ in range(nodes)]
     return learn((), {f"n{i}": [measurement(chance, each) for _ in range(times)] for i, each in enumerate(factors)})
 
@@ -256,7 +256,7 @@ def healthy_fleet(chance: random.Random, nodes: int) -> list[NodeDigest]:
 @numbers("14")
 def test_healthy_nodes_are_called_odd_in_few_fleets() -> None:
     chance = random.Random(200)
-    assert sum(bool(compare_nodes(healthy_fleet(chance, 200))[0].odd) for _ in range(8)) <= 2  # 5 % are promised
+    assert sum(bool(compare_nodes(healthy_fleet(chance, 200))[0].odd) for _ in range(8)) <= 2  # 5% are promised
 
 
 @numbers("15")

@@ -66,7 +66,7 @@ def test_counts_and_disks_are_scaled_by_thousands() -> None:
 
 
 def test_a_share_has_its_sign() -> None:
-    assert [percent_text(share) for share in (0.123, -0.05)] == ["+12.3 %", "-5.0 %"]
+    assert [percent_text(share) for share in (0.123, -0.05)] == ["+12.3%", "-5.0%"]
 
 
 def test_one_is_one_and_all_else_are_many() -> None:

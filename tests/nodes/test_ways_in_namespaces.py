@@ -68,7 +68,7 @@ def test_nodes_that_reach_each_other_say_how_fast_and_set_nothing(run: Any) -> N
     results = ended[0].report["between"]["results"]
     assert {(r["from_node"], r["to_node"], r["end"]) for r in results} == {(0, 1, "ok"), (1, 0, "ok")}
     assert all(r["gb_s"] > 0 and r["rtt_us"] > 0 for r in results)
-    assert "Ways between the nodes" in ended[1].page
+    assert "Network paths" in ended[1].page
     assert ended[0].report["between"]["took_s"] < 10
 
 

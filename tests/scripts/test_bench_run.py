@@ -24,9 +24,9 @@ def test_the_page_says_both_sides_the_difference_and_whose_cpu_time_it_was() -> 
     page = " ".join(describe(pairs, 60).split())
     assert "3 pairs, a job of 60 steps" in page
     assert "alone 10.000 s" in page and "-- torchrun 10.200 s" in page
-    assert "+0.200 s (median; 95 % interval +0.100 to +0.600), +2.0%" in page
-    assert "+0.050 s (median; 95 % interval -0.050 to +0.450), +0.5%" in page
-    assert "CPU time of all processes +0.330 s (median; 95 % interval +0.330 to +0.330), +2.8%" in page
+    assert "+0.200 s (median; 95% interval +0.100 to +0.600), +2.0%" in page
+    assert "+0.050 s (median; 95% interval -0.050 to +0.450), +0.5%" in page
+    assert "CPU time of all processes +0.330 s (median; 95% interval +0.330 to +0.330), +2.8%" in page
     assert "the job 12.00 s; preflight run 0.300 s until it starts and 0.030 s beside it" in page
     assert "beside the job 0.25% (at most 1%); with its start 2.75%, which is above 1%" in page
     assert "of a job of 33 s of CPU time" in page

@@ -51,10 +51,10 @@ def calls(stand_in: StandIn) -> list[str]:
     ([(1, LOST)], 1, {"prolog.drain": LOST}),
     ([(1, LOST), (0, "")], 0, {}),
     ([(1, LOST), (1, OTHER)], 0, {}),
-    ([(1, "")], 0, {"prolog.note": "preflight could not look: exit code 1"}),
-    ([(1, "Traceback (most recent call last):")], 0, {"prolog.note": "preflight could not look: exit code 1"}),
-    ([(127, "")], 0, {"prolog.note": "preflight could not look: it is not in PREFLIGHT_PATH"}),
-    *(([(code, LOST)], 0, {"prolog.note": f"preflight could not look: exit code {code}"}) for code in (2, 3, 42)),
+    ([(1, "")], 0, {"prolog.note": "preflight inconclusive: exit code 1"}),
+    ([(1, "Traceback (most recent call last):")], 0, {"prolog.note": "preflight inconclusive: exit code 1"}),
+    ([(127, "")], 0, {"prolog.note": "preflight inconclusive: it is not in PREFLIGHT_PATH"}),
+    *(([(code, LOST)], 0, {"prolog.note": f"preflight inconclusive: exit code {code}"}) for code in (2, 3, 42)),
 ])  # fmt: skip
 def test_the_prolog_rejects_for_a_gpu_s_fault_that_it_saw_twice_only(
     stand_in: StandIn, answers: list[tuple[int, str]], leaves: int, left: dict[str, str]
@@ -135,7 +135,7 @@ def test_a_prolog_whose_probe_hangs_lets_the_job_start_within_10_s(stand_in: Sta
     start = time.monotonic()
     assert run(stand_in, "slurm_prolog.sh") == 0
     assert time.monotonic() - start < 10
-    assert spool(stand_in) == {"prolog.note": "preflight could not look: no answer within 4 s"}
+    assert spool(stand_in) == {"prolog.note": "preflight inconclusive: no answer within 4 s"}
 
 
 @pytest.mark.integration
@@ -220,7 +220,7 @@ def test_the_health_check_notes_and_takes_back_its_own_comment_only(stand_in: St
     stand_in.shows(Comment="" if mine else "rack 7, do not touch")
     run(stand_in, "slurm_prolog.sh")
     run(stand_in, HEALTH)
-    noted = "preflight could not look: exit code 3"
+    noted = "preflight inconclusive: exit code 3"
     assert stand_in.told == (["update", "NodeName=n7", f"Comment={noted}"] if mine else [])
     stand_in.shows(Comment=noted if mine else "rack 7, do not touch")
     run(stand_in, "slurm_prolog.sh")

@@ -168,7 +168,7 @@ def test_only_a_report_that_rejects_an_idle_node_drains_it_with_its_reason(start
 
 def as_documented() -> str:
     """Return the lines of slurm.conf that the page shows, without what a test puts into their place."""
-    page = (PROJECT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "clusters.md").read_text(encoding="utf-8")
     lines = page.partition("```ini\n")[2].partition("```")[0].splitlines()
     own = ("Prolog=", "Epilog=", "PartitionName=", "HealthCheckProgram=", "HealthCheckInterval=")
     return "\n".join(["HealthCheckInterval=1", *(line for line in lines if not line.startswith(own))])
@@ -179,7 +179,7 @@ def test_the_prolog_drains_with_its_own_reason_and_lets_a_job_start_where_nothin
     answer(cluster, node0=3, node1=1)
     ran = cluster.run("srun", "--nodelist=node0", "echo", "the job")
     assert (ran.returncode, ran.stdout) == (0, "the job\n"), ran.stderr
-    wait_for_comment(cluster, "preflight could not look: exit code 3")
+    wait_for_comment(cluster, "preflight inconclusive: exit code 3")
     job = cluster.run("sbatch", "--parsable", "--nodelist=node1", "--wrap", "true").stdout.strip()
     cluster.slurm.wait_until(lambda: cluster.slurm.state_of("node1").startswith("drain"), "node1 is not drained")
     reason = "preflight probe: gpu-lost GPU 0000:1b:00.0"
@@ -216,8 +216,8 @@ def test_the_health_check_notes_what_the_facts_show_and_drains_nobody(start: Sta
     cluster.slurm.wait_until(looked.exists, "slurmd ran no real probe")
     wait_for_comment(cluster, "")
     for code, comment in (
-        (1, "preflight probe: gpu-lost GPU 0000:1b:00.0"), (3, "preflight could not look: exit code 3"),
-        (2, "preflight could not look: exit code 2"), (0, ""),
+        (1, "preflight probe: gpu-lost GPU 0000:1b:00.0"), (3, "preflight inconclusive: exit code 3"),
+        (2, "preflight inconclusive: exit code 2"), (0, ""),
     ):  # fmt: skip
         answer(cluster, node0=code)
         wait_for_comment(cluster, comment)

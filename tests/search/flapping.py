@@ -27,7 +27,7 @@ def by_chance(share: float) -> Rhythm:
 RHYTHMS: dict[str, Rhythm] = {
     "every second": lambda number, _: number % 2 == 0,
     "every third": lambda number, _: number % 3 == 0,
-    **{f"{percent} % by chance": by_chance(percent / 100) for percent in (10, 20, 30, 40, 50)},
+    **{f"{percent}% by chance": by_chance(percent / 100) for percent in (10, 20, 30, 40, 50)},
 }
 
 

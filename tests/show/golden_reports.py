@@ -63,7 +63,7 @@ def one_interface_works() -> Report:
     trials = (failed_trial(), netif_trial("eth0", results=results), failed_trial("netif-wlan0"))
     return report_of(
         verdict=Verdict.READY_WITH_ENV,
-        headline="the default hangs; with the written settings 2 ranks agree and every answer was right.",
+        headline="the default settings hang; with the written settings 2 ranks agree and every answer was right.",
         trials=trials,
         left_out=LEFT_OUT,
         advice=recommend(trials, (), (), cpu_path=True, control=confirmed_best(trials)),
@@ -107,7 +107,7 @@ def simulated() -> Report:
 
 
 def warnings() -> Report:
-    """Return a run with warnings, a lost comparison, inherited variables and checks that could not look."""
+    """Return a run with warnings, a lost comparison, inherited variables and checks that were inconclusive."""
     trials = (
         trial_result(unset=("NCCL_DEBUG",)),
         trial_result("as-is", 790.0),
@@ -130,7 +130,7 @@ def warnings() -> Report:
 
 
 def unknown() -> Report:
-    """Return a run in which preflight could not look."""
+    """Return a run in which preflight is inconclusive."""
     return report_of(
         verdict=Verdict.UNKNOWN,
         exit_code=3,

@@ -125,7 +125,7 @@ def accepted() -> Report:
 
 
 def below_baseline() -> Report:
-    """Return a node that stays at 80 % of known-good ones over all repetitions."""
+    """Return a node that stays at 80% of known-good ones over all repetitions."""
     facts = gpu_node(2)
     again = tuple(trial(f"{AGAIN}{turn}") for turn in (1, 2, 3))
     return judged((facts,), (trial(), *again), gpus=(0, 1), baseline=_good_nodes(1.25))

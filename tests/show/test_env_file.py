@@ -92,7 +92,7 @@ def test_where_nothing_need_be_set_no_setting_of_nccl_or_gloo_is_only_the_timeou
 
 def test_every_timeout_says_who_reads_it_and_why_it_is_as_long() -> None:
     text = render_env(healthy())
-    assert "# The safe timeout: the sum is" in text
+    assert "# The safe timeout: the time budget is" in text
     assert "# Minutes, read by DeepSpeed; never shorter than DeepSpeed's own default." in text
 
 

@@ -43,7 +43,7 @@ def test_what_is_not_as_it_should_be_is_seen_in_the_row() -> None:
     )  # fmt: skip
     text = "\n".join(lines_of(gpu_section(gpu_node(1, gpus=(busy,))), Style(width=120)))
     for words in (
-        "GPU 0  MIG, exclusive process, hw slowdown, 1 process, 97 % busy",
+        "GPU 0  MIG, exclusive process, hw slowdown, 1 process, 97% busy",
         "below",
         "x8 of x16 gen5",
         "17 of 18 x 4.0",

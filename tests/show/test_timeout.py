@@ -94,7 +94,7 @@ def test_saving_sharded_is_told_as_such() -> None:
 def test_a_mixture_of_experts_is_told_with_all_and_active_or_as_an_upper_bound() -> None:
     experts = dataclasses.replace(JOB, params=ParamCount(47 * 10**9, 13 * 10**9))
     told = timeout_page(ShownTimeout(SAFE["all"], experts, "47B/13B")).shown(Detail.ALL, Style(120))
-    assert "For 47.0 B parameters, 13.0 B of them active; bf16, adamw, fsdp, full save; 64 ranks" in told
+    assert "For 47.0 B parameters, 13.0 B of them active; bf16, adamw, fsdp, full checkpoint; 64 ranks" in told
     experts = dataclasses.replace(JOB, params=ParamCount(56 * 10**9, 56 * 10**9))
     told = timeout_page(ShownTimeout(SAFE["all"], experts, "8x7B")).shown(Detail.ALL, Style(120))
     assert "at most (8x7B: every expert as a whole model)" in told
@@ -158,11 +158,11 @@ def test_the_range_of_what_was_not_measured_is_told_where_it_matters() -> None:
 
 
 def test_a_pause_that_no_cap_covers_is_told_the_number_that_would() -> None:
-    assert "would cover it; better move that work out" in SAFE["not_enough"].verdict
+    assert "would cover it; move that work off" in SAFE["not_enough"].verdict
 
 
 def test_what_is_assumed_of_shards_grows_with_the_nodes() -> None:
     large = Job(params=ParamCount(405 * 10**9, 405 * 10**9), strategy=Strategy.FSDP, save=Save.SHARDED, world_size=512)
-    (saving,) = [term for term in safe_timeout(large, NOTHING).terms if term.name == "saving"]
+    (saving,) = [term for term in safe_timeout(large, NOTHING).terms if term.name == "checkpoint"]
     assert saving.value == pytest.approx(405e9 * 14 / (64 * 0.2e9), rel=0.01)
     assert "200 MB/s for each of 64 nodes" in saving.detail

@@ -169,7 +169,7 @@ def test_where_a_pair_of_gpus_loses_the_bytes_no_rank_is_named(ras: str, tmp_pat
     report = _loses_bytes(tmp_path, RAS[ras]).answer()
     (culprit,) = report["culprits"]
     assert (report["exit_code"], culprit["reason"], culprit["ranks"]) == (1, "nothing_moves", [])
-    assert f"all 2 ranks that were seen wait for the GPU {_line('loss.item()')}" in culprit["what"]
+    assert f"all 2 ranks that were found wait for the GPU {_line('loss.item()')}" in culprit["what"]
     assert [each for each in culprit["evidence"] if "no GPU computes" in each], culprit
     assert ["have launched the same" in e for e in _ras(report)] == ([True] if ras == "with RAS" else []), culprit
 

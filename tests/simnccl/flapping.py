@@ -1,7 +1,7 @@
 """simnccl whose faults come and go: `--backend simnccl@flapping`.
 
     SIMNCCL     the faults
-    FLAP_AT     the trials that have them: 0 or 0,3 (their numbers), %2 (every second), 30p (by a chance of 30 %)
+    FLAP_AT     the trials that have them: 0 or 0,3 (their numbers), %2 (every second), 30p (by a chance of 30%)
     FLAP_SEED   of that chance
     FLAP_COUNT  where each rank counts its trials: a path, to which the rank's number is added
 

@@ -29,7 +29,7 @@ def test_a_rank_in_a_save_is_named_with_file_and_rate() -> None:
     report = answer([four(rank(2, process(102, SAVE, thread(102, "D", "nfs_wait_bit", 0.0), files=(file,))))])
     (culprit,) = report.culprits
     assert (report.verdict, report.exit_code, culprit.ranks) == (StuckVerdict.STUCK, 1, (2,))
-    assert "in a save: torch.save (train.py:52, save_checkpoint)" in report.summary
+    assert "writing a checkpoint: torch.save (train.py:52, save_checkpoint)" in report.summary
     assert "writing to /mnt/ckpt/model.pt (nfs4) at 3.0 MB/s" in report.summary
     assert report.summary.startswith("3 ranks wait in all_reduce (train.py:187, all_reduce_gradients), for 60 s")
 
@@ -95,7 +95,7 @@ def test_a_data_worker_that_does_not_deliver_is_named_with_its_line() -> None:
     worker = process(500, reads, thread(500, "S", "wait_for_partner"), is_data_worker=True)
     report = answer([four(rank(3, process(103, waits, thread(103, "S", "do_poll", 0.0)), (worker,)))])
     assert report.places[3].activity is Activity.DATA_LOADING
-    assert "its data worker (pid 500) stands in data.py:30, read_shard" in report.summary
+    assert "its data worker (pid 500) is blocked in data.py:30, read_shard" in report.summary
 
 
 def test_a_native_call_that_keeps_the_gil_is_told() -> None:
@@ -165,7 +165,7 @@ def test_several_nodes_give_one_answer() -> None:
 
 def test_ranks_on_nodes_that_were_not_looked_at_are_said_to_be_unseen() -> None:
     own = [dataclasses.replace(rank(i, size=2), world_size=4) for i in range(2)]
-    assert any("2 of 4 ranks run on nodes that were not looked at" in each for each in answer([node(*own)]).not_seen)
+    assert any("2 of 4 ranks run on nodes that were not checked" in each for each in answer([node(*own)]).not_seen)
 
 
 def test_a_gpu_that_is_lost_is_the_cause() -> None:

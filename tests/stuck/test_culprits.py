@@ -79,7 +79,7 @@ def test_ranks_that_all_wait_for_gpus_which_do_not_compute_hang(state: str) -> N
     report = answer([node(*(reads_loss(i, state) for i in range(4)), gpus=gpu(120.0), ras=level)])
     (culprit,) = report.culprits
     assert (culprit.reason, culprit.ranks) == (Reason.NOTHING_MOVES, ())
-    assert "all 4 ranks that were seen wait for the GPU (train.py:212, train)" in culprit.what
+    assert "all 4 ranks that were found wait for the GPU (train.py:212, train)" in culprit.what
     assert culprit.evidence == (
         "NCCL's RAS hears of all ranks, and all have launched the same (n0)",
         "no GPU computes: GPU 0 of n0 120 of 700 W",

@@ -137,7 +137,7 @@ def test_ctrl_c_gives_what_was_seen_by_then_and_whole_files(tmp_path: Path) -> N
         looking.send_signal(signal.SIGINT)
         stdout, stderr = looking.communicate(timeout=30)
         assert looking.returncode == 130, stderr
-        assert "this is what had been seen by then" in stderr
+        assert "these are the results so far" in stderr
         report = json.loads(stdout)
         assert [(place["rank"], place["activity"]) for place in report["places"]] == [(i, "sleeping") for i in range(3)]
         (file,) = (tmp_path / "out").iterdir()

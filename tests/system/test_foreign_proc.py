@@ -48,7 +48,7 @@ def test_the_numbers_of_another_proc_are_translated_and_only_ours_are_killed() -
 def test_a_number_that_is_another_process_s_by_now_is_not_signalled() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         seen = processes._descendants(os.getpid())[process.pid]
-        earlier = processes.ProcessStat(seen.number, seen.state, seen.parent, seen.start_time - 1)
+        earlier = seen._replace(start_time=seen.start_time - 1)
         processes._kill(process.pid, earlier)
         time.sleep(0.05)
         assert process.poll() is None

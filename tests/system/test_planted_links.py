@@ -94,7 +94,7 @@ def test_a_device_is_never_set_aside() -> None:
 def test_a_fifo_that_nobody_reads_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "READER_S", 0.05)
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UsageError, match="nobody reads this FIFO"):
+    with pytest.raises(UsageError, match="no process reads this FIFO"):
         check_writable(str(tmp_path / "fifo"))
 
 

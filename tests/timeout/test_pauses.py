@@ -16,7 +16,7 @@ SEVEN = ParamCount(7 * 10**9, 7 * 10**9)
 DISK = dataclasses.replace(FAST, write_one_bytes_per_s=0.5e9, write_all_bytes_per_s=0.7e9, read_one_bytes_per_s=1.4e9)
 
 
-def pause(job: Job, name: str = "saving", measured: bool = True) -> Pause:
+def pause(job: Job, name: str = "checkpoint", measured: bool = True) -> Pause:
     return next(each for each in pauses(job, DISK if measured else NOTHING) if each.name == name)
 
 
@@ -38,13 +38,13 @@ def test_what_was_measured_is_said_to_be_and_what_was_not_is_assumed() -> None:
 def test_a_fast_disk_is_not_faster_than_the_thread_that_serialises() -> None:
     fast = dataclasses.replace(DISK, write_one_bytes_per_s=7e9)
     assert absorbed_bytes(600, 3, fast) == 200e9
-    (saving,) = (each for each in pauses(Job(params=SEVEN), fast) if each.name == "saving")
+    (saving,) = (each for each in pauses(Job(params=SEVEN), fast) if each.name == "checkpoint")
     assert (saving.value_s, "one thread" in saving.detail) == (98.0, True)
 
 
 def test_one_writer_s_speed_stands_in_where_all_together_were_not_measured() -> None:
     alone = dataclasses.replace(DISK, write_all_bytes_per_s=Gap("time was up"))
-    saving = next(p for p in pauses(Job(params=SEVEN, save=Save.SHARDED), alone) if p.name == "saving")
+    saving = next(p for p in pauses(Job(params=SEVEN, save=Save.SHARDED), alone) if p.name == "checkpoint")
     assert (saving.value_s, saving.source) == (196.0, Source.MEASURED)
 
 
@@ -53,7 +53,7 @@ def test_weights_are_read_at_the_start_only_and_a_save_comes_in_training_only() 
     parts = {each.name: each.parts for each in pauses(job, DISK)}
     assert parts == {
         "loading the weights": (Part.INIT,),
-        "saving": (Part.TRAINING,),
+        "checkpoint": (Part.TRAINING,),
         "preprocessing": (Part.INIT, Part.TRAINING),
         "first compilation": (Part.INIT, Part.TRAINING),
         "evaluation": (Part.TRAINING,),

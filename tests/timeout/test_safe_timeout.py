@@ -107,17 +107,17 @@ def test_a_pause_that_is_longer_than_the_answer_is_never_called_safe(job: Job, t
     assert safe.is_enough == (safe.longest_pause_s <= safe.pg_timeout_s)
     if not safe.is_enough:
         assert safe.pg_timeout_s == CAP_S
-        assert ("no timeout" in safe.verdict) == (safe.longest_source is not Source.ASSUMED)
-        assert safe.verdict.startswith(("no timeout", "maybe none is enough"))
+        assert ("no reasonable timeout" in safe.verdict) == (safe.longest_source is not Source.ASSUMED)
+        assert safe.verdict.startswith(("no reasonable timeout", "maybe no timeout is enough"))
 
 
-@given(job=JOBS, timings=TIMINGS, current_s=st.floats(1, 1e5))
+@given(job=JOBS, timings=TIMINGS, current_s=st.just(600.0) | st.floats(1, 1e5))
 def test_an_answer_that_is_not_longer_than_the_job_s_own_timeout_is_called_useless(
     job: Job, timings: Timings, current_s: float
 ) -> None:
     safe = safe_timeout(job, timings, current_s)
     if safe.is_enough:
-        assert ("useless" in safe.verdict) == (safe.pg_timeout_s <= current_s)
+        assert ("a longer timeout will not help" in safe.verdict) == (safe.pg_timeout_s <= current_s)
 
 
 def test_the_fourth_report_s_1800_s_is_called_useless_for_a_fast_disk() -> None:
@@ -132,10 +132,10 @@ def test_a_slow_disk_asks_for_more_than_the_job_has_and_says_what_would_help() -
     slow = dataclasses.replace(FAST, write_one_bytes_per_s=20e6, write_all_bytes_per_s=100e6)
     safe = safe_timeout(Job(params=ParamCount(1_500_000_000, 1_500_000_000)), slow, 1800)
     assert safe.pg_timeout_s == 3240  # 21 GB at 20 MB/s are 1050 s
-    assert safe.dominated_by == "saving"
+    assert safe.dominated_by == "checkpoint"
     assert "too short" in safe.verdict
     assert [hint.partition(":")[0] for hint in safe.smaller[:2]] == ["--save async", "--save sharded"]
-    saving = next(term for term in safe.terms if term.name == "saving")
+    saving = next(term for term in safe.terms if term.name == "checkpoint")
     assert (saving.source, saving.value) == (Source.MEASURED, 1050.0)
 
 
@@ -165,7 +165,7 @@ def test_a_phase_that_no_sensible_timeout_covers_is_said_to_be_moved_away() -> N
 
 def test_a_network_in_which_one_collective_takes_a_tenth_of_the_timeout_is_named() -> None:
     safe = safe_timeout(Job(), dataclasses.replace(FAST, collective_s=90.0))
-    assert any("mend the network" in note for note in safe.notes)
+    assert any("repair the network" in note for note in safe.notes)
 
 
 def test_retries_that_outlast_the_cap_are_named() -> None:

@@ -123,7 +123,7 @@ def test_who_is_missing_is_named_after_the_limit(meet: Callable[..., Meeting]) -
         ({"preflight": "2"}, "versions differ: preflight 2 there, 1 on n0"),
         ({"protocol": PROTOCOL + 1}, "versions differ"),
         ({"run_id": "other"}, "belongs to another run"),
-        ({"nodes": 5}, "told of 5 nodes"),
+        ({"nodes": 5}, "it expects 5 nodes"),
         ({"node_rank": 0}, "calls itself node 0"),
         ({"node_rank": 9}, "calls itself node 9"),
     ],

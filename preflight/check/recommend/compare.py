@@ -1,4 +1,4 @@
-"""Decide whether a candidate that was measured afresh against the default clearly beats it."""
+"""Decide whether a candidate that was compared with the default settings clearly beats it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIN_ROUNDS = 6
 def compare(duel: Duel) -> Comparison:
     """Return what a duel proves.
 
-    The candidate wins when its mean gain exceeds MIN_GAIN, the one-sided 99 % bound over the rounds is above 0, and it
+    The candidate wins when its mean gain exceeds MIN_GAIN, the one-sided 99% bound over the rounds is above 0, and it
     loses MIN_GAIN at no decision point. A round is one fresh pair of process groups (search/settings/duel.py). A wrong
     answer, a problem, fewer than MIN_ROUNDS rounds or rounds that differ in what they measured win nothing.
     """
@@ -35,7 +35,7 @@ def compare(duel: Duel) -> Comparison:
 
 
 def loses(comparison: Comparison) -> bool:
-    """Tell whether the default would have won by the same rule: the bound lies as far above the mean as below it."""
+    """Return whether the default would have won by the same rule: the bound lies as far above the mean as below it."""
     mean, lower = math.log1p(comparison.mean_gain), math.log1p(comparison.lower_bound)
     return comparison.rounds >= MIN_ROUNDS and math.expm1(-mean) > MIN_GAIN and 2 * mean - lower < 0
 

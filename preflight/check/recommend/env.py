@@ -91,12 +91,12 @@ def recommend(
 def _beside_a_failing_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
     as_is_works = run.as_is is not None and is_sound(run.as_is)
     if not run.candidates and not as_is_works:
-        return _advice(f"no setting that was tried works: the default {ending(default)}")
+        return _advice(f"no setting that was tried works: the default settings {ending(default)}")
     chosen = [each for each in run.trials if each.candidate == run.control.chosen and is_sound(each)]
     if not chosen or proof_of(run.control, run.trials) is Proof.OPEN:
-        why = "time ran out before the fault was shown to come back without them (give more --deadline)"
+        why = "time ran out before a run without them failed again (give more --deadline)"
         return _advice(
-            f"nothing is recommended: the default {ending(default)}; there are settings that work, but {why}"
+            f"nothing is recommended: the default settings {ending(default)}; other settings work, but {why}"
         )
     best = chosen[-1]
     if as_is_works:
@@ -116,8 +116,8 @@ def _with_proof(run: _TrialsOfRun, default: TrialResult, advice: Advice) -> Advi
 def _cured_by(run: _TrialsOfRun, default: TrialResult, best: TrialResult) -> Advice:
     cure = why_needed(run.context.settings, best, run.trials)
     if not cure:
-        sentence = f"trial '{best.candidate}' works, the default does not"
-        advice = _settings(run, best, f"the default {ending(default)}", sentence)
+        sentence = f"trial '{best.candidate}' works, the default settings fail"
+        advice = _settings(run, best, f"the default settings {ending(default)}", sentence)
         return replace(advice, evidence=_by_name((*advice.evidence, *_price_of_sockets(run, best))))
     advice = _settings(run, best, "", _cure_reason(cure, best, run.cpu_path))
     comments = [line for required in cure for line in comments_of(required, best, run.cpu_path, run.context)]
@@ -142,7 +142,7 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
     inherited = run.context.inherited
     with_env = replace(best, env=env_of(inherited)) if best.candidate == AS_IS else best
     cure = why_needed(inherited, with_env, run.trials)
-    why = f"the inherited settings are needed: without them the default {ending(default)}"
+    why = f"the inherited settings are needed: without them the default settings {ending(default)}"
     unproven = best.candidate == AS_IS and any(each.failed is None for each in cure)
     if not cure or unproven or _names_loopback(with_env):
         return _advice(why)
@@ -156,8 +156,8 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
     names = [each.setting.name for each in cure]
-    sentence = f"the default fails; with {_and(names)} it works: {figure(best, cpu_path)}, verified"
-    all_needed = "each of them is needed, since without it and with the others a trial failed"
+    sentence = f"the default settings fail; {_and(names)} works around it: {figure(best, cpu_path)}, verified"
+    all_needed = "each of them is needed: a trial without it failed"
     return "; ".join(filter(None, (sentence, _open(cure) or (all_needed if len(names) > 1 else ""))))
 
 
@@ -177,7 +177,7 @@ def _open(cure: Sequence[RequiredSetting]) -> str:
     unproven = [each.setting.name for each in cure if each.failed is None]
     if not unproven:
         return ""
-    return f"not yet the fewest: time ran out before it was tried without {', '.join(unproven)} (give more --deadline)"
+    return f"maybe not the fewest: time ran out before a trial without {', '.join(unproven)} (give more --deadline)"
 
 
 def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice:
@@ -186,27 +186,27 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
     against_as_is = run.comparisons.get(AS_IS)
     if as_is is not None and is_sound(as_is) and against_as_is is not None and against_as_is.wins:
         gain = percent_text(against_as_is.mean_gain)
-        return _advice(f"the inherited settings are {gain} faster than the default ({speed}): keep them")
+        return _advice(f"the inherited settings are {gain} faster than the default settings ({speed}): keep them")
     best = _winner(run)
     if best is not None:
         won = run.comparisons[best.candidate]
         gain, sure_of = percent_text(won.mean_gain), percent_text(won.lower_bound)
-        against = f"{gain} in {won.rounds} rounds against the default ({speed})"
-        reason = f"trial '{best.candidate}' is {gain} faster than the default: "
-        reason += f"99 % sure of {sure_of} over {won.rounds} fresh rounds"
+        against = f"{gain} in {won.rounds} rounds vs the default settings ({speed})"
+        reason = f"trial '{best.candidate}' is {gain} faster than the default settings: "
+        reason += f"at least {sure_of} with 99% confidence ({won.rounds} rounds)"
         return _settings(run, best, against, reason)
     removed = tuple(name for name in default.unset if name in run.inherited)
     if as_is is None or not removed:
-        return _advice(f"the default works, and {_nothing_beats(run)}: {speed}, verified")
+        return _advice(f"the default settings work, and {_nothing_beats(run)}: {speed}, verified")
     if not is_sound(as_is) and as_is.outcome is not Outcome.SKIPPED:
         why = f"with the inherited settings trial '{AS_IS}' {ending(as_is)}"
-        return _unset(removed, f"{why}; without them the default works: {speed}, verified")
+        return _unset(removed, f"{why}; without them the default settings work: {speed}, verified")
     if against_as_is is not None and loses(against_as_is):
         slower = percent_text(against_as_is.mean_gain)
         why = f"the inherited settings cost speed ({slower}, {against_as_is.rounds} rounds)"
-        return _unset(removed, f"{why}; without them the default reaches {speed}, verified")
+        return _unset(removed, f"{why}; without them the default settings reach {speed}, verified")
     kept = "were not tried" if as_is.outcome is Outcome.SKIPPED else "do no clear harm and stay"
-    why = f"the default works, and {_nothing_beats(run)}: {speed}, verified"
+    why = f"the default settings work, and {_nothing_beats(run)}: {speed}, verified"
     return _advice(f"{why}; the inherited settings {kept}")
 
 
@@ -253,7 +253,7 @@ def _may_win(trial: TrialResult) -> bool:
 
 
 def _names_loopback(trial: TrialResult) -> bool:
-    """Tell whether a candidate chooses `lo`, which works on one node and breaks every other job."""
+    """Return whether a candidate chooses `lo`, which works on one node and breaks every other job."""
     values = [value for name, value in trial.env if name in INTERFACE_NAMES and not value.startswith("^")]
     words = [word.strip().lstrip("=").partition(":")[0] for value in values for word in value.split(",")]
     return "lo" in words
@@ -278,10 +278,10 @@ def _nothing_beats(run: _TrialsOfRun) -> str:
     if compared:
         best = max(compared, key=lambda name: run.comparisons[name].mean_gain)
         gain = percent_text(run.comparisons[best].mean_gain)
-        return f"nothing clearly beats it (best '{best}' {gain}; needs {percent_text(MIN_GAIN)} and to be sure)"
+        return f"nothing clearly beats it (best '{best}' {gain}; {percent_text(MIN_GAIN)} needed)"
     if run.default is not None and any(isinstance(each.busbw_gb_s, Gap) for each in run.default.results):
-        return "no speed was compared, since somebody else used the GPUs"
-    return "nothing that was tried beats it" if run.candidates else "nothing else had to be tried"
+        return "no speed was compared, because another job used the GPUs"
+    return "no other configuration is faster" if run.candidates else "no other configuration needed a trial"
 
 
 def gpu_env(
@@ -290,7 +290,7 @@ def gpu_env(
     """Return what to export where `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
 
     Integers, which every framework reads, where they are proved to mean the same GPUs: CUDA counts in order of bus
-    addresses, and each rank has seen that the GPU of its UUID is there. UUIDs where an address is not known, or where
+    addresses, and each rank has verified that the GPU of its UUID is there. UUIDs if an address is not known, or if
     NVML lists GPUs that CUDA can't open and so does not count.
     """
     if not asked or visible is not None or not 0 < len(chosen) < len(listed):

@@ -1,4 +1,4 @@
-"""What a recommendation knows beside the trials: the settings they were made of, and the machine they ran on."""
+"""What a recommendation knows besides the trials: the settings they were made of, and the machine they ran on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MachineContext:
             return None
 
     def is_contained(self) -> bool:
-        """Tell whether preflight ran in a container."""
+        """Return whether preflight ran in a container."""
         if self.node is None or isinstance(self.node.system, Gap):
             return False
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE

@@ -20,12 +20,12 @@ ENDINGS = {
     Outcome.WRONG_DATA: "gave wrong data",
     Outcome.INIT_ERROR: "failed at init",
     Outcome.NO_EFFECT: "had no effect",
-    Outcome.SKIPPED: "was not tried",
+    Outcome.SKIPPED: "did not run",
 }
 WARNING = "NCCL WARN "
 Comment = tuple[str, str]
 
-CONFIGURATION = "take what does not work out of the files that NCCL reads: /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE"
+CONFIGURATION = "remove what fails from the files that NCCL reads: /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE"
 INHERITED = "find who sets it (`grep -rn NAME ~/.bashrc /etc/profile.d`) and keep it there: the job needs it"
 
 
@@ -48,7 +48,7 @@ def why_needed(
 
 
 def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence[TrialResult]) -> TrialResult | None:
-    """Return the failure that had all of the rest, the fewest others beside it, and not this setting.
+    """Return the failure that had all of the rest, the fewest others besides it, and not this setting.
 
     That more settings did not help is what shows the need: with fewer it would have failed as well.
     """
@@ -77,8 +77,8 @@ def comments_of(
 
 def _without(failed: TrialResult | None) -> str:
     if failed is None:
-        return "Without it: not known; time ran out before that was tried."
-    which = "the default" if failed.candidate == DEFAULT else f"trial '{failed.candidate}'"
+        return "Without it: unknown; time ran out before that trial."
+    which = "the default settings" if failed.candidate == DEFAULT else f"trial '{failed.candidate}'"
     return f"Without it: {which} {ending(failed)}{_log_line(failed)}."
 
 
@@ -101,12 +101,12 @@ def _cost(best: TrialResult, cpu_path: bool, context: MachineContext) -> str:
         return ""
     share = result.busbw_gb_s / expected.limit_gb_s
     healthy = f"{rate_text(expected.low_gb_s)} would be healthy"
-    return f"Costs: what is left is {share:.0%} of the links' {rate_text(expected.limit_gb_s)}; {healthy}."
+    return f"Costs: leaves {share:.0%} of the links' {rate_text(expected.limit_gb_s)}; {healthy}."
 
 
 def _until(context: MachineContext) -> str:
-    when = f"learnt {learnt}; " if (learnt := context.learnt()) else ""
-    return f"Delete this line once that is repaired ({when}`preflight check` shows whether it is still needed)."
+    when = f"measured {learnt}; " if (learnt := context.learnt()) else ""
+    return f"Delete this line after the repair ({when}`preflight check` shows whether it is still needed)."
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:

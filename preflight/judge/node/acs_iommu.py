@@ -77,7 +77,7 @@ def iommu_translates(node: NodeFacts, case: Case) -> Findings:
     yield iommu_translates.finding(
         Severity.WARN,
         f"{node.host} IOMMU",
-        "it translates for GPUs that reach each other over PCIe: their copies may be lost without an error",
+        "the IOMMU translates copies between these GPUs over PCIe, which may lose data without an error",
         IOMMU + meanwhile(case),
         *(Evidence(f"group type of {bdf}", kind, "/sys/kernel/iommu_groups") for bdf, kind in translated.items()),
     )

@@ -58,8 +58,8 @@ def pcie_width(node: NodeFacts, case: Case) -> Findings:
                 Severity.WARN,
                 subject(node, gpu),
                 f"PCIe x{width}, of x{most} that the GPU can use: {width / most:.0%} of the speed",
-                "reseat the card and its riser; where two slots share the lanes, the board's manual says which "
-                "slot has all of them",
+                "reseat the card and its riser; if two slots share lanes, the board's manual says which slot has all "
+                "of them",
                 Evidence("width", f"x{width}", "nvmlDeviceGetCurrPcieLinkWidth"),
                 Evidence("most", f"x{most}", "nvmlDeviceGetMaxPcieLinkWidth"),
             )

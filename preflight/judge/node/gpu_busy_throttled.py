@@ -27,10 +27,10 @@ def gpu_busy(node: NodeFacts, case: Case) -> Findings:
             yield gpu_busy.finding(
                 Severity.WARN,
                 subject(node, gpu),
-                f"in use before preflight started ({users}; {load} % busy): no speed is judged",
+                f"in use before preflight started ({users}; {load}% busy): speeds were not tested",
                 _busy_fix(processes),
                 Evidence("processes", users, "nvmlDeviceGetComputeRunningProcesses"),
-                Evidence("utilisation", f"{load} %", "nvmlDeviceGetUtilizationRates"),
+                Evidence("utilisation", f"{load}%", "nvmlDeviceGetUtilizationRates"),
             )
     must_be_known(((gpu, gpu.processes) for gpu in gpus), "processes")
 

@@ -100,10 +100,10 @@ def _fix(node: NodeFacts, reason: str) -> str:
     if MISMATCH.search(reason):
         return "library and module differ since an update: reboot, or `rmmod nvidia_uvm nvidia && modprobe nvidia`"
     if not _has_module(node):
-        return "`modprobe nvidia`; where that fails `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
+        return "`modprobe nvidia`; if that fails, `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
     if NO_LIBRARY.search(reason):
         return "install libnvidia-ml.so.1 of the driver; in a container `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
-    return "`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; where these show a lost GPU, reset it or reboot the node"
+    return "`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; if these show a lost GPU, reset it or reboot the node"
 
 
 def _devices(node: NodeFacts) -> str:

@@ -33,7 +33,8 @@ def gpu_memory(node: NodeFacts, case: Case) -> Findings:
             Severity.FAIL if free < LEAST_FREE_BYTES else Severity.WARN,
             subject(node, gpu),
             f"only {fine_size(free)} of {fine_size(total)} GPU memory is free",
-            "`nvidia-smi` lists who holds it; where nobody does, `fuser -v /dev/nvidia*` finds processes without a "
+            "`nvidia-smi` lists the processes that hold it; if it lists none, `fuser -v /dev/nvidia*` finds processes "
+            "without a "
             "context, and a reset (`nvidia-smi --gpu-reset -i N`) frees what a dead one left",
             Evidence("free memory", fine_size(free), "nvmlDeviceGetMemoryInfo"),
             blame=Blame.HOST if gpu.processes == () and not is_contained(node) else Blame.APPLICATION,

@@ -55,7 +55,7 @@ SLOWER = frozenset({Boundary.MODEL, Boundary.NVLINK, Boundary.SWITCH})
 
 @node_check("gpu-set", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "gpu_paths", "nvidia_pci"))
 def gpu_set(node: NodeFacts, case: Case) -> Findings:
-    """No other set of as many free GPUs sits nearer together than the chosen one.
+    """No other set of as many free GPUs is closer together than the chosen one.
 
     GPUs that sit far apart talk at the speed of the slowest path between them, though nearer ones may be free. Yields a
     WARN where a set of as many free GPUs sits better and the GPUs' own traffic gains, else an INFO.

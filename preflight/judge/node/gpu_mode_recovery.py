@@ -32,14 +32,14 @@ def _modes(gpu: Gpu) -> Iterator[tuple[Severity, str, str, Evidence]]:
     smi = f"`nvidia-smi -i {gpu.nvml_index}"
     if gpu.mig_mode is Mode.ENABLED:
         problem = "MIG is on: its instances have no peer access and NCCL takes them for one GPU"
-        fix = f"{smi} -mig 0` (nobody may use it meanwhile), or choose other GPUs with --gpus"
+        fix = f"{smi} -mig 0` (end its processes first), or choose other GPUs with --gpus"
         yield Severity.FAIL, problem, fix, Evidence("MIG mode", "enabled", "nvmlDeviceGetMigMode")
     if gpu.compute_mode is ComputeMode.PROHIBITED:
         fix = f"{smi} -c DEFAULT`, or choose other GPUs with --gpus"
         yield Severity.FAIL, "its compute mode lets no process in", fix, Evidence("compute mode", "prohibited", COMPUTE)
     elif gpu.compute_mode in EXCLUSIVE:
         problem = "its compute mode lets one process in: a second one on it fails at its start"
-        fix = f"{smi} -c DEFAULT` where anything else (a monitor, a data loader) has to use it"
+        fix = f"{smi} -c DEFAULT` if another process (a monitor, a data loader) must use it"
         yield Severity.WARN, problem, fix, Evidence("compute mode", "exclusive", COMPUTE)
 
 

@@ -35,7 +35,7 @@ def hca_port_stuck(node: NodeFacts, case: Case) -> Findings:
                 Severity.FAIL,
                 f"{node.host} {port.hca}:{port.port}",
                 f"the link is up, but the port is {state.value}, not ACTIVE",
-                "no subnet manager configured it: start OpenSM or UFM, or repair the way to it",
+                "start a subnet manager (OpenSM or UFM), or repair the path to it: none has configured the port",
                 Evidence("port state", state.value, f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
                 Evidence("subnet manager's LID", str(known_or(port.sm_lid, 0) or "none"), "sm_lid"),
             )
@@ -79,7 +79,7 @@ def hca_siblings(node: NodeFacts, case: Case) -> Findings:
                 Severity.INFO,
                 f"{node.host} {', '.join(f'{port.hca}:{port.port}' for port in down)}",
                 f"down, while other ports of the model ({device}) are active; NCCL leaves it out",
-                "nothing where no cable is meant to be plugged in; else look at cable and switch port",
+                "check cable and switch port; if no cable is meant to be there, nothing",
                 *(Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}") for port in down),
             )
 
@@ -106,9 +106,9 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
         yield hca_port_inactive.finding(
             Severity.WARN,
             f"{node.host} {port.hca}:{port.port}",
-            "it has no link, while the same port of every other adapter of its model is active: a rail is missing",
-            "look at its cable, transceiver and switch port (`mlxlink -d DEVICE`); where none is meant to be there say "
-            "how many are: [expect] active_ports in the policy",
+            "it has no link, but the same port of every other adapter of its model is active: one network port is lost",
+            "check its cable, transceiver and switch port (`mlxlink -d DEVICE`); if it is meant to have none, set "
+            "[expect] active_ports in the policy",
             Evidence("port state", "DOWN", f"/sys/class/infiniband/{port.hca}/ports/{port.port}"),
         )
     for nic in verbs_nics(node):

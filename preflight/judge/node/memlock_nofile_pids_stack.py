@@ -25,7 +25,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
     """The locked-memory limit does not stand in RDMA's way.
 
     InfiniBand and RoCE must lock the memory that they send from; the stock limit is far too small for that. Yields a
-    FAIL where a trial failed from it, a WARN beside an RDMA adapter, an INFO on other GPU nodes.
+    FAIL if a trial failed from it, a WARN with an RDMA adapter, an INFO on other GPU nodes.
 
     Can't see: what a job's own service manager sets; adapters that /sys does not show.
     """
@@ -178,7 +178,9 @@ def stack_unlimited(node: NodeFacts, case: Case) -> Findings:
         "NCCL before 2.28 may crash when it creates a communicator",
         "`ulimit -s 8192` before the job, or an NCCL of 2.28 or newer",
         Evidence("RLIMIT_STACK", "unlimited", "getrlimit"),
-        Evidence("NCCL", f"unknown: {nccl.reason}" if isinstance(nccl, Gap) else nccl, "the wheel beside torch"),
+        Evidence(
+            "NCCL", f"unknown: {nccl.reason}" if isinstance(nccl, Gap) else nccl, "the wheel installed with torch"
+        ),
         blame=owner(node),
     )
 

@@ -42,7 +42,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
             yield netif_usable.finding(
                 Severity.WARN if default_works(case) or not case.trials else Severity.FAIL,
                 f"{node.host} {netif.name}",
-                "the loopback interface is down: ranks of one node whose name resolves to it can't meet",
+                "the loopback interface is down: ranks of one node whose name resolves to it can't connect",
                 "`ip link set lo up`",
                 Evidence(netif.name, _state(netif), "/sys/class/net"),
                 blame=owner(node),
@@ -59,7 +59,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_usable(netif: Netif) -> bool:
-    """Tell whether an interface may carry data between nodes; what could not be read is no reason against it."""
+    """Return whether an interface may carry data between nodes; what could not be read is no reason against it."""
     if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
         return False
     return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))

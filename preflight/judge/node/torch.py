@@ -26,7 +26,7 @@ def torch_version(node: NodeFacts, case: Case) -> Findings:
             f"{node.host} torch",
             f"torch was not found, so nothing can be tried: {torch.reason}",
             "run preflight with the training environment's own Python: `source VENV/bin/activate && "
-            "pip install preflight-nccl`; where there is no such environment, `pip install 'preflight-nccl[torch]'`",
+            "pip install preflight-nccl`; if there is no such environment, `pip install 'preflight-nccl[torch]'`",
             Evidence("torch", torch.reason, "installed packages of the Python that runs preflight"),
         )
     elif (0,) < version_tuple(torch.version) < OLDEST_RUN:

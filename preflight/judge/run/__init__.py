@@ -1,1 +1,1 @@
-"""Checks of what a run showed: its trials, the tests below NCCL, its nodes beside each other. `probe` needs none."""
+"""Checks of what a run showed: its trials, the tests below NCCL, its nodes compared. `probe` needs none."""

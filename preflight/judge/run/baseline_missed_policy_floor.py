@@ -43,8 +43,8 @@ def baseline_missed(case: Case) -> Findings:
         f"{case.nodes[0].host} {what(worst)}",
         f"{worst.share:.1%} of the baseline ({worst.reference.nodes} nodes; minimum {worst.floor:.1%}), confirmed in "
         f"{TIMES} measurements{others}",
-        "see which rank or link is slow in the report (`--profile burn` tests each alone); compare with `preflight "
-        "fleet`; a baseline of healthy nodes with newer software is learnt anew",
+        "find the slow rank or link in the report (`--profile burn` tests each alone) and compare with `preflight "
+        "fleet`; if healthy nodes have newer software, make a new baseline from them",
         *(_evidence(each, case.baseline_source) for each in below[:MOST_NAMED]),
     )
 
@@ -78,7 +78,7 @@ def policy_floor(case: Case) -> Findings:
                 Severity.FAIL,
                 what,
                 f"{rate_text(best)}, but the policy demands at least {rate_text(floor.busbw_gb_s)}",
-                "see which rank or link is slow in the report; compare with `preflight fleet`",
+                "find the slow rank or link in the report; compare with `preflight fleet`",
                 Evidence("busbw", rate_text(best), f"trial '{DEFAULT}'"),
                 Evidence("floor", rate_text(floor.busbw_gb_s), case.policy.source),
             )

@@ -47,7 +47,7 @@ def _problem(worst: Measured) -> str:
     how = "far too low" if worst.share < FAR_TOO_LOW else "low"
     limit = f"{worst.busbw_gb_s / expected.limit_gb_s:.0%} of the {expected.limit_gb_s:.1f} GB/s that its links carry"
     healthy = f"{expected.low_gb_s:.1f} to {expected.high_gb_s:.1f} would be healthy"
-    return f"{worst.busbw_gb_s:.1f} GB/s busbw is {how}: {limit}, where {healthy}{_late(worst.result)}"
+    return f"{worst.busbw_gb_s:.1f} GB/s busbw is {how}: {limit}; {healthy}{_late(worst.result)}"
 
 
 def _evidence(each: Measured) -> Evidence:

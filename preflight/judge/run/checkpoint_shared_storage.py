@@ -92,7 +92,7 @@ WORDS = {
         "it can't be written there: rank 0 may, and every other rank's shard is lost",
         "mount it read-write (`mount | grep DIR`), or allow this user to write",
     ),
-    "unwritable": ("writing there fails", "what the evidence says; then run again"),
+    "unwritable": ("writing there fails", "repair what the evidence names; then rerun"),
     "missing": (
         "another node's synced file is not there: the nodes do not share this directory",
         "give a directory on the shared file system, or mount it on these nodes (`findmnt -T DIR`)",
@@ -102,5 +102,5 @@ WORDS = {
         "mount without long attribute caching (NFS: `actimeo=1` or `lookupcache=positive`), or write each checkpoint "
         "to a new name",
     ),
-    "unreadable": ("another node's file can't be read there", "what the evidence says; then run again"),
+    "unreadable": ("another node's file can't be read there", "repair what the evidence names; then rerun"),
 }

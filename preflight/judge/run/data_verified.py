@@ -9,6 +9,7 @@ from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.repairs import UNPROTECTED
 from preflight.model.trial import AS_IS, DEFAULT, REPEATED, CollectiveResult, Outcome, TrialResult
+from preflight.model.units import counted
 
 
 @run_check("data-verified", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("trials",))
@@ -42,13 +43,13 @@ def _finding(case: Case, trial: TrialResult, problem: str, evidence: tuple[Evide
     severity, blame = _weight(case, trial)
     hidden = hidden_faults(case)
     repair = "".join(f"; {each.repair}" for each in hidden) + (f"; {UNPROTECTED}" if P2P in hidden else "")
-    lead = "`source preflight.env` before the job; it avoids this, and cures nothing" if cures(case) else "start no job"
+    lead = "workaround: `source preflight.env` before the job" if cures(case) else "start no job"
     look = "`dmesg | grep -i xid`, `nvidia-smi -q -d ECC`, `dcgmi diag -r 3`" if case.wants_gpus else "memtest"
     return data_verified.finding(
         severity,
         f"trial {trial.candidate}",
         problem,
-        f"{lead}{repair}; then look for the part that corrupts: {look}"
+        f"{lead}{repair}; then find the part that corrupts data: {look}"
         if severity is not Severity.INFO
         else "nothing to do: these settings are not recommended; never set them by hand",
         *evidence,
@@ -69,7 +70,7 @@ def _weight(case: Case, trial: TrialResult) -> tuple[Severity, Blame]:
 
 def _problem(trial: TrialResult, collective: Collective, wrong: list[CollectiveResult]) -> str:
     first = min(wrong, key=lambda result: result.size_bytes)
-    more = f", and at {len(wrong) - 1} more sizes" if len(wrong) > 1 else ""
+    more = f", and at {counted(len(wrong) - 1, 'other size')}" if len(wrong) > 1 else ""
     where = f"on {ranks_text(trial.culprits)}" if trial.culprits else "on a rank that was not named"
     elements = f"{first.wrong_elements} wrong element{'' if first.wrong_elements == 1 else 's'}"
     return f"{collective.value} of {fine_size(first.size_bytes)} delivered {elements} {where}{more}"

@@ -47,7 +47,7 @@ def gpu_slow(case: Case) -> Findings:
         yield gpu_slow.finding(
             Severity.FAIL if share < FAIL_BELOW else Severity.WARN,
             gpu_called(case, gpu),
-            f"computes at {share:.0%} of its siblings: {value:.1f} against {middle:.1f} TFLOP/s in {dtype}",
+            f"computes at {share:.0%} of the median GPU: {value:.1f} vs {middle:.1f} TFLOP/s in {dtype}",
             "compare its clocks, power limit and heat with the others' under load: `nvidia-smi -q -d "
             "CLOCK,POWER,PERFORMANCE,TEMPERATURE`; look at its cooling and power cables",
             Evidence("product", f"{value:.1f} TFLOP/s; median of the others {middle:.1f}", f"{dtype} product"),
@@ -131,7 +131,7 @@ def gpu_unkillable(case: Case) -> Findings:
                 yield gpu_unkillable.finding(
                     Severity.FAIL,
                     f"trial {trial.candidate}, rank {end.rank}",
-                    f"rank {end.rank} was still there long after SIGKILL, in stage {end.stage}",
+                    f"rank {end.rank} survived SIGKILL, in {end.stage}",
                     "`ps -eo pid,stat,wchan:32,cmd | grep ' D'` and `dmesg | grep -iE 'xid|hung'`; drain the node "
                     "and reboot it: a process in D state keeps its GPU until then",
                     Evidence("end", f"{end.ended} {end.detail}".strip(), f"trial {trial.candidate}"),
@@ -145,9 +145,9 @@ WORDS = {Ending.HANG: "hangs", Ending.CRASH: "fails"}
 
 @run_check("gpu-unusable", blame=Blame.GPU, unseen=Unseen.ACCEPTANCE, reads=("hardware",))
 def gpu_unusable(case: Case) -> Findings:
-    """Every chosen GPU multiplies matrices and copies to and from the host by itself.
+    """Every chosen GPU multiplies matrices and copies to and from the host alone.
 
-    A GPU on which a matrix product or a copy to the host hangs or crashes by itself needs no look at NCCL. Yields a
+    A GPU on which a matrix product or a copy to the host hangs or crashes alone is faulty without NCCL. Yields a
     FAIL for each GPU whose own test hung or crashed; where somebody killed it, that is no fault of the GPU.
 
     Can't see: faults that need other kernels, several GPUs or hours.
@@ -158,10 +158,10 @@ def gpu_unusable(case: Case) -> Findings:
         yield gpu_unusable.finding(
             Severity.FAIL,
             gpu_called(case, gpu),
-            f"{WORDS[test.end]} by itself, without another GPU and without NCCL: {test.problem}",
+            f"{WORDS[test.end]} alone, without another GPU and without NCCL: {test.problem}",
             "`dmesg | grep -iE 'xid|nvrm'` and `nvidia-smi -q` for this GPU; reset it or reboot the node, and if "
             "it happens again have it replaced",
-            Evidence("products and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
+            Evidence("GEMMs and host copies", f"{test.end.value}: {test.problem}", f"GPU {gpu}"),
             blame=Blame.HARNESS if signal_from_outside(test.problem) else Blame.GPU,
             parts=part_of_gpu(case.nodes[0], gpu),
         )
@@ -195,9 +195,9 @@ def gpu_wrong_results(case: Case) -> Findings:
         yield gpu_wrong_results.finding(
             Severity.FAIL,
             gpu_called(case, gpu),
-            f"computes or copies wrong: {problems[0][1]}",
+            f"gives wrong results: {problems[0][1]}",
             FIX,
-            *(Evidence(when, what, "products and host copies") for when, what in problems[:8]),
+            *(Evidence(when, what, "GEMMs and host copies") for when, what in problems[:8]),
             parts=part_of_gpu(case.nodes[0], gpu),
         )
     must_have_run(hardware.gpus, hardware)

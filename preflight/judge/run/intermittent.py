@@ -21,8 +21,8 @@ def intermittent(case: Case) -> Findings:
     """The same settings end alike each time that they are tried.
 
     Yields a FAIL where they failed at one time and worked, or failed in another way or place, at another time: no
-    setting is the cure of a fault that comes and goes by itself. Wrong data accuse the node at once; a hang or a crash
-    that comes and goes leaves it unknown, unless its last runs met it too (--history).
+    setting works around a fault that comes and goes. Wrong data reject the node at once; a hang or a crash
+    that comes and goes leaves it unknown, unless its last runs had it too (--history).
 
     Can't see: a fault that comes less often than the trials were repeated, which is only where one had failed.
     """
@@ -30,8 +30,8 @@ def intermittent(case: Case) -> Findings:
     default = default_trial(case.trials)
     if case.control is None or all(each.outcome is Outcome.SKIPPED for each in case.control.reruns):
         if default is None or not has_failed(default):
-            raise NotApplicable("the default settings did not fail, so nothing was tried again")
-        raise NotRun("what failed was not tried again")
+            raise NotApplicable("the default settings did not fail, so no trial was repeated")
+        raise NotRun("the failed trial was not repeated")
     found = ended_differently(case.trials, case.control.reruns)
     if not found:
         return
@@ -46,10 +46,9 @@ def intermittent(case: Case) -> Findings:
     finding = intermittent.finding(
         Severity.FAIL,
         f"trial {found[0].candidate}",
-        f"{how}: {found[0].text()}; so no setting is its cure",
-        "start no job here; with `--history DIR` three runs tell whether it is one GPU, `preflight check --profile "
-        "burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show what comes and "
-        "goes",
+        f"{how}: {found[0].text()}; so no setting works around it",
+        "start no job here; with `--history DIR` three runs show whether it is one GPU, `preflight check --profile "
+        "burn` tries for longer, and `dmesg | grep -iE 'xid|nvrm'`, heat and power under load may show the cause",
         *(evidence for tally in found for evidence in _evidence(tally)),
         blame=(Blame.GPU if case.wants_gpus else Blame.HOST) if is_wrong else by_text,
     )

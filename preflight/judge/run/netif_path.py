@@ -94,7 +94,7 @@ def netif_same_address(case: Case) -> Findings:
         yield netif_same_address.finding(
             Severity.INFO if default_works(case) else Severity.WARN,
             f"{names} on {first_hosts(owners)}",
-            f"{address} is an address of {len(owners)} nodes: whoever is told it reaches itself",
+            f"{len(owners)} nodes have the address {address}: a node that connects to it reaches itself",
             "keep it out of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; or give each node its own",
             *(Evidence(f"{host} {netif}", address, "getifaddrs") for host, netif in list(owners.items())[:8]),
         )

@@ -58,7 +58,7 @@ def new_hardware_errors(case: Case) -> Findings:
             severity,
             change.subject,
             f"{change.name.replace('_', ' ')}: {how_many}",
-            FIXES[blame_of(change)] if severity is not Severity.INFO else "nothing, by itself",
+            FIXES[blame_of(change)] if severity is not Severity.INFO else "no repair is needed for this alone",
             Evidence(change.name, f"{before} before, {after} after", change.source),
             *_catalogued(change),
             blame=blame_of(change),
@@ -118,7 +118,7 @@ def _catalogued(change: CounterChange) -> tuple[Evidence, ...]:
 
 
 def _killed_by_us(case: Case) -> bool:
-    """Tell whether preflight ended ranks itself, for which the driver writes an Xid."""
+    """Return whether preflight ended ranks itself, for which the driver writes an Xid."""
     failed = [each for each in case.trials if each.outcome not in (Outcome.OK, Outcome.SKIPPED, Outcome.NO_EFFECT)]
     reruns = () if case.control is None else case.control.reruns
     return bool(failed) or any(each.outcome is not Outcome.OK for each in reruns)

@@ -19,10 +19,10 @@ SHOWN_OUTCOMES = {"hang": "hung", "crash": "crashed", "wrong_data": "got wrong d
 
 @run_check("node-at-fault", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("isolation",))
 def node_at_fault(case: Case) -> Findings:
-    """Small groups of nodes accuse no node where all together fail or are slow.
+    """Small groups of nodes find no node at fault if all together fail or are slow.
 
     One bad node among many is named by the groups in which it fails with nodes that work with all others. Yields a
-    finding per node at fault and per bad path, and one for what could not be told.
+    finding per node at fault and per bad path, and one for what stays unknown.
 
     Can't see: runs of fewer than three nodes; faults that come and go between two rounds.
     """
@@ -78,16 +78,16 @@ def _bad_path(path: BadPath, observed: Isolation, hosts: Sequence[str]) -> Findi
     return node_at_fault.finding(
         Severity.WARN,
         names,
-        f"{names} fail or are slow together, and each works with others: the path between them, or a passing "
-        "disturbance",
-        "look at the switches and routes between these two; run again to see whether it stays",
+        f"{names} fail or are slow only with each other: the path between them is at fault, or it was a short "
+        f"disturbance",
+        "look at the switches and routes between these two; rerun to see whether it stays",
         *_evidence([g for g in both if g.observed is not GroupOutcome.OK], hosts),
     )
 
 
 def _open(observed: Isolation, hosts: Sequence[str]) -> Finding:
     who = first_named([_name(node, hosts) for node in observed.unresolved], MOST_SHOWN)
-    named = f"{who} could be neither cleared nor accused" if who else f"{observed.why}, and no node can be named"
+    named = f"{who} remain undecided" if who else f"{observed.why}, and no node is identifiable as the cause"
     return node_at_fault.finding(
         Severity.INFO,
         f"{len(hosts)} nodes",
@@ -125,9 +125,9 @@ def _single(node: int, observed: Isolation) -> str:
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
         return ""
     if not bad:
-        return "; each of its ranks by itself works with the same rank of a good node"
+        return "; each of its ranks alone works with the same rank of a good node"
     if len(bad) == len(own):
-        return "; so does each of its ranks by itself"
+        return "; so does each of its ranks alone"
     word = "rank" if len(bad) == 1 else "ranks"
     return f"; of its ranks only local {word} {', '.join(bad)} so: that GPU, its NIC or its rail"
 

@@ -54,7 +54,7 @@ def numa_copy(case: Case) -> Findings:
         raise NotApplicable("no memory of another NUMA node was copied from")
 
 
-# Healthy copies of pinned memory reach 76 to 90 % of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
+# Healthy copies of pinned memory reach 76 to 90% of the link (16x gen 3: 12 of 15.75, gen 5: 55 of 63 GB/s).
 WARN_BELOW = 0.60
 FAIL_BELOW = 0.30
 SIBLING_WARN_BELOW = 0.80

@@ -87,7 +87,7 @@ def p2p_slow(case: Case) -> Findings:
     Yields a finding for each pair that copies far below its links, or below the pairs that are joined alike, each time
     that it was timed; the quick profile times none.
 
-    Can't see: `--profile quick`, which times no pair; pairs slow only beside others; all PCIe pairs slow alike.
+    Can't see: `--profile quick`, which times no pair; pairs slow only while others copy; all PCIe pairs slow alike.
     """
     hardware = gpu_results_of(case)
     times = pair_times(hardware.pairs)

@@ -23,7 +23,7 @@ FIX = (
 
 @run_check("rail", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("rails", "nodes"))
 def rail(case: Case) -> Findings:
-    """Each RDMA port by itself carries data between the node's GPUs, as fast as the others of its rate.
+    """Each RDMA port alone carries data between the node's GPUs, as fast as the others of its rate.
 
     An RDMA port that fails, or is slower than its siblings, holds up every job that runs on several nodes. Each such
     port is tried again. Yields a finding for each that failed, and for each that is slower than the others of its rate;
@@ -32,7 +32,7 @@ def rail(case: Case) -> Findings:
     Can't see: the way to other nodes, and what ports do to each other.
     """
     if case.rails is None:
-        raise NotApplicable("no RDMA port was to be tried by itself")
+        raise NotApplicable("no test of single RDMA ports was asked for")
     if isinstance(case.rails, Gap):
         raise NotRun(case.rails.reason)
     first = [rail for rail in case.rails if not rail.repetition]
@@ -66,7 +66,7 @@ def _failed(
         second = again.get(_called(rail))
         came_again = second is not None and second.outcome in FAILED
         often = "" if second is None else ", twice" if came_again else ", once of two times"
-        finding = _finding(case, _called(rail), severity, f"fails by itself{often}, {others}: {rail.problem}", rail)
+        finding = _finding(case, _called(rail), severity, f"fails alone{often}, {others}: {rail.problem}", rail)
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)
 
 
@@ -82,7 +82,7 @@ def _slow(case: Case, rails: Sequence[RailTest], again: Mapping[str, RailTest]) 
         if second is not None and not came_again and severity is Severity.WARN:
             continue
         often = "" if second is None else ", twice" if came_again else f", once; then {best:.1f} GB/s"
-        detail = f"carries {shown:.1f} GB/s by itself{often}; the others of its rate {middle:.1f} GB/s"
+        detail = f"carries {shown:.1f} GB/s alone{often}, vs {middle:.1f} GB/s"
         finding = _finding(case, _called(rails[i]), severity, f"{detail} ({shown / middle:.0%})", rails[i])
         yield replace(finding, is_unconfirmed=severity is Severity.FAIL and not came_again)
 

@@ -25,7 +25,7 @@ def transport_below_links(case: Case) -> Findings:
     Yields a WARN for the pairs that NVLink or a common PCIe switch joins and whose data took a slower way all the same:
     shared memory, or the network.
 
-    Can't see: pairs that a ring or tree of NCCL's does not connect, and NVLink beside PCIe, which NCCL both calls P2P.
+    Can't see: pairs that a ring or tree of NCCL's does not connect, and NVLink next to PCIe, which NCCL both calls P2P.
     """
     default = must_have_working_default(case)
     if len(case.nodes) != 1 or len(case.gpus) < 2:
@@ -73,7 +73,7 @@ def _level(locality: Locality, case: Case, pair: tuple[int, int]) -> str:
 
 
 def _promises_more(level: str, way: str) -> bool:
-    """Tell whether a path is better than the way: any is than sockets, but adapters may serve well between CPUs."""
+    """Return whether a path is better than the way: any is than sockets, but adapters may serve well between CPUs."""
     return way == SOCKETS or NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
 
 
@@ -166,6 +166,6 @@ def _carries_data(port: HcaPort) -> bool:
 
 
 def _was_asked_for(default: TrialResult, case: Case) -> bool:
-    """Tell whether a setting chose sockets: in the trial itself, or in a file that NCCL reads."""
+    """Return whether a setting chose sockets: in the trial itself, or in a file that NCCL reads."""
     files = {entry.name for node in case.nodes if isinstance(node.nccl_conf, tuple) for entry in node.nccl_conf}
     return any(name in files or name in dict(default.trial_env) for name in CHOSEN)

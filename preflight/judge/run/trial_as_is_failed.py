@@ -19,7 +19,13 @@ from preflight.judge.workarounds import (
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
 
-WORDS = {Outcome.HANG: "hung", Outcome.CRASH: "crashed", Outcome.INIT_ERROR: "could not start"}
+WORDS = {
+    Outcome.HANG: "hung",
+    Outcome.CRASH: "crashed",
+    Outcome.INIT_ERROR: "could not start",
+}
+ENDED = {**WORDS, Outcome.WRONG_DATA: "got wrong data"}
+STAGES = {"first": "the first collective"}
 WAITING_OR_FINE = frozenset({"done", "killed"})
 ONLY_SUFFERED = {"timeout": "timed out waiting", "connection": "lost a peer"}
 MOST_ENDINGS_SHOWN = 8
@@ -30,7 +36,7 @@ def trial_failed(case: Case) -> Findings:
     """The collectives run with default settings.
 
     Yields one finding where the default trial hung, crashed or did not start: FAIL, or WARN where another candidate
-    works; and one where it failed under load. A rank that somebody killed, or that a limit stopped, accuses no node.
+    works; and one where it failed under load. A rank that somebody killed, or that a limit stopped, rejects no node.
 
     Can't see: failures that need more ranks, nodes or hours than the trial had.
     """
@@ -71,7 +77,8 @@ def _under_load(case: Case) -> Findings:
         finding = trial_failed.finding(
             Severity.FAIL,
             f"trial {failed[0].candidate}",
-            f"the default works at first and fails{how} ({len(failed)} of {len(repeats)} times): {describe(failed[0])}",
+            f"the default settings work at first and fail{how} ({len(failed)} of {len(repeats)} times): "
+            f"{describe(failed[0])}",
             "`dmesg | grep -iE 'xid|nvrm'`, heat and power under load; `preflight check --profile burn --keep` "
             "keeps every log",
             *evidence(failed[0]),
@@ -92,12 +99,13 @@ def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Fi
 def describe(trial: TrialResult) -> str:
     """Return the failure in one line that names ranks and stage."""
     stages = {stage for rank, stage in trial.stages if not trial.culprits or rank in trial.culprits}
-    ending = f"{WORDS.get(trial.outcome, trial.outcome.value)}: {ranks_text(trial.culprits)}"
-    return trial.problem or f"{ending} in stage {', '.join(sorted(stages)) or 'unknown'}"
+    ending = f"{ranks_text(trial.culprits)} {ENDED.get(trial.outcome, trial.outcome.value)}"
+    where = " or ".join(STAGES.get(each, each) for each in sorted(stages)) or "an unknown stage"
+    return trial.problem or f"{ending} in {where}"
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, the line that proves its cause, and how each rank that was not merely told to stop ended."""
+    """Return the outcome, the line that proves its cause, and how each rank ended that was not just stopped."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:
@@ -111,10 +119,10 @@ def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
 def _how_it_ended(end: RankEnd) -> str:
     """Return how a rank ended; of one that only waited or lost its peer its own words tell nothing more."""
     if end.ended in ONLY_SUFFERED:
-        return f"{ONLY_SUFFERED[end.ended]} in {end.stage}"
+        return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":
-        return f"stuck in {end.stage}, silent until the stage's limit"
-    return f"{end.ended} in {end.stage}: {first_line(end.detail) or 'no message'}"
+        return f"stuck in {STAGES.get(end.stage, end.stage)}, silent until the stage's limit"
+    return f"{end.ended} in {STAGES.get(end.stage, end.stage)}: {first_line(end.detail) or 'no message'}"
 
 
 def _working(trial: TrialResult) -> Evidence:
@@ -137,7 +145,7 @@ def _blame(case: Case, default: TrialResult) -> Blame:
 def _fix(case: Case, default: TrialResult) -> str:
     hidden = hidden_faults(case)
     if hidden:
-        return "`source preflight.env` before the job meanwhile; " + "; ".join(each.repair for each in hidden)
+        return "workaround: `source preflight.env` before the job; " + "; ".join(each.repair for each in hidden)
     if cures(case):
         return "`source preflight.env` before the job, and put its lines where the site's settings live"
     who = ranks_text(default.culprits) if default.culprits else "each rank"
@@ -162,7 +170,7 @@ def as_is_failed(case: Case) -> Findings:
             yield as_is_failed.finding(
                 Severity.WARN,
                 f"trial {trial.candidate}",
-                f"with the inherited variables: {describe(trial)}; without them all is well",
+                f"with the inherited variables: {describe(trial)}; without them it works",
                 "`source preflight.env`, which unsets them, and find who sets them: "
                 "`grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
                 *evidence(trial),

@@ -28,10 +28,10 @@ def world_size(case: Case) -> Findings:
                 f"trial {trial.candidate}",
                 problem,
                 "see whether the launcher starts one group: look at WORLD_SIZE, RANK, SLURM_NTASKS and stray "
-                "`mpirun`/`srun` wrappers, then run `preflight check --nproc N` by itself",
+                "`mpirun`/`srun` wrappers, then run `preflight check --nproc N` alone",
                 Evidence("world size asked for", str(case.world_size), "preflight check"),
                 Evidence(
-                    "world size seen by rank",
+                    "world size on rank",
                     ", ".join(f"{rank}: {size}" for rank, size in trial.world_size_reported) or "no rank answered",
                     f"torch.distributed.get_world_size(), trial {trial.candidate}",
                 ),
@@ -43,12 +43,13 @@ def _problem(trial: TrialResult, asked: int) -> str:
     if wrong:
         sizes = ", ".join(map(str, sorted(set(wrong.values()))))
         return (
-            f"{ranks_text(wrong)} saw a world of {sizes}, not the {asked} asked for: the ranks did not form one group"
+            f"{ranks_text(wrong)} had a world size of {sizes}, not the {asked} asked for: the ranks did not form one "
+            f"group"
         )
     present = [rank for rank, _ in trial.world_size_reported]
     missing = set(range(asked)) - set(present)
     if trial.outcome in FINISHED and missing:
-        return f"{ranks_text(missing)} of {asked} took no part"
+        return f"{ranks_text(missing)} of {asked} did not join"
     if len(present) != len(set(present)):
         return "one rank number was given to two processes"
     return ""

@@ -174,11 +174,11 @@ def _reason(crossings: Sequence[Crossing], worst: str, others: Sequence[Crossing
     gone = [ONE[each.boundary] for each in crossings if each.boundary not in left]
     parts = [f"it stays within {' and '.join(gone)}"] if gone else []
     parts += [
-        f"{len(other.sides)} {each.boundary.value} in place of {len(each.sides)}"
+        f"{len(other.sides)} {each.boundary.value} instead of {len(each.sides)}"
         for each in crossings
         for other in others
         if other.boundary is each.boundary and len(other.sides) < len(each.sides)
     ]
     if cost(better_worst) < cost(worst) and worst:
         parts.append(f"its slowest path is {better_worst}, not {worst}")
-    return "; ".join(parts) or "its paths are shorter on the whole"
+    return "; ".join(parts) or "these GPUs are closer to each other"

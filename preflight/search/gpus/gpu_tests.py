@@ -7,7 +7,7 @@ driver stays loaded; with new processes for every round it would be 15, and 71 i
 most 64 MiB, which take 5 ms each over the slowest PCIe link. That is 3 to 6 s in all. Products and host copies are one
 round: twice the time for products, and the GPUs' copies one after another, of which 4 x 64 MiB at 12 GB/s take 25 ms:
 1 to 2 s. Each of the 28 rounds in which standard times a pair takes half a second. What hangs ends at its limit, its
-GPU's next round makes its contexts anew, and all rounds together get no more than a third of the time before the
+GPU's next round makes its contexts again, and all rounds together get no more than a third of the time before the
 deadline.
 """
 
@@ -154,7 +154,7 @@ def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: fl
         )
         for place, gpu in enumerate(gpus)
     )
-    return GpuTestRound("products and host copies on each GPU", groups)
+    return GpuTestRound("GEMMs and host copies on each GPU", groups)
 
 
 def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:

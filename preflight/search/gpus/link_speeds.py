@@ -34,13 +34,13 @@ def expected_busbw(
 ) -> Expected:
     """Return what a collective over these GPUs of one node should reach, over the ways that were really taken.
 
-    `transport` is as a trial reports it, empty where unknown. UnreadableFact where a link isn't known; NotApplicable
-    for a single GPU, and where ranks of one node met over the network, which no link between GPUs limits: NCCL takes a
-    NIC between its own GPUs by default where both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
+    `transport` is as a trial reports it, empty where unknown. UnreadableFact if a link isn't known; NotApplicable
+    for a single GPU, and if ranks of one node communicate over the network, which no link between GPUs limits: NCCL
+    takes a NIC between its own GPUs by default if both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
     """
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
-        raise NotApplicable("ranks of this node met over the network, not over the links between their GPUs")
+        raise NotApplicable("ranks of this node communicate over the network, not over the links between their GPUs")
     if len(gpus) < 2:
         raise NotApplicable("a single GPU has no link to another one in use")
     locality = locality_of(node)
@@ -87,7 +87,7 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
-    """Return what so many lanes carry one way; UnreadableFact where no row tells."""
+    """Return what this many lanes carry one way; UnreadableFact where no row tells."""
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
@@ -101,7 +101,7 @@ def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float
 
 
 def _is_ring(locality: Locality, gpus: Sequence[int]) -> bool:
-    """Tell whether NVLinks alone can carry a ring: all joined, and none at a dead end."""
+    """Return whether NVLinks alone can carry a ring: all joined, and none at a dead end."""
     if len(islands(locality, gpus)) != 1:
         return False
     joined = [pair for pair in combinations(gpus, 2) if NVLINK.fullmatch(locality.level(*pair))]
@@ -141,12 +141,12 @@ def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
 
 
 def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
-    """Tell whether NCCL takes NVLS for the large all-reduces of these GPUs; UnreadableFact where a link isn't known."""
+    """Return whether NCCL takes NVLS for the large all-reduces of these GPUs; UnreadableFact if a link isn't known."""
     return _has_nvls(links, locality_of(node), [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus])
 
 
 def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
-    """Tell whether NCCL takes NVLS: a switch joins all, and there are more GPUs than the rule says."""
+    """Return whether NCCL takes NVLS: a switch joins all, and there are more GPUs than the rule says."""
     indices = [gpu.nvml_index for gpu in gpus]
     if len(indices) < 2 or not all(NVLINK.fullmatch(locality.level(a, b)) for a, b in combinations(indices, 2)):
         return False

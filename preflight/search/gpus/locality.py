@@ -59,7 +59,7 @@ def _localities(node: NodeFacts) -> Iterable[GpuLocality]:
 
 
 def is_free(gpu: Gpu) -> bool:
-    """Tell whether nothing runs on a GPU as far as is known."""
+    """Return whether nothing runs on a GPU as far as is known."""
     if gpu.mig_mode is Mode.ENABLED:
         return False
     if isinstance(gpu.processes, tuple):

@@ -1,6 +1,6 @@
 """Which pairs of GPUs copy slower than their links or than pairs that are joined alike. Pure.
 
-Over NVLink 88 % is usual (H200: 396 of 450 GB/s). Over PCIe a host bridge between the two may cost half of the link, so
+Over NVLink 88% is usual (H200: 396 of 450 GB/s). Over PCIe a host bridge between the two may cost half of the link, so
 only siblings tell.
 """
 
@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PairTime:
-    """How fast a pair copies in its slower direction: the best of so many times that it was timed."""
+    """How fast a pair copies in its slower direction: the best of the times that it was timed."""
 
     gb_s: float
     times: int

@@ -1,6 +1,6 @@
 """Rounds of small groups of nodes: when they are worth taking, what each group showed, and what follows. Pure.
 
-isolation.py names the nodes; this is what it is told, and what is asked of it.
+isolation.py names the nodes; this is its input, and what is asked of it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _late_rank(result: CollectiveResult) -> int | None:
 
 
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
-    """Return the rounds with what each group showed: slow is told beside all groups of as many nodes, of any round."""
+    """Return the rounds with each group's outcome: slow is judged against all groups of as many nodes, of any round."""
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
     return tuple(
@@ -83,7 +83,7 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return what single ranks of nodes showed, beside each other; of a dead node only whether they work."""
+    """Return what single ranks of nodes showed, compared with each other; of a dead node only whether they work."""
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
     bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)
     return tuple(replace(each, observed=observed_of(each, 0.0 if each.nodes[0] in dead else bound)) for each in groups)
@@ -111,7 +111,7 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float:
     """Return the speed below which a group is slow: four robust deviations, and this share, below the median.
 
-    Of two figures the median is the larger one and the deviation the smaller: one slow group of two is told.
+    Of two figures the median is the larger one and the deviation the smaller: one slow group of two is found.
     """
     if not speeds:
         return 0.0
@@ -127,7 +127,7 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
         tried = [{nodes: each for nodes, each in done.items() if each is not GroupOutcome.UNTRIED} for done in shown]
         cut = next_round(nodes, [each for each in tried if each])
         end = cut if isinstance(cut, Isolated) else Isolated(unresolved=tuple(range(nodes)))
-        return replace(end, ended_because="the deadline came before the rounds were through")
+        return replace(end, ended_because="the deadline came before the rounds finished")
     following = next_round(nodes, shown)
     is_clear = isinstance(following, Isolated) and not (following.dead or following.slow or following.paths)
     if is_clear and nodes == FEWEST_NODES and len(shown) == FEWEST_NODES - 1:
@@ -138,7 +138,7 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Tell whether not one group has worked: then it is the settings rather than a node."""
+    """Return whether not one group has worked: then it is the settings rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
@@ -153,7 +153,7 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return (node at fault, good node, local rank): every rank by itself shows which GPU, NIC or rail it is."""
+    """Return (node at fault, good node, local rank): every rank alone shows which GPU, NIC or rail it is."""
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:
         local_ranks = min(ranks_of[node], ranks_of[partner])

@@ -2,7 +2,8 @@
 
 A group shows its worst member. Pairs come first; whoever is in a pair that passed is good, everybody else meets proven
 good nodes until he passes or has failed with enough of them. Where all pairs pass, groups double until one fails, and
-that one is halved beside good nodes. Nobody is accused who ever passed at that size, nor for one bad path to a partner.
+that one is halved, with good nodes added. A node that ever passed at that size is not named, nor one with a bad path to
+one partner.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class NodeGroupRound:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """The end: nodes at fault, paths at fault between good nodes, and who could be neither cleared nor accused."""
+    """The end: nodes at fault, paths at fault between good nodes, and who remain undecided."""
 
     dead: tuple[int, ...] = ()
     slow: tuple[int, ...] = ()
@@ -47,7 +48,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
     """Return the next round for nodes 0 to n-1 that fail as a whole, or the end. Pure: all state is the history."""
     pairs = _Pairs(node_count, history)
     if node_count < 3:
-        reason = "with fewer than three nodes nobody can be cleared"
+        reason = "with fewer than three nodes, none can be cleared"
         return Isolated(unresolved=tuple(range(node_count)), ended_because=reason)
     if len(history) >= most_rounds(node_count):
         return pairs.end("the rounds are used up")
@@ -56,7 +57,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
     suspects = pairs.suspects()
     if suspects:
         groups = pairs.against_good(suspects)
-        why = "suspects beside proven good nodes" if pairs.good else "other partners: nobody has passed yet"
+        why = "suspects with proven good nodes" if pairs.good else "other partners: none has passed yet"
         return NodeGroupRound(groups, why) if groups else pairs.end("no new partner is left")
     if pairs.accused() or pairs.paths():
         return pairs.end("")
@@ -64,7 +65,7 @@ def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Is
 
 
 class _Pairs:
-    """What the pairs told."""
+    """What the pairs showed."""
 
     def __init__(self, node_count: int, history: Sequence[Shown]) -> None:
         self.node_count = node_count
@@ -91,12 +92,12 @@ class _Pairs:
         return {node: each for node, each in found if each is not None}
 
     def suspects(self) -> list[int]:
-        """Return who neither passed nor was accused."""
+        """Return the nodes that neither passed nor were named."""
         accused = self.accused()
         return [node for node in range(self.node_count) if node not in self.good and node not in accused]
 
     def against_good(self, suspects: list[int]) -> tuple[Members, ...]:
-        """Give each suspect a proven good partner of its own that it has not met; who finds none waits."""
+        """Give each suspect a proven good partner of its own that is new to it; one that finds none waits."""
         free = sorted(self.good)
         groups = []
         for suspect in suspects:
@@ -107,7 +108,7 @@ class _Pairs:
         return tuple(groups) or self.strangers(suspects)
 
     def strangers(self, suspects: list[int]) -> tuple[Members, ...]:
-        """Pair suspects who have not met, as far as there are any."""
+        """Pair suspects that are new to each other, as far as there are any."""
         left, groups = list(suspects), []
         while left:
             node = left.pop(0)
@@ -145,7 +146,7 @@ def _named(accused: Mapping[int, GroupOutcome]) -> tuple[Members, Members]:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """Faults that no pair shows: groups double in size until one fails, and that one is halved beside good nodes."""
+    """Faults that no pair shows: groups double in size until one fails, which is halved, with good nodes added."""
 
     node_count: int
     history: Sequence[Shown]
@@ -183,7 +184,7 @@ class _Growth:
                     shown.setdefault(min(part), []).append(each)
         parts = [part for part in parts if part]
         if not parts:
-            return Isolated(ended_because="no part of the group fails beside good nodes")
+            return Isolated(ended_because="no part of the group fails with good nodes")
         if all(len(part) == 1 and len(shown.get(min(part), [])) >= 2 for part in parts):
             dead, slow = _named({node: DEAD if DEAD in proofs else SLOW for node, proofs in shown.items()})
             return Isolated(dead, slow, ended_because=f"it shows in groups of {size} only")
@@ -204,4 +205,4 @@ class _Growth:
         if not groups:
             reason = f"it shows in groups of {size}, and too few nodes are proven good"
             return Isolated(unresolved=tuple(sorted(set().union(*parts))), ended_because=reason)
-        return NodeGroupRound(tuple(groups), f"halves of the groups of {size} that failed, beside good nodes")
+        return NodeGroupRound(tuple(groups), f"halves of the groups of {size} that failed, with good nodes")

@@ -17,7 +17,7 @@ from preflight.search.settings.candidates import DEFAULT_CANDIDATE
 from preflight.search.settings.internode import between_nodes
 from preflight.search.trial_plan import Wanted, trial_plan
 
-MEETING_NETIF = "netif of the meeting"
+MEETING_NETIF = "netif of the rendezvous"
 REACHING_NETIF = "netif that reaches all"
 ALONE = "needed alone"
 
@@ -38,7 +38,7 @@ def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
             return f"the nodes were not tried together: {where}: {solo.problem}"
         failed = [f for f in solo.findings if f.severity is Severity.FAIL and f.blame is not Blame.HARNESS]
         if failed:
-            return f"the nodes were not tried together: {where} fails by itself: {failed[0].check}"
+            return f"the nodes were not tried together: {where} fails alone: {failed[0].check}"
     routes: dict[tuple[str, bool], str] = {}
     for solo in solo_results.values():
         routes.setdefault((solo.backend, solo.is_cpu_path), solo.host)
@@ -91,11 +91,11 @@ def shared_candidates(
     chosen = between.chosen_set if between else None
     if chosen is not None:
         names = ", ".join(sorted({netif for _, netif in chosen.netifs}))
-        why = f"{names} ({chosen.name}) is the fastest way that reached every node"
+        why = f"{names} ({chosen.name}) is the fastest network that reached every node"
         yield _interfaces(REACHING_NETIF, dict(chosen.netifs), why)
     met = {node_rank: solo.netif for node_rank, solo in solo_results.items()}
     if all(met.values()) and (chosen is None or chosen.netifs != tuple(met.items())):
-        yield _interfaces(MEETING_NETIF, met, f"the nodes met through {', '.join(sorted(set(met.values())))}")
+        yield _interfaces(MEETING_NETIF, met, f"the nodes joined through {', '.join(sorted(set(met.values())))}")
     if any(solo.env for solo in solo_results.values()):
         who = ", ".join(solo.host for solo in solo_results.values() if solo.env)
         own = {node_rank: solo.env for node_rank, solo in solo_results.items()}

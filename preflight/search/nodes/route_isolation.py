@@ -1,7 +1,7 @@
-"""Which interface or RDMA port of a node at fault it is: each is tried by itself, with a good node. Pure.
+"""Which interface or RDMA port of a node at fault it is: each is tried alone, with a good node. Pure.
 
 A rank of the node takes one way, so that all ways are tried at the same time. Where two good nodes have ranks left,
-they try the same way at that time: what fails between them too accuses nobody, and what is slow is told beside them,
+they try the same way at that time: what fails between them too is no fault, and what is slow is judged against them,
 since one interface may be built for a tenth of another's speed.
 """
 
@@ -95,7 +95,7 @@ def _broken(chosen: NetifSet, between: NetworkSurvey) -> tuple[BadPath, ...]:
 def route_rounds(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int], routes: Sequence[Route], most: int
 ) -> tuple[RouteRound, ...]:
-    """Return at most so many rounds that try each way of the nodes at fault; `ranks_of` are ranks by node."""
+    """Return at most this many rounds that try each way of the nodes at fault; `ranks_of` are ranks by node."""
     pairs, spare = partners(end, rounds)
     seated = [
         (position // locality, RouteRanks(route, (node, partner), position % locality))
@@ -108,7 +108,7 @@ def route_rounds(
 
 
 def _routes_of(node: int, partner: int, routes: Sequence[Route], accused: set[int]) -> list[Route]:
-    """Return the ways between two nodes that are not broken among nodes that nobody accuses."""
+    """Return the ways between two nodes that are not broken among nodes that are not at fault."""
     found: dict[tuple[RouteKind, str, str], Route] = {}
     for route in routes:
         ends = dict(route.ends)
@@ -146,7 +146,7 @@ def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
 def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
     """Return what holds a rank to an interface or a port of its node.
 
-    NCCL takes an interface for its bootstrap only, and data through InfiniBand or NVLink between nodes, unless told.
+    NCCL takes an interface for its bootstrap only, and data through InfiniBand or NVLink between nodes, by default.
     """
     no_nvlink = ("NCCL_MNNVL_ENABLE", "0")
     match kind:

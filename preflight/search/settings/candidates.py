@@ -9,7 +9,7 @@ from preflight.model.trial import AS_IS, DEFAULT, Candidate, LeftOut, Scope
 from preflight.search.settings.environment import matters
 
 LINK_LOCAL = ("169.254.", "fe80:")
-DEFAULT_CANDIDATE = Candidate(DEFAULT, (), "what the job gets when nothing is set", Scope.ANYWHERE)
+DEFAULT_CANDIDATE = Candidate(DEFAULT, (), "default settings: no variable is set", Scope.ANYWHERE)
 
 
 def gloo_candidates(
@@ -60,7 +60,7 @@ def why_unusable(netif: Netif) -> str:
     if not netif.is_up or netif.has_carrier is False:
         return "it is down" if not netif.is_up else "it has no carrier"
     if "," in netif.name or "\ufffd" in netif.name:
-        return "neither NCCL nor gloo can be told a name with a comma or undecodable bytes"
+        return "neither NCCL nor gloo accepts a name with a comma or undecodable bytes"
     if netif.addresses == ():
         return "it has no address"
     if isinstance(netif.addresses, tuple) and all(each.startswith(LINK_LOCAL) for each in netif.addresses):

@@ -12,7 +12,7 @@ from preflight.search.settings.steps import Known, Next, Repeat, Stop
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Tell whether a step still leaves time to go back: the whole control if it works, one run of each if it fails."""
+    """Return whether a step leaves time to go back: the whole control if it works, one run of each if it fails."""
     if not found.on or not runs_each:
         return True
     fails_s, works_s = _costs_s(default, known)
@@ -23,7 +23,7 @@ def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int
 
 
 def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Tell whether one more trial that fails leaves time for the control of a cure that was found."""
+    """Return whether one more trial that fails leaves time for the control of a cure that was found."""
     fails_s, works_s = _costs_s(default, known)
     return known.left_s - fails_s >= runs_each * (fails_s + works_s)
 
@@ -62,7 +62,7 @@ def _turn(
 def control_of_failures(
     default: TrialResult, candidates: Sequence[Candidate], known: Known, runs_each: int
 ) -> Repeat | None:
-    """Return the next turn of the control of a candidate that failed beside a default that works.
+    """Return the next turn of the control of a candidate that failed while the default works.
 
     The first that failed shows whether the default is sound; of the others one repetition tells.
     """

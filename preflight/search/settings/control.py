@@ -1,8 +1,8 @@
-"""Does a failure follow the settings, or does it come and go by itself? Pure.
+"""Does a failure follow the settings, or does it come and go? Pure.
 
 That a setting cures is shown by going back: without it the fault returns. But fail, work, fail, work is just what a
 fault at every second start looks like. So n runs of the default and n with the settings follow in an order that is
-drawn anew each time. A fault that takes no notice of the settings falls into that order in at most 1 of C(2n, n)
+drawn again each time. A fault that takes no notice of the settings falls into that order in at most 1 of C(2n, n)
 cases: 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
 
 Whatever has the same settings must end alike, in the search and in the control: fail in the same way (a hang, an error,
@@ -36,7 +36,7 @@ class Proof(Enum):
 
 
 class Way(Enum):
-    """In which way a trial ended, as far as one end can be held beside another's."""
+    """In which way a trial ended, as far as one end can be compared with another."""
 
     WORKS = "worked"
     HANG = "hung"
@@ -171,19 +171,19 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int) -> tuple[bool, ...]:
-    """Return an order by chance of so many runs of the default (True) and as many of the settings."""
+    """Return a random order of `runs_each` runs of the default (True) and as many of the settings."""
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}").shuffle(turns)
     return tuple(turns)
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
-    """Tell whether what was set has been tried again outside a control."""
+    """Return whether what was set has been tried again outside a control."""
     return any(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
 
 
 def has_failed(result: TrialResult) -> bool:
-    """Tell whether a trial was made and did not work."""
+    """Return whether a trial was made and did not work."""
     return result.outcome in FAILED or not all(each.verified for each in result.results)
 
 

@@ -1,14 +1,14 @@
 """How a candidate is measured against the default, and which one is worth it. Pure.
 
 What a process group is lucky or unlucky with (its CPUs, queues and memory, the rings that were built) stays with it for
-as long as it lives, so two equal groups may differ by 5 % for ever. With that noise between groups, one pair of groups
+as long as it lives, so two equal groups may differ by 5% for ever. With that noise between groups, one pair of groups
 calls every fourth equal candidate faster, however often its sides alternate. The unit of evidence is therefore a fresh
-pair of groups; the turns inside a pair only cancel drift. In 200 runs of scripts/bench_decisions.py (8 candidates; 5 %
-noise between groups, shared by all that a group measures; 10 % within; medians of 20; averages over 10,000 runs):
+pair of groups; the turns inside a pair only cancel drift. In 200 runs of scripts/bench_decisions.py (8 candidates; 5%
+noise between groups, shared by all that a group measures; 10% within; medians of 20; averages over 10,000 runs):
 
     pairs                      6      7      8     10     12
     false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
-    20 % faster found        192    196    197    197    197   (at least 190)
+    20% faster found        192    196    197    197    197   (at least 190)
 
 Without the heats the best of eight is missed in 7 of 200 runs; without the entry gain twice as many runs are false.
 """
@@ -90,7 +90,7 @@ def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]
 
 
 def is_sound(result: TrialResult) -> bool:
-    """Tell whether a trial worked and every answer in it was right."""
+    """Return whether a trial worked and every answer in it was right."""
     return result.outcome is Outcome.OK and bool(result.results) and all(each.verified for each in result.results)
 
 
@@ -102,7 +102,7 @@ def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
     """Return the candidate whose screening and heat together promise more than MIN_GAIN, or "" for none.
 
-    The duel that follows starts afresh: the figures that chose a candidate flatter it and must not judge it.
+    The duel that follows starts again: the figures that chose a candidate flatter it and must not judge it.
     """
     promise = {}
     for heat in heated:

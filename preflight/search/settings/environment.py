@@ -78,7 +78,7 @@ def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def matters(name: str, dialect: str) -> bool:
-    """Tell whether a variable can change what a trial of this dialect does."""
+    """Return whether a variable can change what a trial of this dialect does."""
     return name not in DIAGNOSTIC and (dialect != "gloo" or name.startswith(READ_BY_GLOO))
 
 

@@ -9,7 +9,7 @@ from preflight.search.settings.node_view import NodeView, Planned, setting, unle
 
 
 def p2p(view: NodeView) -> Iterator[Planned]:
-    """Yield P2P off, and beside it the gentler NVL where some of the pairs have NVLink and some have not.
+    """Yield P2P off, and also the gentler NVL where some of the pairs have NVLink and some have not.
 
     Peer copies hang or arrive wrong for a translating IOMMU, ACS on a bridge, a driver that promises too much.
     """
@@ -31,7 +31,7 @@ def p2p(view: NodeView) -> Iterator[Planned]:
 
 def shm(view: NodeView) -> Iterator[Planned]:
     """Yield shared memory off, for a /dev/shm that is too small, read-only or not shared: ranks talk over sockets."""
-    reason = "a single GPU shares memory with nobody" if len(view.gpus) == 1 else ""
+    reason = "a single GPU shares memory with no other" if len(view.gpus) == 1 else ""
     yield unless(reason, setting("NCCL_SHM_DISABLE", "1"))
 
 

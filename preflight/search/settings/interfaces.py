@@ -18,7 +18,7 @@ LIKELY = (
 
 
 def interfaces(view: NodeView) -> Iterator[Planned]:
-    """Yield each usable interface, the most plausible first: NCCL by itself may take one that leads nowhere."""
+    """Yield each usable interface, the most plausible first: NCCL may take one that leads nowhere."""
     if isinstance(view.node.netifs, Gap):
         yield LeftOut("NCCL_SOCKET_IFNAME", f"the interfaces could not be read: {view.node.netifs.reason}")
         return

@@ -119,7 +119,7 @@ def _connections(nodes: Sequence[NodeFacts], chosen: NetifSet | None) -> Iterato
 
 def _mnnvl(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
     if all(_may_be_in_a_rack(node) for node in nodes):
-        reason = "GPUs beside Grace CPUs that an NVLink fabric has taken in may span nodes, which needs IMEX on each"
+        reason = "GPUs with Grace CPUs on an NVLink fabric may span nodes, which needs IMEX on each"
         yield _candidate(reason, ("NCCL_MNNVL_ENABLE", "0"))
 
 

@@ -1,10 +1,10 @@
-"""The search for the fewest settings that cure a default that fails. Pure; it ends, and what it finds is minimal.
+"""Find a minimal set of settings with which the collectives work. Pure and always terminates.
 
-First the safe corner: all conservative settings together. Where that fails too, no setting cures the default. Where it
-passes, settings are given up in order, least suspect first: as many at once as the rest does without, found by halves.
-The first that it does not do without is needed, and stays; then it goes on with those behind it. If a setting only ever
-helps, then what remains is minimal whatever the number of faults: each setting in it was needed beside a superset of
-the others. With k settings of which m are needed these are at most
+This is a bisection (delta debugging). First come all workarounds together: if they fail too, no setting helps. If they
+work, settings are dropped in order, the least suspect first, as many at once as the rest works without. The first
+setting that the rest needs is kept; then the search continues behind it. If a setting never does harm, the result is
+minimal for any number of faults: each setting in it was needed together with a superset of the others. With k settings
+of which m are needed these are at most
 
     default, corner                                                              2
     settings that exclude each other (interfaces): the corner with each other    their number - 1
@@ -12,11 +12,11 @@ the others. With k settings of which m are needed these are at most
     a failure that keeps a setting is repeated before it counts                  m
 
 trials; for one cause among nine about six. What a failed trial implies is not tried again: without its last setting the
-corner is the default, which failed. Where only some settings are suspect, the first split is between them and the rest.
+corner is the default, which failed. If only some settings are suspect, the first split is between them and the rest.
 
-A setting may also do harm, such as shared memory off where sockets are broken. Then the corner fails, but most often
-elsewhere than the default did: only then the most suspect settings are tried alone. Where it failed alike nothing more
-is tried: each trial of a dead node would take its whole stage limit.
+A setting may also do harm, such as shared memory off if sockets are broken. Then all workarounds together fail, but
+most often at another stage than the default settings: only then the most suspect settings are tried alone. If they fail
+at the same stage nothing more is tried: each trial of a dead node would take its whole stage limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from preflight.model.trial import AS_IS, Candidate, Outcome, Scope, Setting, TrialResult
 from preflight.search.settings.duel import is_sound
 
-CORNER = "safe corner"
+CORNER = "all workarounds"
 MOST_ALONE = 3  # settings that are tried by themselves where the corner did harm
 NUMBERS = re.compile(r"0x[0-9a-f]+|[\d.]+")
 Env = tuple[tuple[str, str], ...]
@@ -91,7 +91,7 @@ def _corner(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
         if result is None:
             chosen = next((setting for setting in corner if setting.choice == "netif"), None)
             name = CORNER if i == 0 or chosen is None else f"{CORNER}, {chosen.name}"
-            return Cure(_candidate(name, corner, "all conservative settings together: if this fails, none cures it"))
+            return Cure(_candidate(name, corner, "all workarounds together: if this fails, none of them helps"))
         if is_sound(result):
             return Cure(None, corner)
         if result.outcome is Outcome.SKIPPED:
@@ -121,7 +121,7 @@ def _alone(ordered: Sequence[Setting], tried: dict[Env, TrialResult]) -> Cure:
     for setting in [each for each in reversed(ordered) if not each.choice][:MOST_ALONE]:
         result = tried.get(env_of((setting,)))
         if result is None:
-            why = "the safe corner failed elsewhere than the default did, so one of its settings may do harm itself"
+            why = "all workarounds together failed in another way than the default settings, so one of them may do harm"
             return Cure(_candidate(f"only {setting.name}", (setting,), why))
         if is_sound(result):
             return Cure(None, (setting,))
@@ -162,7 +162,7 @@ def _give_up_by_halves(
 
 
 def _next_count(gone: int, fails: int, rest: int, first_split: int) -> int:
-    """Return how many to try without: all of the rest beside what is needed, all but the suspects, else half."""
+    """Return how many to try without: all of the rest except what is needed, all but the suspects, else half."""
     if fails > rest:
         return rest
     return first_split if gone < first_split < fails else (gone + fails) // 2
@@ -189,7 +189,7 @@ def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dic
         swapped = tuple(each for each in ordered if each is other or (each in on and each not in off))
         result = tried.get(env_of(swapped))
         if result is None:
-            why = f"some RDMA ports in the place of none: {_kept(swapped)}"
+            why = f"some RDMA ports instead of none: {_kept(swapped)}"
             return Cure(_candidate(f"{other.name} for {off[0].name}", swapped, why), on)
         if result.outcome is Outcome.SKIPPED:
             break

@@ -41,7 +41,7 @@ def why_not_known(version: Version | None, name: str) -> str:
     if version < variable.since:
         return f"{version_text(version)} does not read it; {version_text(variable.since)} was the first"
     if variable.on_since is not None and version < variable.on_since:
-        return f"{version_text(version)} does not use by itself what it switches off"
+        return f"{version_text(version)} does not use by default what it switches off"
     return ""
 
 
@@ -65,7 +65,7 @@ class NodeView:
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Tell whether the driver is known to deny peer access between every pair: NCCL then asks no more."""
+        """Return whether the driver is known to deny peer access between every pair: NCCL then asks no more."""
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}
@@ -82,12 +82,12 @@ class NodeView:
         return ""
 
     def may_be_fabric(self) -> bool:
-        """Tell whether a GPU may belong to an NVLink fabric of several nodes."""
+        """Return whether a GPU may belong to an NVLink fabric of several nodes."""
         states = [None if isinstance(gpu.fabric, Gap) else gpu.fabric.state for gpu in self.gpus]
         return any(state is not FabricState.NOT_SUPPORTED for state in states) or not states
 
     def is_amd(self) -> bool | None:
-        """Tell whether the CPUs are AMD's; None where that is not known."""
+        """Return whether the CPUs are AMD's; None where that is not known."""
         if isinstance(self.node.system, Gap) or isinstance(self.node.system.cpu_model, Gap):
             return None
         model = self.node.system.cpu_model.lower()

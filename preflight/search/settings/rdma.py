@@ -54,7 +54,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
 
 
 def is_usable(port: HcaPort) -> bool:
-    """Tell whether NCCL takes a port and data may pass it; what is not known does not exclude it."""
+    """Return whether NCCL takes a port and data may pass it; what is not known does not exclude it."""
     active = isinstance(port.state, Gap) or port.state is PortState.ACTIVE
     linked = isinstance(port.phys_state, Gap) or port.phys_state is PhysState.LINK_UP
     return active and linked and port.link_layer != "Unspecified"
@@ -107,4 +107,4 @@ def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
     for port in ports:
         place = f"{port.hca}:{port.port}"
         env = tuple(sorted((*NETWORK_ONLY, ("NCCL_IB_HCA", f"={place}"))))
-        yield Candidate(f"rail {place}", env, "what this port carries by itself", Scope.ONE_NODE)
+        yield Candidate(f"rail {place}", env, "what this port carries alone", Scope.ONE_NODE)

@@ -61,9 +61,9 @@ def next_step(
     The default fails: where the inherited settings work, which of them are needed (`inherited` has them one by one);
     else the cure among the conservative `settings` (minimise.py), and without these every candidate; then the control
     (control.py) with `runs_each` of the default and of the cure. It works: with `screen_all` every candidate, and
-    comparisons; what fails beside a default that works has a control too. The best of those that passed is measured
-    afresh: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
-    works: it only shows more of it. A default that works and looks slow, beside the `baseline` or one rank beside
+    comparisons; what fails while the default works has a control too. The best of those that passed is measured
+    again: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
+    works: it only shows more of it. A default that works and looks slow, compared with the `baseline` or one rank with
     the others (`on_gpus`: by what is late for a GPU), is repeated before anything else is measured.
 
     After a process that SIGKILL does not end nothing more is tried: every candidate would run on its GPU. Nor where the
@@ -97,7 +97,7 @@ def next_step(
 def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
     known = asked.known
     if wants_repetition(asked.baseline, (*known.results, *known.repeats)):
-        return Again(len(known.repeats) + 1, "it looked slow beside the baseline")
+        return Again(len(known.repeats) + 1, "it looked slow compared with the baseline")
     late = late_rank(default, asked.on_gpus)
     if late and asked.runs_each and not known.repeats:
         return Again(1, f"rank {late[0].time.rank} was late at every size")

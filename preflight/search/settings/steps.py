@@ -37,7 +37,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Measure this candidate against the default in so many fresh pairs of process groups."""
+    """Measure this candidate against the default in `n` fresh pairs of process groups."""
 
     candidate: str
     pairs: int
@@ -63,7 +63,7 @@ Next = Try | Repeat | Compare | Again | Stop
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the run has learnt so far."""
+    """What the run has found so far."""
 
     results: tuple[TrialResult, ...] = ()
     heated: tuple[Duel, ...] = ()  # one pair each

@@ -56,7 +56,7 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def ib_is_suspect(default: TrialResult) -> bool:
-    """Tell whether a failed default accuses InfiniBand: NCCL's log says so, or its data went through it."""
+    """Return whether a failed default points to InfiniBand: NCCL's log says so, or its data went through it."""
     return bool(_ib_errors(default)) or any(
         each.kind is CarrierKind.PATH and each.name.startswith("NET/IB") for each in default.transport
     )

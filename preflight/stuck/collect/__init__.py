@@ -1,1 +1,1 @@
-"""Evidence of one node: each kind by itself, side by side, within its own limit."""
+"""Evidence of one node: each kind alone, side by side, within its own limit."""

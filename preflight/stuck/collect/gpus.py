@@ -1,4 +1,4 @@
-"""Use, power and clocks of the GPUs: 100 % use at low power hints at a kernel that waits."""
+"""Use, power and clocks of the GPUs: 100% use at low power hints at a kernel that waits."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class FoundJob:
 
 
 class ProcessTable:
-    """Processes by their parents; `note` says what could not be seen ("" = nothing)."""
+    """Processes by their parents; `note` says what could not be read ("" = nothing)."""
 
     def __init__(self, processes: Iterable[ListedProcess], note: str = "") -> None:
         self.note = note

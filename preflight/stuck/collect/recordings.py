@@ -48,17 +48,18 @@ class Dump:
         return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
 
     def request(self) -> bool:
-        """Ask the rank to dump; return whether it listens."""
+        """Ask the rank to dump; return whether it listens. What was opened is looked at, not what has its name."""
         try:
-            if not self.pipe or not stat.S_ISFIFO(os.stat(self.pipe).st_mode) or os.stat(self.pipe).st_uid != self.uid:
-                return False
-            fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                return os.write(fd, b"1") == 1
-            finally:
-                os.close(fd)
+            fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return False
+        try:
+            status = os.fstat(fd)
+            return stat.S_ISFIFO(status.st_mode) and status.st_uid == self.uid and os.write(fd, b"1") == 1
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
 
     def is_made_since(self, since: float) -> bool:
         """Return whether it was written after a time of this host's clock."""
@@ -108,21 +109,29 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
 
 
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
-    """Return the end of the file to which a process writes; a Gap where it writes into a terminal or a pipe."""
-    try:
-        targets = [machine.link(f"proc/{pid}/fd/{fd}") for fd in (1, 2)]
-    except UnreadableFact as error:
-        return Gap(str(error))
-    for path in targets:
+    """Return the end of the file to which a process writes; a Gap where it writes into a terminal or a pipe.
+
+    The file that it has open is read: another one may have its name by now.
+    """
+    for fd in (1, 2):
         try:
-            if not path.startswith("/") or path.startswith("/dev/") or not stat.S_ISREG(os.stat(path).st_mode):
+            path = machine.link(f"proc/{pid}/fd/{fd}")
+            if not path.startswith("/") or path.startswith("/dev/"):
                 continue
-            with open(path, "rb") as file:
+            with open(f"/proc/{pid}/fd/{fd}", "rb", opener=_without_waiting) as file:
                 status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    continue
                 file.seek(max(0, status.st_size - TAIL_BYTES))
                 lines = file.read(TAIL_BYTES).decode("utf-8", "backslashreplace").splitlines()
+        except UnreadableFact as error:
+            return Gap(str(error))
         except OSError as error:
             return Gap(f"{path}: {error.strerror}")
         kept = tuple(line[:LINE_CHARS] for line in lines if line.strip())[-MOST_LINES:]
         return OutputTail(path, kept, max(0.0, time.time() - status.st_mtime))
     return Gap("its output goes to no file")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

@@ -33,7 +33,7 @@ GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
 
 
 def find_py_spy() -> str | None:
-    """Return where py-spy is: beside this Python, else on the path; None where it is not installed."""
+    """Return where py-spy is: next to this Python, else on the path; None where it is not installed."""
     beside = os.path.join(sysconfig.get_path("scripts"), PY_SPY)
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY)
 

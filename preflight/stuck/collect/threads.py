@@ -93,7 +93,7 @@ def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
     """Look at processes until those that sleep have slept for `rest_s`, for at most `most_s`.
 
-    One that fell asleep near the end is given `rest_s` more; a job that only goes slowly is seen to move. The answer
+    One that fell asleep near the end is given `rest_s` more; a job that only goes slowly is found to run. The answer
     holds, as JSON, the threads by pid and how long it took.
     """
     start = time.monotonic()

@@ -18,26 +18,26 @@ STEPS: dict[Reason, tuple[str, ...]] = {
         "Kill what it left behind too: data workers keep its connections open, so the others do not notice.",
     ),
     Reason.STOPPED_PROCESS: (
-        "Let it go on, if nobody stopped it on purpose (a debugger, Ctrl-Z, a scheduler that suspends):",
+        "Let it go on, if it was not stopped on purpose (a debugger, Ctrl-Z, a scheduler that suspends):",
         "    kill -CONT PID",
     ),
     Reason.STORAGE: (
         "See whether the file system answers: `timeout 5 stat PATH` on this node and another. Waiting may help; "
-        "killing does not while the kernel holds the process.",
+        "killing does not help while the kernel holds the process.",
     ),
     Reason.GPU_LOST: ("End the job, drain the node and reset the GPU or reboot; dmesg has the Xid.",),
     Reason.NEVER_CAME: (
-        "Look why it was not started or died before it could meet the others: its launcher's output, on its node.",
+        "Look why it was not started or died before it could join the others: its launcher's output, on its node.",
         "Its node may not reach MASTER_ADDR:MASTER_PORT, or the number of nodes given to the launcher is wrong.",
     ),
     Reason.OTHER_COLLECTIVE: (
-        "End the job: no timeout cures ranks that call different collectives. Compare the lines above.",
+        "End the job: no timeout helps if ranks call different collectives. Compare the lines above.",
         ALONE,
-        "One that is behind and stands in the very call hangs in NCCL or the driver; its C frames say where:",
+        "A rank that is behind and blocked in this very call hangs in NCCL or the driver; its C frames say where:",
         "    py-spy dump --native --pid PID",
     ),
     Reason.PATH_BROKEN: (
-        "Nothing arrives on this way: look at link, firewall, MTU and routes between the two addresses.",
+        "No data arrives on this path: check link, firewall, MTU and routes between the two addresses.",
         "    preflight check",
     ),
     Reason.NOTHING_MOVES: (
@@ -48,7 +48,7 @@ STEPS: dict[Reason, tuple[str, ...]] = {
 }  # fmt: skip
 ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.SAVE: (
-        "Wait if it writes: the others go on when the save ends, unless the group's timeout comes first.",
+        "Wait if it writes: the others continue after the checkpoint, unless the group's timeout comes first.",
         "    preflight timeout --params N --checkpoint-dir DIR",
         ALONE,
     ),
@@ -69,7 +69,7 @@ ELSEWHERE: dict[Activity, tuple[str, ...]] = {
                     "    py-spy dump --pid PID"),
     Activity.GIL: ("A native call keeps Python's lock, so no other thread of the process runs; its author has to "
                    "release it around what waits.",),
-    Activity.FILE_IO: ("See who should be at the other end, or whether the storage answers.",),
+    Activity.FILE_IO: ("Find out which process should be at the other end, or whether the storage answers.",),
     Activity.NETWORK_IO: ("See whether the other side answers; give such calls a timeout of their own.",),
     Activity.SUBPROCESS: ("See what the child does, and give it a timeout.",),
     Activity.SLEEPING: ("It waits on purpose: for a file, a port, another process? Its own line says for what.",),

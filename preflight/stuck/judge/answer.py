@@ -62,12 +62,12 @@ def _why_not_stuck(job: JobState) -> str:
     count, waiting = len(job.places), len(job.waiting)
     if _is_idle(job):
         ranks = f"all {count} ranks wait" if count > 1 else "the only rank waits"
-        return f"The server is idle: {ranks} for the next request. Requests themselves were not looked at."
+        return f"The server is idle: {ranks} for the next request. The requests themselves were not checked."
     slowest = ""
     if 0 < waiting < count:
         busy = next(place for place in job.places if not place.waits_for_others)
-        slowest = f" When it was looked at, {rank_names([busy])} was {busy.whereabouts}, and {waiting} waited."
-    return f"The job goes on: every rank moved in {max(node.watched_s for node in job.nodes):.0f} s.{slowest}"
+        slowest = f" When preflight looked, {rank_names([busy])} was {busy.whereabouts}, and {waiting} waited."
+    return f"The job goes on: every rank made progress in {max(node.watched_s for node in job.nodes):.0f} s.{slowest}"
 
 
 def _why_unknown(job: JobState) -> str:
@@ -76,10 +76,10 @@ def _why_unknown(job: JobState) -> str:
     if not job.places:
         return "No rank of a job was found here."
     if ended and not any(place.stands for place in waiting):
-        return f"The job is ending: {rank_names(ended)} ended, and the others still move. Look again in a minute."
+        return f"The job is ending: {rank_names(ended)} ended, and the others still run. Look again in a minute."
     if waiting and not any(place.stands or place.spins for place in waiting):
         return (
-            f"It can't be told yet: {len(waiting)} of {count} ranks wait, none for long. Look again, with "
+            f"Not known yet: {len(waiting)} of {count} ranks wait, none for long. Look again, with "
             "--watch as long as a step takes."
         )
     if any(place.activity is Activity.GPU_WORK for place in waiting) or not waiting:
@@ -87,7 +87,7 @@ def _why_unknown(job: JobState) -> str:
             f"{len(waiting) or count} of {count} ranks wait busily or work, each in one line: a long step "
             "looks like a hang. Look again, with --watch as long as a step takes, and on all nodes."
         )
-    return f"{len(waiting)} of {count} ranks wait, and it can't be told for whom or for what."
+    return f"{len(waiting)} of {count} ranks wait; for which rank or for what is unknown."
 
 
 def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
@@ -105,13 +105,13 @@ def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:
 
 
 def _without_stacks(job: JobState) -> str:
-    """Return the sentence that no Python stack was seen, if py-spy is missing on a node."""
+    """Return the sentence that no Python stack could be read, if py-spy is missing on a node."""
     stacks = [(node.host, rank.process.stacks) for node in job.nodes for rank in node.ranks]
     hosts = dict.fromkeys(host for host, each in stacks if isinstance(each, Gap) and each.reason.startswith(NO_PY_SPY))
     if not hosts:
         return ""
     where = f" on {', '.join(hosts)}" if len(job.nodes) > 1 else ""
-    return f" No Python stack was seen{where}: {NO_PY_SPY} (pip install py-spy)."
+    return f" No Python stack could be read{where}: {NO_PY_SPY} (pip install py-spy)."
 
 
 def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
             busy = [gpu for gpu in known_or(node.gpus, ()) if known_or(gpu.utilization_percent, 0.0) >= BUSY_PERCENT]
             if waiting := ", ".join(str(gpu.nvml_index) for gpu in busy if gpu.works is False):
                 yield (
-                    f"GPU {waiting} of {node.host}: 100 % use at low power, as of a kernel that waits; a hint, no proof"
+                    f"GPU {waiting} of {node.host}: 100% use at low power, as of a kernel that waits; a hint, no proof"
                 )
             if xids := known_or(node.xid_lines, ()):
                 yield f"the kernel log of {node.host} holds {len(xids)} Xids, the last: {xids[-1]}"
@@ -135,4 +135,5 @@ def _not_seen(job: JobState) -> Iterator[str]:
         start = f"{node.host}: " if len(job.nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)
     if (rest := job.world_size - len(job.places)) > 0:
-        yield f"{rest} of {job.world_size} ranks run on nodes that were not looked at: run it there too, with --out"
+        there = "nodes that were not checked: run `preflight stuck --out DIR` there too"
+        yield f"{rest} of {job.world_size} ranks run on {there}"

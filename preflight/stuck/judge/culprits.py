@@ -19,7 +19,7 @@ LOST = ("GpuIsLost", "fallen off")
 
 
 def find_culprits(job: JobState) -> tuple[Culprit, ...]:
-    """Return what holds up the job; () where that can't be told."""
+    """Return what holds up the job; () if that is unknown."""
     gone = [place for place in job.places if place.is_gone]
     stopped = [place for place in job.alive if place.activity is Activity.STOPPED]
     busy = [place for place in job.alive if place not in stopped and not place.waits_for_others]
@@ -194,7 +194,7 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield that all ranks wait alike and nothing tells which path is at fault; nothing where a rank was not seen."""
+    """Yield that all ranks wait alike and nothing tells which path is at fault; nothing if a rank was not found."""
     seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
     if not seen or len(seen) < max(len(job.waiting), job.world_size):
         return
@@ -213,5 +213,5 @@ def nothing_moves(job: JobState) -> Iterator[Culprit]:
         evidence.append(f"no GPU computes: {', '.join(power)}")
     lines = len({place.at for place in seen})
     at = seen[0].at + (f" and {lines - 1} other line{'s' if lines > 2 else ''}" if lines > 1 else "")
-    what = f"all {len(seen)} ranks that were seen wait {seen[0].wait} ({at}), and nothing moves"
+    what = f"all {len(seen)} ranks that were found wait {seen[0].wait} ({at}), and none makes progress"
     yield _culprit(Reason.NOTHING_MOVES, (), "", what, evidence)

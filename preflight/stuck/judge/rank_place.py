@@ -163,7 +163,7 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
-    """Return the data worker that does not deliver, and where it stands; "" where all are idle or none is seen."""
+    """Return the data worker that does not deliver, and where it stands; "" if all are idle or none is found."""
     for worker in rank.helpers:
         if not worker.serves_a_data_loader:
             continue
@@ -180,5 +180,5 @@ def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
         if wait is KernelWait.RUNS and main.cpu_s > BUSY_SHARE * watched_s:
             return f"(pid {worker.pid}) computes{in_line}"
         if wait is not KernelWait.RUNS and (fetches or wait not in (KernelWait.POLL, KernelWait.LOCK)):
-            return f"(pid {worker.pid}) stands{in_line}, waits for {wait.value}"
+            return f"(pid {worker.pid}) is blocked{in_line}, waits for {wait.value}"
     return ""

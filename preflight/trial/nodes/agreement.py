@@ -7,19 +7,22 @@ check.
 from __future__ import annotations
 
 import contextlib
+import resource
 import select
 import socket
 import time
 from collections.abc import Iterator, Sequence
 
-from preflight.errors import MeetingError
+from preflight.errors import MalformedInput, MeetingError
 from preflight.model.facts import Netif
 from preflight.model.placement import Placement
+from preflight.trial.nodes.handshake import Handshakes
 from preflight.trial.nodes.meeting_point import listen, listening_addresses, resolve
-from preflight.trial.nodes.wire import HELLO_BYTES, Link, Message
+from preflight.trial.nodes.wire import HELLO_BYTES, Link, Message, Poller, raise_descriptor_limit
 
 KIND = "reuse"
 RESOLVE_S, CONNECT_S, RETRY_S = 3.0, 1.0, 0.1
+TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
@@ -34,12 +37,13 @@ def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit
 
 def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float) -> str:
     listening = listening_addresses(place.host, resolve(place.host, RESOLVE_S).addresses, netifs)
-    listeners, _ = listen(listening, place.ports)
+    heard: dict[int, tuple[Link, str]] = {}
     with contextlib.ExitStack() as opened:
+        opened.enter_context(_room_for(place.nodes))
+        listeners, _ = listen(listening, place.ports)
         for listener in listeners:
             opened.enter_context(listener)
-        heard: dict[int, tuple[Link, str]] = {}
-        for link, message in _callers(listeners, opened, until):
+        for link, message in _callers(listeners, place.nodes, opened, until):
             node = message.get("node")
             if message.get("run") == place.run_id and isinstance(node, int) and 0 < node < place.nodes:
                 heard[node] = (link, str(message.get("report")))
@@ -53,6 +57,17 @@ def _ask_all(place: Placement, netifs: Sequence[Netif], mine: str, until: float)
     return why
 
 
+@contextlib.contextmanager
+def _room_for(nodes: int) -> Iterator[None]:
+    """Allow as many open files as this number of nodes needs; the job has the limit of before."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_descriptor_limit(nodes)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
     missing = [place.name_of(node) for node in range(1, place.nodes) if node not in reports]
     if missing:
@@ -64,23 +79,31 @@ def _why(place: Placement, mine: str, reports: dict[int, str]) -> str:
 
 
 def _callers(
-    listeners: Sequence[socket.socket], opened: contextlib.ExitStack, until: float
+    listeners: Sequence[socket.socket], nodes: int, opened: contextlib.ExitStack, until: float
 ) -> Iterator[tuple[Link, Message]]:
     """Yield what callers say, each once, until the time is over; who breaks off or says nonsense is left out."""
-    links: list[Link] = []
+    ready, waiting = Poller(), select.poll()
+    handshakes = Handshakes(ready, nodes, _word)
+    opened.callback(ready.close)
+    opened.callback(handshakes.close)
+    for listener in listeners:
+        listener.setblocking(False)
+        waiting.register(listener, select.POLLIN)
+    waiting.register(ready.fd, select.POLLIN)
     while (left_s := until - time.monotonic()) > 0:
-        watched: list[socket.socket | Link] = [*listeners, *links]
-        ready, _, _ = select.select(watched, [], [], left_s)
-        for each in ready:
-            if isinstance(each, socket.socket):
-                with contextlib.suppress(OSError):
-                    sock, _ = each.accept()
-                    links.append(Link(sock, HELLO_BYTES))
-                    opened.callback(links[-1].close)
-            else:
-                links.remove(each)
-                with contextlib.suppress(MeetingError):
-                    yield from ((each, message) for message in each.receive()[:1])
+        waiting.poll(1000 * min(left_s, TURN_S))
+        handshakes.accept(listeners)
+        for link, message in handshakes.introduced():
+            ready.leave(link)
+            opened.callback(link.close)
+            yield link, message
+
+
+def _word(message: Message) -> Message:
+    """Return what a node says; MalformedInput for anything else."""
+    if message["kind"] != KIND:
+        raise MalformedInput("this is no word about a report")
+    return message
 
 
 def _ask_node_0(place: Placement, netifs: Sequence[Netif], mine: str, until: float) -> str:

@@ -1,4 +1,4 @@
-"""Any other node's launcher: it finds node 0, reports what it found by itself, and passes on what both sides say."""
+"""Any other node's launcher: it finds node 0, reports what it found alone, and passes on what both sides say."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WELCOME_S = 5.0
 # Both ends keep to it: nodes meet also over a way that drops large packets, and can then say that it does.
 SMALL_SEGMENT_BYTES = 1200
 REASONS = {
-    errno.ECONNREFUSED: "refused: the host is there, but nobody listens on that port yet, or a firewall rejects it",
+    errno.ECONNREFUSED: "refused: the host is there, but no process listens on that port yet, or a firewall rejects it",
     errno.EHOSTUNREACH: "no route: the host is down or in another network",
     errno.ENETUNREACH: "no route to its network from this node",
     errno.ETIMEDOUT: "dropped: no answer at all, as when a firewall drops packets",

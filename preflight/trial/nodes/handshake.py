@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from preflight.errors import MalformedInput, MeetingError
-from preflight.model.codec import decode
-from preflight.model.joint import Hello
 from preflight.trial.nodes.peers import HELLO_S
-from preflight.trial.nodes.wire import Link, Poller
+from preflight.trial.nodes.wire import Link, Message, Poller
+
+Said = TypeVar("Said")
 
 MOST_STRANGERS = 256  # beyond, and beyond the number of nodes, the oldest makes room
 ACCEPTS_A_TURN = 256
 
 
-class Handshakes:
-    """Links on which nothing was heard yet; `ready` is told of each, so that a word of it wakes node 0."""
+class Handshakes(Generic[Said]):
+    """Links on which nothing was heard yet; `ready` is given each, so that a word of it wakes node 0.
 
-    def __init__(self, ready: Poller, nodes: int) -> None:
+    `read` returns who somebody says he is by his first message; MalformedInput where that is nobody.
+    """
+
+    def __init__(self, ready: Poller, nodes: int, read: Callable[[Message], Said]) -> None:
         self._ready = ready
+        self._read = read
         self._most = max(MOST_STRANGERS, nodes)
         self._links: list[Link] = []
 
@@ -38,13 +43,13 @@ class Handshakes:
         while len(self._links) > self._most:
             self._links.pop(0).close()
 
-    def introduced(self) -> Iterator[tuple[Link, Hello]]:
+    def introduced(self) -> Iterator[tuple[Link, Said]]:
         """Yield who says who it is; whoever sends anything else, or nothing for 5 s, is dropped."""
         for link in list(self._links):
             try:
                 link.send()
                 messages = link.receive()
-                hello = decode(Hello, messages[0].get("hello")) if messages else None
+                hello = self._read(messages[0]) if messages else None
                 is_late = time.monotonic() - link.since > HELLO_S
             except (MeetingError, MalformedInput):
                 hello, is_late = None, True

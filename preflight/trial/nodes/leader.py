@@ -64,7 +64,9 @@ class Leader:
         self._queries: Queries | None = None
         self.network: NetworkSurvey | None = None  # what was learnt of the ways between the nodes
         self._ready = Poller()
-        self._handshakes = Handshakes(self._ready, node.placement.nodes)
+        self._handshakes = Handshakes(
+            self._ready, node.placement.nodes, lambda message: decode(Hello, message.get("hello"))
+        )
         self._has_raised_limit = False
         self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
@@ -105,7 +107,7 @@ class Leader:
                 self._hear(node_rank, follower, launched)
 
     def _are_all_ready(self, launched: Launch) -> bool:
-        """Tell whether all are here and through by themselves; MeetingError where it is too late for who is missing."""
+        """Return whether all are here and have tested themselves; MeetingError if it is too late for a missing one."""
         if self.node.solo is None:
             self.node.start_probes()
         self.node.report(launched.result)
@@ -144,7 +146,7 @@ class Leader:
             for number, answer in self.node.probes.answers():
                 self._queries.take(0, number, answer)
             self._queries.turn()
-            launched.is_at(f"the ways between the nodes ({self._queries.about})")
+            launched.is_at(f"the network paths between the nodes ({self._queries.about})")
             self.network = self._queries.result
         if self._queries is None or self.network is not None:
             self._begin()

@@ -117,7 +117,7 @@ def _is_usable(address: str, netif: Netif) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Tell whether this is an address and no name."""
+    """Return whether this is an address and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -126,7 +126,7 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether an address reaches this host only."""
+    """Return whether an address reaches this host only."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -137,7 +137,7 @@ def _question(task: PathTask) -> dict[str, Any]:
 
 
 def _decoded(kind: Any, reply: Reply, count: int) -> Any:
-    """Return so many records of a kind from a node's answer, or why there are none."""
+    """Return `count` records of a kind from a node's answer, or why there are none."""
     if reply.failure:
         return reply.failure
     if not isinstance(reply.value, list) or len(reply.value) != count:

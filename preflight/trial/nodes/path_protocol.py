@@ -1,7 +1,7 @@
 """What two nodes' path probes say to each other: fixed sizes, limits and deadlines; whoever else calls is dropped.
 
 both            a token of the run, the node's number
-the caller      a byte (echo or swallow) and a length, then so many bytes; at most MOST_BYTES
+the caller      a byte (echo or swallow) and a length, then this many bytes; at most MOST_BYTES
 the other       the same bytes, or a single one once it has all
 """
 
@@ -137,7 +137,7 @@ def rate_bytes_s(sock: socket.socket) -> float:
 
 
 def _echo(sock: socket.socket, size_bytes: int, note: Callable[[int], None]) -> None:
-    """Send so many bytes and read them back, both within the payload's deadline."""
+    """Send this many bytes and read them back, both within the payload's deadline."""
     until = time.monotonic() + PAYLOAD_S
     sock.settimeout(PAYLOAD_S)
     sock.sendall(COMMAND.pack(ECHO, size_bytes))

@@ -42,7 +42,7 @@ class Member:
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return what this node found by itself."""
+        """Return what this node found alone."""
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo
@@ -84,7 +84,7 @@ def why_unlike(mine: Hello, theirs: Hello) -> str:
     if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):
         return f"versions differ: preflight {theirs.preflight} there, {mine.preflight} on {mine.host}"
     if theirs.nodes != mine.nodes:
-        return f"it was told of {theirs.nodes} nodes, {mine.host} of {mine.nodes}"
+        return f"it expects {theirs.nodes} nodes, {mine.host} expects {mine.nodes}"
     if not 0 < theirs.node_rank < mine.nodes:
-        return f"it calls itself node {theirs.node_rank} of {mine.nodes}, which is nobody else's number than node 0's"
+        return f"it calls itself node {theirs.node_rank} of {mine.nodes}, which is node 0's number"
     return ""

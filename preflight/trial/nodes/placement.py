@@ -158,7 +158,7 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
         ranks = f"node ranks go from 0 to {nodes - 1}"
         raise UsageError(f"{_said(found, 'node rank')}, but {_said(found, 'nodes')}: {ranks}")
     if not isinstance(point, str) or not point:
-        raise UsageError(f"{_said(found, 'nodes')}, but where do they meet? {ADVICE}")
+        raise UsageError(f"{_said(found, 'nodes')}, but what is their rendezvous endpoint? {ADVICE}")
     host, port = parse_endpoint(point, _source(found, "meeting point"))
     slurm = found.environ.get("SLURM_JOB_ID", "") if _slurm_nodes(found.environ) else ""
     step = found.environ.get("SLURM_STEP_ID", "")

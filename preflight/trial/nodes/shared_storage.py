@@ -106,7 +106,7 @@ def _first_result(node: NodeStorage, own: FileResult, theirs: FileResult, read: 
 
 
 def _second_result(node: NodeStorage, old: FileResult, new: FileResult, read: FileResult | None) -> NodeStorage:
-    """A file that was written anew must be read anew: a cache that still shows the first one is stale."""
+    """A file that was rewritten must be read again: a cache that still shows the first one is stale."""
     if read is None or node.read_problem or not new.checksum:
         return node
     if not read.problem and read.checksum == new.checksum:

@@ -150,6 +150,11 @@ class Poller:
         self._wanting[link.fileno()] = False
         self._epoll.register(link.fileno(), select.EPOLLIN)
 
+    def leave(self, link: Link) -> None:
+        """Watch a link no longer."""
+        self._epoll.unregister(link.fileno())
+        del self._wanting[link.fileno()]
+
     def also_for_sending(self, links: Iterable[Link]) -> None:
         """Watch those that have something unsent until they take it, and only those."""
         for link in links:
@@ -167,7 +172,7 @@ class Poller:
 
 
 def raise_descriptor_limit(links: int) -> None:
-    """Raise the limit of open files as far as so many links need; MeetingError where that is not allowed.
+    """Raise the limit of open files as far as this many links need; MeetingError where that is not allowed.
 
     Called after the ranks were started: they keep the limit that the job will have.
     """

@@ -121,7 +121,7 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks that RUN_SPEC asks for; where one dies the launcher is told, and the exit code is 1."""
+    """Run the ranks that RUN_SPEC asks for; where one dies the launcher is informed, and the exit code is 1."""
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).place.local_size,
@@ -167,7 +167,7 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 
 
 def supervise_rank(spec_path: str) -> None:
-    """Supervise this process's rank; what it fails of is told to the launcher, then raised."""
+    """Supervise this process's rank; what it fails of is sent to the launcher, then raised."""
     try:
         supervise(spec_path)
     except Exception as error:

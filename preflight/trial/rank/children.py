@@ -74,7 +74,7 @@ class Child(ChildProcess):
         return min(max(since, 0.0), self.silent_s())
 
     def is_silent_for(self, limit_s: float) -> bool:
-        """Tell whether it has not moved for so long though it had a CPU: on a busy host a slow process is not hung."""
+        """Return whether it made no progress for that long with a CPU: on a busy host a slow process is not hung."""
         return self.silent_s() > limit_s and self.silent_s() - self.starved_s() > limit_s
 
     def ended(self, how: str, detail: str) -> None:
@@ -188,7 +188,7 @@ def _move(child: Child, stage: str, expected_s: float = 0.0) -> None:
 
 
 def _note_exit(child: Child) -> None:
-    """Note a child that has exited by itself, after everything that it wrote was read."""
+    """Note a child that has exited on its own, after everything that it wrote was read."""
     if child.fd >= 0 and processes.state(child.pid) not in processes.GONE:
         return
     while child.fd >= 0 and wait_for([child.fd], (), 0.0):
@@ -241,7 +241,7 @@ def forgive(children: Sequence[Child], gap_s: float) -> None:
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Tell whether the child has not moved for its stage's limit, whether it is still there or has given up waiting."""
+    """Return whether the child made no progress for its stage's limit, still there or after it gave up waiting."""
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 

@@ -150,7 +150,7 @@ class Conductor:
         return "a process can't be killed and keeps its GPU" if self._known.unkillable else self._why_no_time()
 
     def _rerun(self, step: steps.Repeat) -> None:
-        """Try settings again in fresh processes, up to where trials have failed; it is told apart from the trials."""
+        """Try settings again in fresh processes, up to where trials failed; reported apart from the trials."""
         candidate, skip = step.candidate, self._why_no_time()
         if skip:
             result = skipped_trial(candidate, skip)
@@ -227,7 +227,7 @@ class Conductor:
         return replace(result, problem=f"{result.problem}; {held}") if held else result
 
     def _may_have_met_another_program(self, result: TrialResult) -> bool:
-        """Tell whether a gloo group that never met is worth one more attempt.
+        """Return whether a gloo group that never joined is worth one more attempt.
 
         Gloo's ports authenticate nobody: whoever connects in the milliseconds before the peer does takes its place.
         """

@@ -37,7 +37,7 @@ class Product(Protocol):
         """Remember the result's bits as those that every other one must have."""
 
     def differs(self) -> bool:
-        """Tell whether the result's bits are not the remembered ones."""
+        """Return whether the result's bits are not the remembered ones."""
 
     def wrong_elements(self) -> int:
         """Return how many elements of some rows are not what whole-number arithmetic on the CPU gives."""

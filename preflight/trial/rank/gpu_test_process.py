@@ -1,6 +1,6 @@
 """A supervisor's process that tests its GPU and pairs of it with others, kept from round to round of the GPU tests.
 
-Beside what supervisor.py lists, on the control channel:
+Besides what supervisor.py lists, on the control channel:
 
     step/I         {"kind": "gpu_tests", "round": ..., "by_exec": ..., "until": monotonic seconds}
                    {"kind": "end_gpu_tests"}: a trial comes, which needs GPUs without other contexts

@@ -93,7 +93,7 @@ def _load(answer: Answer, key: str) -> UnderLoad | Gap:
 
 
 def _ended(answer: Answer, wrong: str) -> tuple[Ending, str]:
-    """Return how the test ended; wrong data that was seen stays wrong however the process ended."""
+    """Return how the test ended; wrong data that was found stays wrong however the process ended."""
     end = decode(RankEnd, answer["end"])
     where = next((event["what"] for event in reversed(answer["events"]) if "what" in event), "")
     at = f"at {end.stage}{f' ({where})' if where and end.stage.split()[0] not in GOES_ON else ''}"
@@ -121,9 +121,9 @@ def _describe(wrong: list[CopyResult]) -> str:
 
 
 def _wrong_products(gemms: tuple[Gemm, ...]) -> list[str]:
-    wrong = [f"{gemm.wrong_elements} wrong elements of a {gemm.dtype} product" for gemm in gemms if gemm.wrong_elements]
+    wrong = [f"{gemm.wrong_elements} wrong elements of a {gemm.dtype} GEMM" for gemm in gemms if gemm.wrong_elements]
     return wrong + [
-        f"{gemm.differing_repeats} of {gemm.repeats} {gemm.dtype} products differ in their bits"
+        f"{gemm.differing_repeats} of {gemm.repeats} {gemm.dtype} GEMMs differ in their bits"
         for gemm in gemms
         if gemm.differing_repeats
     ]

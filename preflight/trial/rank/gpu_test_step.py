@@ -59,7 +59,7 @@ class GpuTestRounds:
         self.broken_pairs |= broken_now
 
     def time_slow_pairs_again(self, until: float) -> None:
-        """Time those pairs once more that were slow: what was slow once accuses nobody."""
+        """Time those pairs once more that were slow: being slow once is no fault."""
         devices = self.steps.rank.spec.devices
         slow = [each.pair for each in slow_pairs(pair_times(self._timed), devices.pair_limits)][:MOST_TIMED_AGAIN]
         for each in devices.rounds:
@@ -112,6 +112,6 @@ def _pair_timed(round_: GpuTestRound, gpus: Sequence[int]) -> tuple[int, int] | 
 
 
 def _is_about(round_: GpuTestRound, broken: set[tuple[int, int]]) -> bool:
-    """Tell whether a round times a pair whose copies are known not to work: it would hang again, or time nothing."""
+    """Return whether a round times a pair whose copies are known not to work: it would hang again, or time nothing."""
     pairs = {group.places for group in round_.groups if group.jobs[0].kind is JobKind.PAIR_SPEED}
     return bool(pairs) and pairs <= broken

@@ -63,7 +63,7 @@ def _copied(
 
 
 def arrived(wrong: int, untouched: int) -> Arrived:
-    """Return what became of a copy of which so many elements are wrong, and so many of these hold the sentinel."""
+    """Return what became of a copy of which `wrong` elements are wrong, and how many of these hold the sentinel."""
     if not wrong:
         return Arrived.RIGHT
     return Arrived.NEVER_WRITTEN if untouched == wrong else Arrived.SCRAMBLED
@@ -93,7 +93,7 @@ def _timed(
 
 
 def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:
-    """Return the seconds of one copy of each: so many in a row as the budget allows, the median of three rows."""
+    """Return the seconds of one copy of each: as many in a row as the budget allows, the median of three rows."""
     estimate_s = max(devices.time_copies(transfers, LEAST_REPEATS) / LEAST_REPEATS, 1e-6)
     repeats = max(LEAST_REPEATS, min(MOST_REPEATS, int(budget_s / 3 / estimate_s)))
     return sorted(devices.time_copies(transfers, repeats) / repeats for _ in range(3))[1]

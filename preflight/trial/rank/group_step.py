@@ -1,6 +1,6 @@
 """Rounds of small process groups that name the node at fault, as all supervisors take them with the conductor.
 
-Beside what supervisor.py lists, on the control channel:
+Besides what supervisor.py lists, on the control channel:
 
     step/I      {"kind": "groups"} and the fields of a GroupStep
     kill/I+1+G  somebody ends the group G of step I; the others go on
@@ -108,7 +108,7 @@ class GroupConductor:
         while True:
             following = plan.next_groups(len(self._sizes), rounds, is_failing=worth.is_failing)
             if isinstance(following, NodeGroupRound) and self._left_s() < LEAST_S:
-                following = Isolated((), (), (), (), "the deadline came before the rounds were through")
+                following = Isolated((), (), (), (), "the deadline came before the rounds finished")
             if isinstance(following, Isolated):
                 break
             rounds.append(self._take_round(following, candidate, len(rounds) + 1))
@@ -132,7 +132,7 @@ class GroupConductor:
     def _take_round(self, round_: NodeGroupRound, candidate: Candidate, number: int) -> IsolationRound:
         since = time.monotonic()
         sizes, first_of = self._sizes, self._first_of
-        label = f"who is at fault, round {number}"
+        label = f"isolation of the fault, round {number}"
         ordered = [tuple(sorted(group)) for group in round_.groups]
         spans = [RankGroup(tuple(Span(first_of[n], sizes[n]) for n in group)) for group in ordered]
         observed = self._take(label, candidate, spans)
@@ -150,7 +150,7 @@ class GroupConductor:
             RankGroup(tuple(Span(self._first_of[node] + local, 1) for node in sorted((bad, good))))
             for bad, good, local in singles
         ]
-        observed = self._take("who is at fault, rank by rank", candidate, spans)
+        observed = self._take("isolation of the fault, rank by rank", candidate, spans)
         return tuple(
             _trial((bad, good), answers, local) for (bad, good, local), answers in zip(singles, observed, strict=True)
         )
@@ -165,7 +165,7 @@ class GroupConductor:
             if self._left_s() < LEAST_S:
                 break
             groups = [self._held(held) for held in round_.pairs]
-            answered = self._take("who is at fault, way by way", candidate, groups)
+            answered = self._take("isolation of the fault, path by path", candidate, groups)
             pairs = zip(round_.pairs, answered, strict=True)
             observed = [_trial(held.nodes, answers, held.local_rank) for held, answers in pairs]
             tried += route_trials(round_, observed, end.dead)

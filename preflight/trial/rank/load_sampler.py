@@ -1,4 +1,4 @@
-"""What NVML says of a GPU while it is at work, sampled by a thread beside the work."""
+"""What NVML says of a GPU while it is at work, sampled by a thread during the work."""
 
 from __future__ import annotations
 

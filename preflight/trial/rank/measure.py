@@ -16,7 +16,7 @@ from preflight.trial.rank.buffers import ELEMENT_BYTES, LONG_CALL_S, Buffers, Ra
 from preflight.trial.rank.verify import TimedVerification, Work, count_wrong
 
 # Repetitions before the timed ones. The ranks come out of the agreement apart, one of them from sleep, and the first
-# two repetitions after it took up to 60 % longer (scripts/bench_accuracy.py, gloo, 64 KiB).
+# two repetitions after it took up to 60% longer (scripts/bench_accuracy.py, gloo, 64 KiB).
 LEAD_IN = 4
 SEEDS = 1 << 31
 Agree = Callable[[str, int], int]  # rank 0's number for everybody

@@ -27,6 +27,7 @@ from preflight.model.trial import (
     RankEnd,
     TrialResult,
 )
+from preflight.model.units import ranks_text
 from preflight.trial.rank.children import CONSEQUENCES
 from preflight.trial.rank.packed_aggregate import aggregate_many
 
@@ -194,9 +195,14 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
             silent,
         )
     how = "timed out waiting" if waited else "hung"
-    who = "all ranks" if len(waited) in (0, len(ends)) else _ranks(waited)
+    if len(waited) in (0, len(ends)):
+        stages = {end.stage for end in ends}
+        where = f"at {_said(stages.pop())}" if len(stages) == 1 else f": {_where(ends)}"
+        who, how = f"all {len(ends)} ranks", f"{how} {where}".replace(" :", ":")
+    else:
+        who, how = _ranks(waited), f"{how}: {_where(ends)}"
     why = f"no single rank is identifiable as the cause{_lost_connections(ends)}"
-    return TrialVerdict(Outcome.HANG, f"{who} {how}: {_where(ends)}; {why}", ())
+    return TrialVerdict(Outcome.HANG, f"{who} {how}; {why}", ())
 
 
 def _lost_connections(ends: Sequence[RankEnd]) -> str:
@@ -211,7 +217,7 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
-    """Tell whether ranks called an address where nobody is: gloo's other end then waits in silence and is not stuck."""
+    """Return whether ranks called an address where no rank is: gloo's other end then waits in silence, not stuck."""
     signs = ("connection refused", "timed out connecting", "no route to host", "network is unreachable")
     return any(end.ended in CONSEQUENCES and any(sign in end.detail.lower() for sign in signs) for end in ends)
 
@@ -219,7 +225,7 @@ def could_not_connect(ends: Sequence[RankEnd]) -> bool:
 def _data_verdict(answers: Sequence[RankAnswer]) -> TrialVerdict:
     first = tuple(rank for rank, answer in enumerate(answers) if _last(answer, "first_wrong", 0))
     if first:
-        return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum at first", first)
+        return TrialVerdict(Outcome.WRONG_DATA, f"{_ranks(first)} got a wrong sum in the first collective", first)
     for step, by_rank in enumerate(zip(*(_measured(answer) for answer in answers), strict=False)):
         counts = [wrong_elements(event["samples"]) for event in by_rank]
         own = [0 if is_spread(event["samples"]) else each for event, each in zip(by_rank, counts, strict=True)]
@@ -279,6 +285,6 @@ def _said(stage: str) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    """Return `rank 3` or `ranks 0, 2`."""
-    shown = ", ".join(str(rank) for rank in ranks[:8]) + (", ..." if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+    """Return `rank 3` or `ranks 0-2, 5`, of many the first."""
+    text = ranks_text(ranks)
+    return text if len(text) <= 80 else f"{text[:80].rpartition(',')[0]}, ..."

@@ -1,4 +1,4 @@
-"""The RDMA ports of a node, one at a time: a trial each, told apart from the trials that candidates get."""
+"""The RDMA ports of a node, one at a time: a trial each, reported apart from the trials that candidates get."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _again(
     attempt: Callable[[Candidate], TrialResult],
     why_no_more: Callable[[], str],
 ) -> Iterator[RailTest]:
-    """Try those once more that failed or were slow while others work: what came once accuses nobody."""
+    """Try those once more that failed or were slow while others work: one failure is no fault."""
     for place in slow_or_failed(found):
         if why_no_more():
             return

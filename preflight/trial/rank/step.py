@@ -1,6 +1,6 @@
 """A step that all ranks take together: a trial of one candidate, or a duel of two; how rank 0 has them take any.
 
-Beside trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). How long the
+Besides trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). How long the
 first collective of a trial may take before it counts as hung, FirstLimit says: NCCL connects in it.
 """
 
@@ -232,7 +232,7 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 
 
 class FirstLimit:
-    """The limit of one run: the plan's, until a trial beside a default that failed has shown what it takes."""
+    """The limit of one run: the plan's, until a trial after a default that failed has shown what it takes."""
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
         self._limits = limits

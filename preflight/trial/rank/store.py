@@ -33,7 +33,7 @@ def open_store(assignment: Assignment) -> Store:
 def serve_store(host: str) -> int:
     """Fork a process that serves a store on this address until this supervisor dies; return its port.
 
-    A server has a thread, and a supervisor that has threads can't fork. torch by itself would listen on all addresses
+    A server has a thread, and a supervisor that has threads can't fork. torch would listen on all addresses
     (facts 4.6), so the socket is bound here.
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)

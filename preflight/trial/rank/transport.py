@@ -21,7 +21,7 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return what carried the data, empty where that can't be told: it must not fail a trial that works."""
+    """Return what carried the data, empty if that is unknown: it must not fail a trial that works."""
     try:
         if dialect != "nccl":
             return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())

@@ -185,7 +185,7 @@ def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how long a step should take by the speed of the one before, or with none that told by a slow network's."""
+    """Return how long a step should take by the speed of the one before, or without one by a slow network's."""
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
 
@@ -225,7 +225,7 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
 
 
 def kind_of(error: Exception) -> str:
-    """Tell waiting in vain (timeout) and a vanished peer (connection) from an error of this rank's own."""
+    """Distinguish a wait that timed out (timeout) and a vanished peer (connection) from an error of this rank's own."""
     text = str(error).lower()
     if isinstance(error, UsageError):
         return NOT_REGISTERED

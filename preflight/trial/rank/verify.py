@@ -106,7 +106,7 @@ def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) ->
 
 
 def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Act on a tensor beside values that repeat along it; they are never written out as long as it is."""
+    """Act on a tensor and values that repeat along it; they are never written out as long as it is."""
     whole = tensor.numel() // PERIOD * PERIOD
     if whole:
         act(tensor[:whole].view(-1, PERIOD), values)

@@ -43,7 +43,7 @@ def test_nobody_is_told_to_end_what_belongs_to_others() -> None:
 
 def test_work_without_a_visible_process_is_found_by_utilisation_and_memory_together() -> None:
     working = gpu(0, utilization_percent=97, memory_used_bytes=612 * MIB)
-    assert "97 % busy" in only(on_gpus(gpu_busy, gpu_node(1, gpus=(working,)))).problem
+    assert "97% busy" in only(on_gpus(gpu_busy, gpu_node(1, gpus=(working,)))).problem
 
 
 @pytest.mark.parametrize("reserved", [600 * MIB, NO_PAGES])
@@ -84,7 +84,7 @@ def recommended(one: TrialResult) -> str:
 def test_the_advice_names_no_speed_beside_another_job() -> None:
     assert "GB/s" in recommended(SLOW)
     assert "GB/s" not in recommended(without_speeds(SLOW, "busy"))
-    assert "somebody else used the GPUs" in recommended(without_speeds(SLOW, "busy"))
+    assert "another job used the GPUs" in recommended(without_speeds(SLOW, "busy"))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_gpu_below_its_siblings_is_named_with_both_figures(tflop_s: float, sev
     finding = only(found(gpu_slow, run_with(8, gpus=with_one(hardware(8).gpus, 5, **at(tflop_s)))))
     assert (finding.blame, finding.severity) == (Blame.GPU, severity)
     assert "GPU 5" in finding.subject
-    assert f"{tflop_s:.1f} against 50.0 TFLOP/s" in finding.problem
+    assert f"{tflop_s:.1f} vs 50.0 TFLOP/s" in finding.problem
     assert any("1700 MHz" in seen.value for seen in finding.evidence)
 
 
@@ -71,5 +71,5 @@ def test_one_far_below_all_others_is_found_whatever_their_order(others: list[flo
 
 @given(SPEEDS)
 def test_gpus_within_the_healthy_range_are_never_accused(speeds: list[float]) -> None:
-    values = dict(enumerate(50 + (each - 50) / 5 for each in speeds))  # 4 % up or down
+    values = dict(enumerate(50 + (each - 50) / 5 for each in speeds))  # 4% up or down
     assert laggards(values, dict.fromkeys(values, "H100"), 0.9) == []

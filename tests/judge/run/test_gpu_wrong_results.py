@@ -16,7 +16,7 @@ def test_gpus_that_all_have_the_same_right_bits_give_nothing() -> None:
 
 
 def test_a_wrong_product_names_its_gpu() -> None:
-    gpus = with_one(hardware().gpus, 2, end=Ending.WRONG, problem="3 wrong elements of a float32 product")
+    gpus = with_one(hardware().gpus, 2, end=Ending.WRONG, problem="3 wrong elements of a float32 GEMM")
     finding = only(found(gpu_wrong_results, run_with(gpus=gpus)))
     assert (finding.blame, finding.severity) == (Blame.GPU, Severity.FAIL)
     assert "GPU 2" in finding.subject

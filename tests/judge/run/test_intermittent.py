@@ -43,7 +43,7 @@ def test_a_default_that_never_works_and_fails_elsewhere_each_time_was_not_seen_o
 def test_what_failed_and_was_not_tried_again_was_not_looked_at(no_second_try: Control | None) -> None:
     (skipped,) = skips(intermittent, case(trial(outcome=Outcome.HANG), control=no_second_try))
     assert (skipped.outcome, skipped.costs) == (CheckOutcome.NOT_RUN, Unseen.NOTHING)
-    assert "not tried again" in skipped.reason
+    assert "not repeated" in skipped.reason
 
 
 @pytest.mark.parametrize("control", [NO_CONTROL, None])

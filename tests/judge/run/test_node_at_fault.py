@@ -75,7 +75,7 @@ def test_who_could_not_be_told_is_said_and_fails_nobody() -> None:
         found(node_at_fault, isolated(*groups, unresolved=(0, 1, 2, 3), ended_because="no new partner is left"))
     )
     assert finding.severity is Severity.INFO
-    assert "n00, n01, n02, n03 could be neither cleared nor accused: no new partner is left" in finding.problem
+    assert "n00, n01, n02, n03 remain undecided: no new partner is left" in finding.problem
 
 
 def test_nodes_that_fail_only_all_together_are_told_so() -> None:
@@ -85,7 +85,7 @@ def test_nodes_that_fail_only_all_together_are_told_so() -> None:
             isolated(group(0, 1, observed=GroupOutcome.OK), group(2, 3, observed=GroupOutcome.OK), ended_because="T"),
         )
     )
-    assert finding.problem == "the 4 nodes fail together, and no node can be named: T"
+    assert finding.problem == "the 4 nodes fail together, and no node is identifiable as the cause: T"
 
 
 def test_that_no_node_is_slow_needs_no_finding() -> None:

@@ -21,19 +21,19 @@ def test_a_default_that_fails_alone_fails_the_run_and_names_rank_and_stage(outco
     finding = only(found(trial_failed, case(trial(outcome=outcome))))
     assert (finding.severity, finding.blame) == (Severity.FAIL, Blame.HOST)
     assert "rank 1" in finding.problem
-    assert "stage first" in finding.problem
+    assert "the first collective" in finding.problem
 
 
 def test_the_problem_names_rank_and_stage_even_where_the_trial_left_no_text() -> None:
     assert (
         only(found(trial_failed, case(trial(outcome=Outcome.HANG, problem="")))).problem
-        == "hung: rank 1 in stage first"
+        == "rank 1 hung in the first collective"
     )
 
 
 def test_a_hang_of_which_nobody_can_be_accused_names_nobody() -> None:
     nobody = trial(outcome=Outcome.HANG, problem="", culprits=())
-    assert "no rank that could be named" in only(found(trial_failed, case(nobody))).problem
+    assert "an unknown rank" in only(found(trial_failed, case(nobody))).problem
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ def test_an_error_text_that_names_the_cause_decides_whom_to_blame() -> None:
 
 def test_the_rank_that_failed_is_in_the_evidence_and_those_killed_with_it_are_not() -> None:
     evidence = only(found(trial_failed, case(failed_with("Connection reset\nmore")))).evidence
-    assert [e.value for e in evidence if e.what.startswith("rank")] == ["error in first: Connection reset"]
+    assert [e.value for e in evidence if e.what.startswith("rank")] == [
+        "error in the first collective: Connection reset"
+    ]
 
 
 def test_a_default_that_works_at_first_and_hangs_under_load_fails_and_says_how_often() -> None:

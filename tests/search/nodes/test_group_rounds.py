@@ -26,7 +26,7 @@ from preflight.search.nodes.isolation import Isolated, NodeGroupRound, most_roun
 from tests.node_facts import MIB, result, trial
 
 DEFAULT = Candidate("default", (), "", Scope.ANYWHERE)
-NETIF = Candidate("netif of the meeting", (), "", Scope.ANYWHERE)
+NETIF = Candidate("netif of the rendezvous", (), "", Scope.ANYWHERE)
 WORTH = Worth("they fail", (DEFAULT,), is_failing=True)
 BOTH = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 

@@ -62,7 +62,7 @@ def test_the_problem_names_the_first_pair_that_fails_and_how() -> None:
 def test_throughput_decides_then_the_link_then_the_round_trip_then_what_it_is() -> None:
     assert choose([a_set("a", 1.0), a_set("b", 3.0)]) == a_set("b", 3.0)
     fast = a_set("b", 0.95, speed_mbit_s=100_000)
-    assert choose([a_set("a", 1.0), fast]) == fast, "a moment's 5 % tell nothing; the link does"
+    assert choose([a_set("a", 1.0), fast]) == fast, "a moment's 5% tell nothing; the link does"
     near = a_set("b", 1.0, rtt_us=20.0)
     assert choose([a_set("a", 1.0), near]) == near
     assert choose([a_set("a", 1.0, is_physical=False), a_set("b", 1.0)]) == a_set("b", 1.0)

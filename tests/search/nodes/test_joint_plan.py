@@ -70,7 +70,7 @@ def test_what_one_node_inherits_or_needs_is_tried_by_all_on_that_node() -> None:
 
 def test_nodes_that_fail_alone_are_not_tried_together_and_are_named() -> None:
     bad = solo("b", findings=(finding(Severity.FAIL, Blame.HOST),))
-    assert "b (node 1) fails by itself" in why_not_joint({0: solo("a"), 1: bad})
+    assert "b (node 1) fails alone" in why_not_joint({0: solo("a"), 1: bad})
     assert "no torch" in why_not_joint({0: solo("a"), 1: solo("b", problem="no torch")})
     assert "gloo on a, nccl on b" in why_not_joint({0: solo("a"), 1: solo("b", backend="nccl")})
     harness = solo("b", findings=(finding(Severity.FAIL, Blame.HARNESS), finding(Severity.WARN)))

@@ -1,4 +1,4 @@
-/* The simulated CUDA driver: what its parts know of each other. docs/simcuda.md says how it works. */
+/* The simulated CUDA driver: what its parts know of each other. docs/dev/testing.md says how it works. */
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -123,7 +123,7 @@ def call_another(_):
 
 
 def save_sharded(model):
-    """Meet the others in a save that only this rank has entered, as `if rank == 0:` around one does."""
+    """Meet the others writing a checkpoint that only this rank has entered, as `if rank == 0:` around one does."""
     weights = {name: local(weight).clone() for name, weight in model.state_dict().items()}
     say_hung()
     dist.barrier()
@@ -216,7 +216,7 @@ def all_reduce_gradients(model):
 
 
 def run_trainer():
-    """Train with the Hugging Face Trainer, whose callback takes long in a save."""
+    """Train with the Hugging Face Trainer, whose callback takes long writing a checkpoint."""
     import transformers  # noqa: PLC0415
 
     class Slow(transformers.TrainerCallback):

@@ -108,7 +108,7 @@ def test_what_the_options_leave_open_the_environment_says() -> None:
 
 WRONG = [
     (Asked(2, 2, "h:1"), {}, "node ranks go from 0 to 1"),
-    (Asked(2, 0), {}, "where do they meet"),
+    (Asked(2, 0), {}, "what is their rendezvous endpoint"),
     (Asked(2, None, "h:1"), {}, "which of them is this"),
     (Asked(None, 0, "h:1"), {}, "--nnodes is missing"),
     (Asked(1, 1), {}, "node ranks go from 0 to 0"),

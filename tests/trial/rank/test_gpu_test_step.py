@@ -124,8 +124,8 @@ def test_only_pairs_whose_copies_arrive_are_timed(faulty: LaunchResult) -> None:
 
 def test_wrong_and_unsteady_products_are_found_on_their_gpu_and_heat_is_seen(faulty: LaunchResult) -> None:
     tests = {test.gpu: test for test in faulty.gpus}
-    assert "1 wrong elements of a float32 product" in tests[6].problem
-    assert "products differ in their bits" in tests[7].problem
+    assert "1 wrong elements of a float32 GEMM" in tests[6].problem
+    assert "GEMMs differ in their bits" in tests[7].problem
     assert (tests[8].problem, tests[9].problem) == ("", "")
     assert isinstance(tests[8].computing, UnderLoad)
     assert tests[8].computing.throttle_reasons == ("hw_thermal_slowdown",)

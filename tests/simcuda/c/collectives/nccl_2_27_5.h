@@ -1,6 +1,6 @@
 /* What NCCL 2.27.5's kernels are given: their layout is that of its src/include/device.h and comm.h (public, BSD), in our names.
  *
- * A new version: docs/simcuda.md says how these are found, and launch.c refuses a version that is not this one.
+ * A new version: docs/dev/testing.md says how these are found, and launch.c refuses a version that is not this one.
  */
 #pragma once
 #include <stddef.h>
