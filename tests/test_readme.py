@@ -115,6 +115,16 @@ def test_the_annotated_page_is_a_first_screen_as_it_is_kept() -> None:
     assert shown == screen, "`make golden` writes it again"
 
 
+def test_readme_shows_a_first_screen_as_it_is_kept() -> None:
+    screen = (FIRST_SCREEN.parent / "blame_gpu.txt").read_text(encoding="utf-8")
+    for page in (README, PROJECT / "README.zh-CN.md"):
+        assert re.findall(r"```text\n(NODE .*?)```\n", page.read_text(encoding="utf-8"), re.DOTALL) == [screen], page
+
+
+def test_the_page_names_as_many_causes_as_there_are() -> None:
+    assert f"[{len(all_causes())} causes]" in (PROJECT / "docs" / "explain.md").read_text(encoding="utf-8")
+
+
 def test_readme_is_read_in_five_minutes() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150

@@ -109,7 +109,8 @@ HistoryFolder = Annotated[
     str | None,
     valued(
         "DIR",
-        "Read earlier reports from DIR; reject the node if one part failed in 2 of its last 3 runs.",
+        "Read earlier reports from DIR. The node is rejected if the same GPU, pair or port failed in 2 of its last 3 "
+        "runs.",
         "--history",
         group=JUDGED,
     ),

@@ -86,7 +86,12 @@ class CaptureOptions:
     sysroot: options.SysrootOption = None
 
 
-Pid = Annotated[int | None, valued("PID", "Process of a rank or of the launcher of the job to look at.", "--pid")]
+OfProcess = Annotated[
+    int | None,
+    typer.Argument(metavar="[PID]", show_default=False, help="A rank or the launcher of the job, such as 4711."),
+]
+Pid = Annotated[int | None, valued("PID", "The same as an option.", "--pid")]
+AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after the other.")]
 JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
 Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out")]
@@ -119,9 +124,11 @@ class StuckOptions:
     Exit codes: 0 not stuck, 1 stuck, 2 usage, 3 inconclusive.
     """
 
+    of: OfProcess = None
     pid: Pid = None
     job: JobOption = None
     user: User = None
+    all_jobs: AllJobs = False
     watch: Watch = None
     native: Native = False
     dump: Dump = False

@@ -14,19 +14,21 @@ from preflight.cli.output import PROGRAM, STDOUT, check_outputs, detail_of, refu
 from preflight.errors import Interrupted, UsageError
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.show.json_document import render_json
-from preflight.show.stuck import stuck_page
-from preflight.stuck.collect.jobs import ProcessTable
+from preflight.show.stuck import jobs_page, stuck_page
+from preflight.stuck.collect.jobs import FoundJob, ProcessTable
 from preflight.stuck.collect.node import CollectOptions, collect_node
 from preflight.stuck.collect.ras import AskRas
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes, wait_for_nodes, write_node
 from preflight.system.files import PRIVATE, write_atomically
 from preflight.system.kernel_queries import live_machine
+from preflight.system.machine import Machine
 from preflight.system.streams import to_stderr, to_stdout
 from preflight.trial.nodes.placement import step_nodes
 
 WATCH_S = 6.0
 ASKS = {None: AskRas.REVIEWED, True: AskRas.INSIST, False: AskRas.NEVER}  # by --ras and --no-ras
+BY_WEIGHT = (1, 3, 0)  # exit codes: what --all answers for several jobs
 LARGEST_PID = 1 << 22  # PID_MAX_LIMIT of Linux
 OTHERS_S = 8.0  # for the other nodes' files
 CLOCK_SKEW_S = 30.0  # between nodes and the file server
@@ -36,54 +38,75 @@ def stuck(asked: StuckOptions) -> None:
     """Carry out `preflight stuck`."""
     refuse_stdout("--out", asked.out)
     check_outputs(asked.json)
-    if asked.pid is not None and not 0 < asked.pid <= LARGEST_PID:
-        raise UsageError(f"--pid {asked.pid}: a process has a number from 1 to {LARGEST_PID}")
-    if asked.merge is not None and (asked.out or asked.pid or asked.job or asked.user):
+    if asked.of is not None and asked.pid is not None:
+        raise UsageError(f"{asked.of} and --pid {asked.pid}: name one process")
+    pid = asked.pid if asked.of is None else asked.of
+    if pid is not None and not 0 < pid <= LARGEST_PID:
+        raise UsageError(f"--pid {pid}: a process has a number from 1 to {LARGEST_PID}")
+    if asked.merge is not None and (asked.out or pid or asked.job or asked.user or asked.all_jobs):
         raise UsageError("--merge reads no process of this node: give it alone, or with --json")
+    if asked.all_jobs and (asked.json or asked.out or pid):
+        raise UsageError("--all prints a page for each job: give one job's PID for --json or --out")
     stopped: list[Interrupted] = []
     if asked.merge is not None:
         nodes, problems = read_nodes(asked.merge)
         if not nodes:
             raise UsageError(f"{asked.merge}: no node wrote its evidence there{': ' + problems[0] if problems else ''}")
-    else:
-        problems = ()
-        nodes = _look(asked, stopped)
-    for problem in problems:
-        to_stderr(f"{PROGRAM}: {problem}\n")
-    report = answer(nodes)
-    code = stopped[0].exit_code if stopped else report.exit_code
-    if stopped:
-        to_stderr(f"{PROGRAM}: {stopped[0]}: these are the results so far\n")
-    if asked.json == STDOUT:
-        to_stdout(render_json(report))
-        raise typer.Exit(code)
-    if asked.json is not None:
-        write_atomically(asked.json, render_json(report), PRIVATE)
-    written = [each for each in (asked.out, asked.json) if each is not None]
-    to_stdout(stuck_page(report, written).shown(detail_of(asked.verbose, asked.quiet), style()))
-    raise typer.Exit(code)
-
-
-def _look(asked: StuckOptions, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
-    pid, job, user, out = asked.pid, asked.job, asked.user, asked.out
-    watch_s = WATCH_S if asked.watch is None else asked.watch
-    options = CollectOptions(watch_s, asked.native, asked.dump, ASKS[asked.ras])
-    started_at = time.time()
+        for problem in problems:
+            to_stderr(f"{PROGRAM}: {problem}\n")
+        raise typer.Exit(_answered(asked, nodes, stopped))
     machine = live_machine()
-    uid = _uid_of(user) if user is not None else os.geteuid()
-    is_any = os.geteuid() == 0 and user is None and (pid is not None or job is not None)
+    found = _find(asked, pid, machine)
+    if len(found) > 1 and not asked.all_jobs:
+        if asked.json is not None:
+            raise UsageError(
+                f"{len(found)} jobs run here: name one, such as `preflight stuck {found[0].ranks[0].process.pid}`"
+            )
+        to_stdout(jobs_page([job.row(machine) for job in found]).shown(detail_of(asked.verbose, asked.quiet), style()))
+        raise typer.Exit(UsageError.exit_code)
+    codes = set()
+    for job in found or (None,):
+        if not stopped:
+            nodes = () if job is None else _look(asked, job, machine, stopped)
+            codes.add(_answered(asked, nodes, stopped))
+    raise typer.Exit(stopped[0].exit_code if stopped else next(code for code in BY_WEIGHT if code in codes))
+
+
+def _find(asked: StuckOptions, pid: int | None, machine: Machine) -> tuple[FoundJob, ...]:
+    """Return the jobs that are asked for."""
+    uid = _uid_of(asked.user) if asked.user is not None else os.geteuid()
+    is_named = pid is not None or asked.job is not None or asked.all_jobs
+    is_any = os.geteuid() == 0 and asked.user is None and is_named
     table = ProcessTable.read(machine, lambda owner: is_any or owner == uid).without(os.getpid())
     if table.note:
         to_stderr(f"{PROGRAM}: {table.note}\n")
     found = table.jobs(pid)
-    if job is not None:
-        found = tuple(each for each in found if job in each.name.replace(":", " ").split()[1:])
+    if asked.job is not None:
+        found = tuple(each for each in found if asked.job in each.name.replace(":", " ").split()[1:])
     if not found:
-        to_stderr(f"{PROGRAM}: {_nobody(pid, job, len(table.by_pid))}\n")
-        return ()
-    if len(found) > 1:
-        raise UsageError(f"{len(found)} jobs run here, name one with --pid: {'; '.join(map(str, found[:8]))}")
-    evidence = collect_node(machine, found[0], options, platform.node(), stopped)
+        to_stderr(f"{PROGRAM}: {_nobody(pid, asked.job, len(table.by_pid))}\n")
+    return found
+
+
+def _answered(asked: StuckOptions, nodes: tuple[NodeEvidence, ...], stopped: list[Interrupted]) -> int:
+    """Print and write what the evidence says; return the exit code."""
+    report = answer(nodes)
+    if stopped:
+        to_stderr(f"{PROGRAM}: {stopped[0]}: these are the results so far\n")
+    if asked.json is not None and asked.json != STDOUT:
+        write_atomically(asked.json, render_json(report), PRIVATE)
+    written = [each for each in (asked.out, asked.json) if each is not None]
+    page = stuck_page(report, written).shown(detail_of(asked.verbose, asked.quiet), style())
+    to_stdout(render_json(report) if asked.json == STDOUT else page)
+    return stopped[0].exit_code if stopped else report.exit_code
+
+
+def _look(asked: StuckOptions, job: FoundJob, machine: Machine, stopped: list[Interrupted]) -> tuple[NodeEvidence, ...]:
+    """Return the evidence about a job: this node's, and that of the others which wrote it to --out."""
+    watch_s = WATCH_S if asked.watch is None else asked.watch
+    options = CollectOptions(watch_s, asked.native, asked.dump, ASKS[asked.ras])
+    started_at, out = time.time(), asked.out
+    evidence = collect_node(machine, job, options, platform.node(), stopped)
     if out is None:
         return (evidence,)
     to_stderr(f"{PROGRAM}: this node's evidence is in {write_node(out, evidence)}\n")

@@ -63,7 +63,7 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a device hangs: its host bridge, then the bridges down to it."""
+    """Where a device is attached: its host bridge, then the bridges down to it."""
 
     host_bridge: str
     parents: tuple[str, ...]

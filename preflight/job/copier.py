@@ -26,7 +26,7 @@ class LostReader(Exception):
 
 
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
-    """Copy until the job's end is closed, or nobody reads any more: then the job is to have SIGPIPE, too."""
+    """Copy until the job closes its end, or until nothing reads our output: then the job gets SIGPIPE too."""
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):
         if is_terminal:

@@ -1,8 +1,8 @@
 """The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
 
 No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
-text. The largest report of a real run so far has 273 KB. Logs are read piece by piece, and have no size. What a
-variable of Slurm or Kubernetes may hold says its pattern (trial/nodes/placement.py).
+text. The largest report of a real run so far has 273 KB. Logs are read piece by piece, and have no size. The
+pattern for each variable of Slurm or Kubernetes limits what it may hold (trial/nodes/placement.py).
 """
 
 from __future__ import annotations

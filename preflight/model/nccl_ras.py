@@ -10,7 +10,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasReview:
-    """What the threads say of a range of releases; a release that no row covers was not reviewed."""
+    """What the GitHub issue threads say about a range of releases; a release that no row covers was not reviewed."""
 
     first: Version
     before: Version  # the first release that the row no longer covers

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from preflight.model.gap import Gap
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.model.units import duration_text, ranks_text
 
 MOST_RANKS = 8  # that are named
+
+
+class JobRow(NamedTuple):
+    """By what a person recognizes one of several jobs."""
+
+    pid: int  # of its first rank
+    ranks: int  # on this node
+    command: str
+    folder: str
+    since_s: float
 
 
 class StuckVerdict(str, Enum):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from preflight.model.stuck import Culprit, RankPlace, StuckReport, StuckVerdict
+from preflight.model.stuck import Culprit, JobRow, RankPlace, StuckReport, StuckVerdict
 from preflight.model.stuck_evidence import NodeEvidence
+from preflight.model.units import duration_text
 from preflight.show.document import BLANK, Block, Code, Column, Table, Text, answer_line, bullet, right, section
 from preflight.show.screen import ALL, Page
 from preflight.show.text import ranges
@@ -20,6 +21,10 @@ COLUMNS = (
     right("rank"), Column("host", limit=24, drop=2), right("pid"), Column("activity"),
     Column("call", limit=lambda width: width // 3), Column("line of the job", limit=lambda width: width // 2),
     right("rests for", drop=1),
+)  # fmt: skip
+JOB_COLUMNS = (
+    right("pid"), right("ranks"), Column("command", limit=lambda width: width // 2 - 8),
+    Column("folder", limit=lambda width: width // 3), right("since", drop=1),
 )  # fmt: skip
 MOST_ROWS, MOST_CULPRITS = 24, 4
 MOST_ACTIVITIES = 3
@@ -61,6 +66,17 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
         ]
 
     return Page(answer, [_short(answer, 4)], groups, foot, whole)
+
+
+def jobs_page(rows: Sequence[JobRow]) -> Page:
+    """Return the jobs of a node as a table, for somebody to choose one."""
+    answer = answer_line(f"{len(rows)} JOBS", "yellow", "run here; which one hangs?")
+    cells = [
+        (str(row.pid), str(row.ranks), row.command, row.folder, duration_text(row.since_s) if row.since_s else "?")
+        for row in rows
+    ]
+    foot = [("Next", f"`preflight stuck {rows[0].pid}` looks at the first; `preflight stuck --all` looks at all")]
+    return Page(answer, [_short(answer)], [[Table(JOB_COLUMNS, tuple(cells[:MOST_ROWS]))]], foot, list)
 
 
 def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:

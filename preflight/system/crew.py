@@ -93,7 +93,7 @@ class Crew(Generic[K]):
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
-        """Return what is said next: key, message and None, or key, None and why that child is in the crew no more.
+        """Return what is said next: (key, message, None), or (key, None, reason) for a child that has left the crew.
 
         Empty where there is nobody to listen to, or nobody speaks in time.
         """

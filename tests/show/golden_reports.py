@@ -42,7 +42,8 @@ NO_INTERFACE = Finding(
     blame=Blame.FABRIC,
     severity=Severity.FAIL,
     subject="n1 eth0",
-    problem="no interface carries traffic between the ranks: the default and both candidates hang at init",
+    problem="no interface carries traffic between the ranks: the default settings and both other configurations "
+    "hang at init",
     fix="check the firewall between the ranks: `nft list ruleset`, and that eth0 can reach its own address",
     evidence=(Evidence("outcome", "hang at init on rank 1", "trial 'default'"),),
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from preflight.stuck.collect.jobs import ListedProcess, ProcessTable
+from preflight.system.machine import Tree
 from tests.command import Command
 
 LAUNCHER = 10
@@ -64,11 +68,38 @@ def test_a_number_that_int_refuses_is_no_rank() -> None:
     assert [number for number in found(strange, RANK_1) if isinstance(number, int)] == [1]
 
 
-def test_a_job_shows_itself_as_the_option_that_names_it() -> None:
-    rank = listed(20, 0, "python", "train.py", group=True)
-    assert [str(job) for job in ProcessTable((TORCHRUN, rank, RANK_1)).jobs()] == [
-        "--pid 20 (2 ranks, MASTER_ADDR n0:1)"
-    ]
+def test_a_job_is_recognized_by_command_folder_and_age(tmp_path: Path) -> None:
+    rank = listed(20, 0, "/opt/venv/bin/python", "train.py", group=True)
+    (tmp_path / "proc" / "20").mkdir(parents=True)
+    (tmp_path / "proc" / "uptime").write_text("101.0 7.0\n")
+    (tmp_path / "proc" / "20" / "cwd").symlink_to("/home/ann/run")
+    (job,) = ProcessTable((TORCHRUN, rank, RANK_1)).jobs()
+    row = job.row(Tree(tmp_path))
+    assert row[:4] == (20, 2, "python train.py", "/home/ann/run")
+    assert 100 < row.since_s < 101
+
+
+def test_what_run_has_next_to_a_job_is_no_rank_of_it() -> None:
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "n0", "MASTER_PORT": "1"}
+    run, hears, program = (
+        ListedProcess(pid, parent, 1000, name, "S", pid, (name,), variables, {}, frozenset({name}))
+        for pid, parent, name in ((20, 1, "preflight-run"), (21, 20, "preflight-hears"), (22, 20, "python"))
+    )
+    table = ProcessTable((run, hears, program))
+    assert [[each.process.pid for each in job.ranks] for job in table.jobs()] == [[22]]
+    assert table.jobs(20) == table.jobs(22) == table.jobs()
+
+
+def test_a_rank_that_starts_the_others_keeps_its_own_helpers() -> None:
+    group = frozenset({"python", "gloo_tcp_loop"})
+    first, other = (
+        ListedProcess(pid, parent, 1000, "python", "S", pid, ("python",), {}, {}, group)
+        for pid, parent in ((20, 9), (21, 20))
+    )
+    workers = (listed(22, 0, "python", parent=20), listed(23, 0, "python", parent=21))
+    plain = tuple(replace(each, variables={}) for each in workers)
+    (job,) = ProcessTable((first, other, *plain)).jobs()
+    assert [[each.pid for each in rank.helpers] for rank in job.ranks] == [[22], [23]]
 
 
 def test_a_process_leads_to_its_job_as_launcher_rank_or_helper_and_others_to_none() -> None:

@@ -54,7 +54,7 @@ class RouteRound:
 def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
     """Return the ways, those that tell most first: a rail, an interface, the other rails, the other interfaces.
 
-    A node with few ranks has no place for all of them. RDMA ports count where every backend speaks NCCL's dialect.
+    A node with few ranks can't try all of these ways. RDMA ports count where every backend speaks NCCL's dialect.
     """
     if len(solo_results) < FEWEST_NODES:
         return ()

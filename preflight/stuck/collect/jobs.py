@@ -9,7 +9,7 @@ keep for ever: each of these reads is one that may hang. Only the variables that
 from __future__ import annotations
 
 import contextlib
-import os.path
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from preflight.errors import UnreadableFact
 from preflight.model.gap import Gap
 from preflight.model.launchers import LAUNCHERS
+from preflight.model.stuck import JobRow
 from preflight.system.isolate import Asker, isolate_calls
 from preflight.system.machine import Json, Machine
 
@@ -43,6 +44,7 @@ COMPANIONS = frozenset((
     "tail", "tee", "cat", "sleep", "tensorboard", "nvidia-smi", "dcgmi", "top", "htop", "watch", "ssh", "rsync",
     "wandb-core", "wandb-service", "py-spy",
 ))  # fmt: skip
+OWN_NAME = "preflight-"  # of what `preflight run` has next to a job, which inherits its rank's variables
 INIT = 1
 SECRET = re.compile(r"(?i)(token|secret|passw|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|bearer|sas)")
 URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
@@ -80,7 +82,9 @@ class ListedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """Its identity; None where the process carries no rank's variables."""
+        """Its identity; None if the process carries no rank's variables, or is preflight's own."""
+        if self.name.startswith(OWN_NAME):
+            return None
         for variable, *_ in RANK_VARIABLES:
             number = self.variables.get(variable, "")
             if number.isdecimal() and len(number) < 10:
@@ -145,11 +149,7 @@ class FoundRank:
     world_size: int | Gap
     local_world_size: int | Gap
     helpers: tuple[ListedProcess, ...]
-
-    @property
-    def job_name(self) -> str:
-        """The name of its job; by its parent where its variables give none."""
-        return self.process.job_name or f"launcher {self.process.parent_pid}"
+    job_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,18 @@ class FoundJob:
     ranks: tuple[FoundRank, ...]
     orphans: tuple[tuple[int, ListedProcess], ...] = ()
 
-    def __str__(self) -> str:
-        """Return `--pid 4711 (4 ranks, SLURM_JOB_ID 17:0)`."""
-        return f"--pid {self.ranks[0].process.pid} ({len(self.ranks)} ranks, {self.name})"
+    def row(self, machine: Machine) -> JobRow:
+        """Return by what a person recognizes it."""
+        first = self.ranks[0].process
+        folder, since_s = "?", 0.0
+        with contextlib.suppress(*FAILURES):
+            folder = machine.link(f"proc/{first.pid}/cwd")
+        with contextlib.suppress(*FAILURES):
+            uptime_s = float(machine.text("proc/uptime").split()[0])
+            since_s = max(0.0, uptime_s - first.started_ticks / os.sysconf("SC_CLK_TCK"))
+        program, _, rest = first.command.partition(" ")
+        command = f"{os.path.basename(program)} {rest}".strip() or first.name
+        return JobRow(first.pid, len(self.ranks), command, folder, since_s)
 
 
 class ProcessTable:
@@ -280,7 +289,7 @@ class ProcessTable:
             _, size, _, local_size = next(row for row in RANK_VARIABLES if row.rank == own.variable)
             yield FoundRank(
                 process, int(own.number), own.variable, process.number(size), process.number(local_size),
-                tuple(self.below(process.pid)),
+                tuple(self.below(process.pid)), process.job_name or f"launcher {process.parent_pid}",
             )  # fmt: skip
 
     def is_launcher(self, each: ListedProcess) -> bool:
@@ -294,20 +303,31 @@ class ProcessTable:
         return len(numbers) > 1 or (is_torchrun and "TORCHELASTIC_RUN_ID" not in each.variables)
 
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
-        """Yield other processes with a process group: forked, or started by Ray; numbered by the order of their start.
+        """Yield other processes with a process group: forked, or started by Ray or by rank 0 (Lightning).
 
-        Their variables were set after their start, when /proc no longer shows it.
+        They are numbered by the order of their start: their variables were set later, when /proc no longer shows it.
         """
-        found: dict[int, list[ListedProcess]] = defaultdict(list)
-        for each in self.by_pid.values():
-            if each.pid not in known and not each.is_data_worker and each.has_group_threads:
-                found[each.parent_pid].append(each)
+        found = [
+            each
+            for each in self.by_pid.values()
+            if each.pid not in known and not each.is_data_worker and each.has_group_threads
+        ]
+        starters = {each.parent_pid for each in found} & {each.pid for each in found}
+        families: dict[int, list[ListedProcess]] = defaultdict(list)  # by what started them: a launcher, or rank 0
+        for each in found:
+            families[each.pid if each.pid in starters else each.parent_pid].append(each)
         unknown = Gap("its variables were set after its start")
-        for siblings in found.values():
-            for number, each in enumerate(sorted(siblings, key=lambda p: (p.started_ticks, p.pid))):
-                is_only = len(siblings) == 1
+        for starter, members in families.items():
+            job_name = next(filter(None, (each.job_name for each in members)), f"launcher {starter}")
+            for number, each in enumerate(sorted(members, key=lambda p: (p.started_ticks, p.pid))):
+                is_only = len(members) == 1
                 rank, source = (unknown, "") if is_only else (number, "presumed from the order of start")
-                yield FoundRank(each, rank, source, unknown, unknown, tuple(self.below(each.pid)))
+                others: set[int] = set()
+                if each.pid in starters:
+                    started = (other for other in members if other is not each)
+                    others = {p.pid for other in started for p in (other, *self.below(other.pid))}
+                helpers = tuple(p for p in self.below(each.pid) if p.pid not in others)
+                yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
         """Yield what ranks that are gone have left behind, by job: data workers, and what init adopted."""

@@ -36,7 +36,7 @@ REASONS = {
 
 
 class Follower:
-    """The meeting as any node but node 0 takes part in it."""
+    """The meeting from a follower's side: any node but node 0."""
 
     def __init__(self, node: Member, netifs: tuple[Netif, ...]) -> None:
         self.node = node
