@@ -40,6 +40,8 @@ try() {
 
 drain() {
   [ "$(finding)" = "$first" ] || { echo "$1: left as it is, rejected for another reason each time: $reason"; return; }
+  held=$(PREFLIGHT_SHARED="${PREFLIGHT_SHARED:-$PREFLIGHT_DIR/brake}" "$(dirname "$0")/slurm_brake.sh" "$reason" "$1") ||
+    { echo "$1: $held: $reason"; return; }
   scontrol update "NodeName=$1" State=DRAIN "Reason=$reason" && echo "$1: drained: $reason"
 }
 

@@ -4,7 +4,8 @@
 # It runs beside jobs, and slurmd kills it after 60 s: so it reads facts and starts nothing. What it finds itself drains
 # nobody: facts as slurmd's environment shows them are a reason to look, and stand in the node's comment until they are
 # gone. It also tells Slurm what slurm_prolog.sh and slurm_epilog.sh left in the spool: notes join the comment, and a
-# rejection drains the node with its reason. Comments and reasons of others are left alone.
+# rejection drains the node with its reason, if slurm_brake.sh beside this file lets it. Comments and reasons of others
+# are left alone.
 export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH" LC_ALL=C
 dir=${PREFLIGHT_DIR:-/var/lib/preflight}
 node=${SLURMD_NODENAME:-$(hostname -s)}
@@ -16,12 +17,20 @@ shown() { # Comment|Reason of the node, as Slurm has it
   scontrol show node "$node" 2>/dev/null | sed -n "s/^ *$1=//p" | head -n 1
 }
 
+[ -z "${PREFLIGHT_SHARED:-}" ] || { mkdir -p "$PREFLIGHT_SHARED/nodes" && : >"$PREFLIGHT_SHARED/nodes/$node"; }
+
+rm -f spool/brake.note
 for asked in spool/*.drain; do
   [ -f "$asked" ] || continue
   if [ -n "$(find "$asked" -mmin "-$MOST_MIN")" ]; then
     case $(shown Reason) in
       "" | [Pp]reflight* | [Pp]rolog* | [Ee]pilog* | none*) # ours, or Slurm's own word for a prolog that failed
-        scontrol update "NodeName=$node" State=DRAIN "Reason=$(head -n 1 "$asked")" || continue ;;
+        reason=$(head -n 1 "$asked")
+        held=$("$(dirname "$0")/slurm_brake.sh" "$reason") || { # asked again at the next check
+          printf '%s: %s\n' "${held:-preflight brake: slurm_brake.sh is missing; the node is kept}" "$reason" >spool/brake.note
+          continue
+        }
+        scontrol update "NodeName=$node" State=DRAIN "Reason=$reason" || continue ;;
     esac
   fi
   rm -f "$asked"

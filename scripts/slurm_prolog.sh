@@ -2,8 +2,9 @@
 # A Slurm prolog that reads this job's GPUs, within 10 s, and starts nothing on them (slurm.conf: docs/clusters.md).
 #
 # Exit 0 lets the job run. Slurm drains the node and requeues the job for any other exit code, whoever is to blame. So
-# one thing alone leads to exit 1: `preflight probe` found a fault of class gpu twice, and the same one. Whatever else
-# happens, a wrong setting of this script included, lets the job start.
+# one thing alone leads to exit 1: `preflight probe` found a fault of class gpu twice, and the same one, and
+# slurm_brake.sh beside this file lets one more node be drained for it (PREFLIGHT_SHARED). Whatever else happens, a wrong
+# setting of this script included, lets the job start.
 # Slurm's commands do not belong into a prolog: what there is to say goes into a spool, and slurm_health_check.sh tells
 # it to Slurm. Active checks are slurm_epilog.sh's and slurm_drain.sh's.
 export PATH="${PREFLIGHT_PATH:-/opt/preflight/bin}:$PATH" LC_ALL=C
@@ -42,7 +43,10 @@ look_twice() {
   look "$@"
   [ "$code:$found" = "1:$first" ] || return # not seen again: no evidence
   case ${PREFLIGHT_SHADOW:-0} in
-    0 | "") spool drain "$found"; exit "$REJECTED" ;;
+    0 | "")
+      spool drain "$found"
+      # What the brake holds is asked again by slurm_health_check.sh, and the job starts.
+      "$(dirname "$0")/slurm_brake.sh" "$found" >/dev/null 2>&1 && exit "$REJECTED" ;;
     *) spool note "SHADOW $found" ;;
   esac
 }

@@ -198,15 +198,15 @@ def start_program(command: Sequence[str], environ: Mapping[str, str], log: int |
     return ChildProcess(pid_of(process), reader, questions_writer)
 
 
-def run_program(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, str]:
+def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
     """Run a program, which dies with this process; return exit code (minus a signal), standard output and error.
 
-    OSError where it can't be started. To be called from a process with a single thread.
+    It inherits `fds`. OSError where it can't be started. To be called from a process with a single thread.
     """
     with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
         code = subprocess.run(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            pass_fds=fds, preexec_fn=partial(die_with_parent, os.getpid()),
         ).returncode  # fmt: skip
         for file in (out, err):
             file.seek(0)

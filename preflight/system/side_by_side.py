@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from preflight.system.as_user import become_user
 from preflight.system.child import Parent, run_program
 from preflight.system.crew import Crew
 
@@ -26,10 +28,12 @@ class Ended:
 
 
 def run_side_by_side(
-    commands: Mapping[K, Sequence[str]], environ: Mapping[str, str], each_s: float, all_s: float, most_at_once: int
-) -> dict[K, Ended]:
+    commands: Mapping[K, Sequence[str]], environ: Mapping[str, str], each_s: float, all_s: float, most_at_once: int,
+    uid: int = 0,
+) -> dict[K, Ended]:  # fmt: skip
     """Run the commands, `most_at_once` at a time; those whose turn never came are not in the answer.
 
+    Root runs them as the user `uid`, if that is another.
     Must be called from a process with a single thread, since it forks.
     """
     waiting, ended = list(commands), dict[K, Ended]()
@@ -38,18 +42,20 @@ def run_side_by_side(
         while crew.children or (waiting and crew.now() < end_at):
             while waiting and len(crew.children) < most_at_once and (left_s := end_at - crew.now()) > 0:
                 key = waiting.pop(0)
-                crew.fork(key, partial(_run, commands[key], environ), min(each_s, left_s))
+                crew.fork(key, partial(_run, commands[key], environ, uid), min(each_s, left_s))
             for key, told, lost in crew.listen():
                 ended[key] = Ended(None, "", "") if lost else Ended(*told)
                 crew.end(key)
     return ended
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], parent: Parent) -> None:
+def _run(command: Sequence[str], environ: Mapping[str, str], uid: int, parent: Parent) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     most_bytes = MOST_OUTPUT_BYTES if hard == resource.RLIM_INFINITY else min(MOST_OUTPUT_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))  # its output goes to files, in memory
     try:
-        parent.send(run_program(command, environ))
+        program = os.open(command[0], os.O_RDONLY)  # which may lie where only root can reach it
+        become_user(uid)
+        parent.send(run_program((f"/proc/self/fd/{program}", *command[1:]), environ, (program,)))
     except OSError as error:
         parent.send((CANNOT_START, "", str(error)))

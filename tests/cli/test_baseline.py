@@ -30,7 +30,7 @@ def learn(command: Command, tmp_path: Path, report: dict[str, Any], factor: floa
     golden = tmp_path / "golden.json"
     ran = command.run("baseline", str(folder), "-o", str(golden), env={"PREFLIGHT_VERBOSE": ""})
     assert (ran.code, ran.stderr) == (0, "")
-    assert f"{HOSTS} good nodes, {2 * HOSTS} reports" in ran.stdout and "1 left out: no JSON" in ran.stdout
+    assert f"{HOSTS} good nodes, {2 * HOSTS} reports" in ran.stdout and "1 report skipped: no JSON" in ran.stdout
     return golden
 
 

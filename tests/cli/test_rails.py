@@ -28,4 +28,4 @@ def test_ports_that_no_default_uses_are_tried_and_the_bad_ones_named(command: Co
     assert {finding["severity"] for finding in found} == {"fail"}
     assert ran.report["trials"][0]["outcome"] == "ok", "NVLink carries the default's data"
     assert all("rail" not in trial["candidate"] for trial in ran.report["trials"])
-    assert "RDMA ports, each by itself" in ran.stdout
+    assert "RDMA ports, one at a time" in ran.stdout

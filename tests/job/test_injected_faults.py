@@ -43,6 +43,7 @@ CALLS: dict[str, dict[str, tuple[tuple[str, ...], int]]] = {
         "read": (FILES, 2),
         "close": (("EBADF", "EINTR", "EIO"), 3),
         "newfstatat": (("EACCES", "ENOENT", "ENOMEM"), 3),
+        "getdents64": (("EBADF", "ENOENT"), 2),
         "openat": (("EACCES", "EMFILE", "ENOENT", "ENOSPC"), 2),
         "lseek": (("EINVAL", "ESPIPE"), 2),
         "ioctl": (("ENOTTY", "EINVAL"), 2),
@@ -53,7 +54,7 @@ CALLS: dict[str, dict[str, tuple[tuple[str, ...], int]]] = {
         "clock_nanosleep": (("EINTR", "EINVAL"), 1),
     },
 }
-HARMLESS = {"getpid", "exit_group", "clock_gettime", "brk", "mmap", "munmap", "rt_sigprocmask", "rt_sigreturn",
+HARMLESS = {"getpid", "getppid", "getpgrp", "exit_group", "clock_gettime", "brk", "mmap", "munmap", "rt_sigprocmask", "rt_sigreturn",
             "close_range", "futex", "madvise", "mremap", "restart_syscall"}  # fmt: skip
 CASES = [
     pytest.param(role, call, error, when, id=f"{role.removeprefix('preflight-')} {call} {when} {error}")

@@ -30,7 +30,8 @@ FABRIC = render_drain(BLAMED[Blame.FABRIC]())
 
 def run(stand_in: StandIn, script: str, **env: str) -> int:
     """Run a script as slurmd of node n7 would; return its exit code."""
-    places = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7"}
+    places = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7",
+              "PREFLIGHT_SHARED": str(stand_in.folder / "shared")}  # fmt: skip
     ran = stand_in.run(str(SCRIPTS / script), **{**places, "PREFLIGHT_WHOLE_NODE": "1", **env})
     assert ran.stderr == ""
     return ran.returncode

@@ -209,7 +209,7 @@ def test_what_the_kernel_adds_is_told(stories: dict[str, Future[Story]]) -> None
     lock = stories["file_lock"].result()
     assert f"held by process {os.getpid()}" in lock.full.places()[0]["detail"]
     worker = stories["data_worker"].result().full.report["summary"]
-    assert re.search(r"its data worker \(pid \d+\) stands in train\.py:\d+, read_shard", worker)
+    assert re.search(r"its data worker \(pid \d+\) is blocked in train\.py:\d+, read_shard", worker)
     assert "keeps its connections open" in stories["dead"].result().full.report["summary"]
     assert stories["sharded_save"].result().full.places()[0]["within"] == "save"
 

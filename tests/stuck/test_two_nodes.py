@@ -88,7 +88,7 @@ def _look_on_both(nodes: list[Node], out: Path) -> Looked:
         )  # fmt: skip
         seen = json.loads(ran.stdout)
         assert len([place for place in seen["places"] if place["pid"]]) == RANKS_EACH, ran.stderr
-        assert any("2 of 4 ranks run on nodes that were not looked at" in each for each in seen["not_seen"])
+        assert any(each.startswith("2 of 4 ranks run on ") for each in seen["not_seen"])
     return look("--merge", str(out))
 
 

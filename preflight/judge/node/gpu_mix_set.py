@@ -74,7 +74,7 @@ def gpu_set(node: NodeFacts, case: Case) -> Findings:
         f"the set crosses {'; '.join(crossing_text(each) for each in advice.crossings)}",
         f"`--gpus {listed(advice.better)}` is better: {advice.reason}",
         Evidence("slowest path", advice.worst or "unknown", "topology"),
-        Evidence("slowest path of the better set", advice.better_worst or "unknown", "topology"),
+        Evidence("slowest path, better set", advice.better_worst or "unknown", "topology"),
     )
 
 

@@ -34,6 +34,7 @@ from preflight.stuck.collect.ras import NOT_ASKED, AskRas, ask_ras
 from preflight.stuck.collect.recordings import read_output_tail, read_recordings
 from preflight.stuck.collect.stacks import STACKS_S, Stacks, read_stacks, reread_stacks
 from preflight.stuck.collect.threads import glance_at_threads, watch_threads
+from preflight.system.as_user import become_user
 from preflight.system.isolate import Answer, run_isolated
 from preflight.system.machine import Json, Machine
 
@@ -69,6 +70,7 @@ def collect_node(
     rank_processes = [each.process for each in job.ranks]
     helpers = [each for rank in job.ranks for each in rank.helpers[:MOST_HELPERS]]
     listed = [*rank_processes, *helpers, *(each for _, each in job.orphans)]
+    uid = rank_processes[0].uid
     pids = [each.pid for each in listed if each.state != "Z"]
     rank_pids = [each.pid for each in rank_processes if each.state != "Z"]
 
@@ -77,17 +79,26 @@ def collect_node(
     most_s, rest_s = options.watch_s, max(min(REST_S, options.watch_s), REST_SHARE * options.watch_s)
 
     def stacks_by_pid() -> Json:
-        found = read_stacks(pids, options.is_native, STACKS_S)
+        found = read_stacks(pids, options.is_native, STACKS_S, uid)
         return {pid: encode_value(each) for pid, each in found.items()}
+
+    def as_user(read: Callable[[], Json]) -> Callable[[], Json]:
+        """Return a reader of what the job's user has chosen: root has no rights there that the user has not."""
+
+        def reader() -> Json:
+            become_user(uid)
+            return read()
+
+        return reader
 
     functions: dict[str, Callable[[], Json]] = {
         "watch": partial(watch_threads, machine, pids, most_s, rest_s),
         "stacks": stacks_by_pid,
-        "output": lambda: {pid: encode_value(read_output_tail(machine, pid)) for pid in rank_pids},
+        "output": as_user(lambda: {pid: encode_value(read_output_tail(machine, pid)) for pid in rank_pids}),
         "gpus": lambda: encode_value(read_gpus(machine)),
-        "ras": lambda: encode_value(ask_ras(machine, rank_processes, options.ras)),
+        "ras": as_user(lambda: encode_value(ask_ras(machine, rank_processes, options.ras))),
         "xids": lambda: encode_value(probe_xid_lines(machine)),
-        "recorded": lambda: encode_value(read_recordings(rank_processes, options.dumps)),
+        "recorded": as_user(lambda: encode_value(read_recordings(rank_processes, options.dumps))),
     }
     limits_s = dict.fromkeys(functions, SPARE_S) | SLOW_S
     limits_s |= {"watch": most_s + rest_s + SPARE_S, "stacks": STACKS_S + SPARE_S}
@@ -103,7 +114,7 @@ def collect_node(
     watched = answers["watch"].value or glance_at_threads(machine, pids)
     threads = {int(pid): decode_value(tuple[ThreadState, ...], each) for pid, each in watched["threads"].items()}
     earlier: dict[int, Stacks] = {pid: answered(Stacks, "stacks", pid) for pid in pids}
-    stacks = earlier if stopped else reread_stacks(earlier, threads, options.is_native)
+    stacks = earlier if stopped else reread_stacks(earlier, threads, options.is_native, uid)
     if stopped:
         earlier = dict.fromkeys(pids, Gap(str(stopped[0])))
     connections = file_watch.waiting_connections()

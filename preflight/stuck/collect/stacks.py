@@ -38,8 +38,8 @@ def find_py_spy() -> str | None:
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY)
 
 
-def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float) -> dict[int, Stacks]:
-    """Return the stacks of processes, or why there are none; all of it takes at most `limit_s`.
+def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
+    """Return the stacks of a user's processes, or why there are none; all of it takes at most `limit_s`.
 
     That of a process that runs may change while it is read, and come out empty: then it is read again.
     """
@@ -60,7 +60,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float) -> dict[in
         if not missing or left_s <= 0:
             break
         commands = {pid: [program, "dump", "--json", *how, "--pid", str(pid)] for pid in missing}
-        ended = run_side_by_side(commands, environ, EACH_S, left_s, MOST_AT_ONCE)
+        ended = run_side_by_side(commands, environ, EACH_S, left_s, MOST_AT_ONCE, uid)
         for pid in missing:
             each = ended.get(pid)
             if each is None:
@@ -78,7 +78,7 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float) -> dict[in
 
 
 def reread_stacks(
-    earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool
+    earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> dict[int, Stacks]:
     """Return the stacks at the end of the watch: read again of those that did not sleep through it.
 
@@ -91,7 +91,7 @@ def reread_stacks(
         if not isinstance(stacks, Gap) and (own := threads.get(pid)) and own[0].may_have_run
     ]
     last = dict(earlier)
-    for pid, stacks in read_stacks(moving, False, AGAIN_S).items():
+    for pid, stacks in read_stacks(moving, False, AGAIN_S, uid).items():
         first = earlier[pid]
         if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
             continue

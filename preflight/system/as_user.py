@@ -1,0 +1,59 @@
+"""Become another user for good, in a process of its own: what root reads of a job, it reads with that user's rights.
+
+Only the right to look into processes stays (CAP_SYS_PTRACE), also for programs that are started from here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+
+from preflight.system.processes import die_with_parent
+
+PR_SET_KEEPCAPS = 8
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
+CAP_SYS_PTRACE = 19
+CAPABILITY_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Sets(ctypes.Structure):  # one of two words
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def become_user(uid: int) -> None:
+    """Take a user's ids and groups if this process is root's and the user is not; PermissionError if it may not.
+
+    A change of the uid clears the signal that comes with the parent's death (prctl(2)): it is set again.
+    """
+    if os.geteuid() != 0 or uid == 0:
+        return
+    parent = os.getppid()
+    _libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:  # of a container, say
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+    else:
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+    os.setresuid(uid, uid, uid)
+    _keep_ptrace()
+    die_with_parent(parent)
+
+
+def _keep_ptrace() -> None:
+    """Drop all capabilities but the one; without it (a container) the stacks are missing, and nothing else."""
+    header, bit = _Header(CAPABILITY_VERSION_3, 0), 1 << CAP_SYS_PTRACE
+    for kept in (bit, 0):
+        sets = (_Sets * 2)(_Sets(kept, kept, kept), _Sets(0, 0, 0))
+        if _libc.capset(ctypes.byref(header), sets) == 0:
+            break
+    _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_PTRACE, 0, 0)
