@@ -2,16 +2,20 @@
 
 It reads how the containers `preflight` of one namespace's pods ended (exit code and termination message, which the Job
 in kubernetes_accept.yaml writes), and nothing that a job's own pods say: whoever may make pods in that namespace may
-taint. Accepted: the taint is taken away. Anything else, unknown above all, leaves a node as it is. Needs only Python.
+taint. Accepted: the taint is taken away. Anything else, unknown above all, leaves a node as it is. Within an hour at
+most 2 nodes, or 2% of the nodes, are tainted for one check: what rejects more at once is a new driver, a new image or a
+defect of preflight, and no broken node. Needs only Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import os
 import re
 import ssl
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -24,7 +28,10 @@ from typing import Any
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TAINT = {"key": "preflight/rejected", "effect": "NoSchedule"}
 REJECTED = re.compile(r"preflight node rejected: (.*?): (?:.*?( \[[a-z0-9-]+\]))?", re.DOTALL)
-CONFLICT = 409  # somebody else changed the node since it was read: the next round reads it again
+NOTE = "preflight/rejected"  # an annotation beside the taint: when, and for which check
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"  # of thousands of nodes, and no more
+GONE, CONFLICT = 404, 409  # the node has left the cluster; somebody else changed it since it was read
+FEWEST, SHARE, WITHIN = 2, 50, dt.timedelta(hours=1)  # at most 2 nodes, or one of 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,11 @@ class Ended:
     def accepted(self) -> bool:
         """Tell whether this run accepted the node."""
         return self.code == 0 and self.message.startswith("preflight node accepted")
+
+    @property
+    def check(self) -> str:
+        """Return the check of the first reason; empty where it names none."""
+        return (re.findall(r"\[([a-z0-9-]+)\]", self.finding) or [""])[0]
 
     @property
     def finding(self) -> str:
@@ -81,11 +93,11 @@ class Cluster:
         certificate = ACCOUNT / "ca.crt"
         self.context = ssl.create_default_context(cafile=str(certificate)) if certificate.exists() else None
 
-    def ask(self, path: str, patch: object = None) -> Any:
+    def ask(self, path: str, patch: object = None, accept: str = "application/json") -> Any:
         """Get a document, or send a JSON merge patch."""
         body = None if patch is None else json.dumps(patch).encode()
         request = urllib.request.Request(self.url + path, body, method="GET" if body is None else "PATCH")
-        request.add_header("Accept", "application/json")
+        request.add_header("Accept", accept)
         if body is not None:
             request.add_header("Content-Type", "application/merge-patch+json")
         token = ACCOUNT / "token"
@@ -95,22 +107,50 @@ class Cluster:
             return json.load(answer)
 
 
+def why_held(cluster: Cluster, check: str, now: dt.datetime) -> str:
+    """Return why no more nodes are tainted for this check within the hour; empty where one may be."""
+    nodes = cluster.ask("/api/v1/nodes", accept=METADATA)["items"]
+    most, tainted = max(FEWEST, len(nodes) // SHARE), 0
+    for node in nodes:
+        at, _, noted = (node["metadata"].get("annotations") or {}).get(NOTE, "").partition(" ")
+        try:
+            is_new = now - dt.datetime.strptime(at, "%Y-%m-%dT%H:%M:%S%z") < WITHIN
+        except ValueError:
+            continue
+        tainted += is_new and noted == check
+    return f"{tainted} of {len(nodes)} nodes were tainted for [{check}] within an hour" if tainted >= most else ""
+
+
 def look_once(cluster: Cluster, namespace: str, acts: bool) -> None:
-    """Taint and untaint what has to be."""
+    """Taint and untaint what has to be; what fails for one node stops no other."""
     pods = cluster.ask(f"/api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dpreflight-accept")["items"]
     for name, ends in ended_by_node(pods).items():
         wanted = wants_taint(ends)
-        path = f"/api/v1/nodes/{urllib.parse.quote(name, safe='')}"
         if wanted is None:
             continue
-        node = cluster.ask(path)
-        taints = node["spec"].get("taints") or []
-        if wanted == any(each.get("key") == TAINT["key"] for each in taints):
-            continue
-        print(f"{name}: {'tainted' if wanted else 'taint removed'}: {ends[-1].message.strip()}", flush=True)  # noqa: T201
-        if acts:
-            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-            cluster.ask(path, {"metadata": version, "spec": {"taints": with_taint(taints, wanted)}})
+        try:
+            look_at_node(cluster, name, ends[-1], wanted, acts)
+        except urllib.error.HTTPError as error:
+            if error.code not in (GONE, CONFLICT):  # the next round reads it again
+                raise
+            print(f"{name}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def look_at_node(cluster: Cluster, name: str, end: Ended, wanted: bool, acts: bool) -> None:
+    """Taint or untaint a node, if it is not so already and the brake lets it."""
+    path = f"/api/v1/nodes/{urllib.parse.quote(name, safe='')}"
+    node = cluster.ask(path)
+    taints = node["spec"].get("taints") or []
+    if wanted == any(each.get("key") == TAINT["key"] for each in taints):
+        return
+    now = dt.datetime.now(dt.timezone.utc)
+    held = why_held(cluster, end.check, now) if wanted else ""
+    did = f"preflight brake: {held}; the node is kept" if held else "tainted" if wanted else "taint removed"
+    print(f"{name}: {did}: {end.message.strip()}", flush=True)  # noqa: T201
+    if acts and not held:
+        note = now.strftime("%Y-%m-%dT%H:%M:%S+00:00 ") + end.check if wanted else None
+        about = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {NOTE: note}}
+        cluster.ask(path, {"metadata": about, "spec": {"taints": with_taint(taints, wanted)}})
 
 
 def main() -> None:
@@ -125,11 +165,7 @@ def main() -> None:
     options = parser.parse_args()
     cluster = Cluster(options.api)
     while True:
-        try:
-            look_once(cluster, options.namespace, not options.shadow)
-        except urllib.error.HTTPError as error:
-            if options.once or error.code != CONFLICT:
-                raise
+        look_once(cluster, options.namespace, not options.shadow)
         if options.once:
             return
         time.sleep(options.every)

@@ -17,8 +17,7 @@ shown() { # Comment|Reason of the node, as Slurm has it
   scontrol show node "$node" 2>/dev/null | sed -n "s/^ *$1=//p" | head -n 1
 }
 
-[ -z "${PREFLIGHT_SHARED:-}" ] || { mkdir -p "$PREFLIGHT_SHARED/nodes" && : >"$PREFLIGHT_SHARED/nodes/$node"; }
-
+"$(dirname "$0")/slurm_brake.sh" "" "$node" >/dev/null 2>&1 # notes this node
 rm -f spool/brake.note
 for asked in spool/*.drain; do
   [ -f "$asked" ] || continue

@@ -68,7 +68,7 @@ def test_input_that_never_ends_is_one_line_and_exit_code_3(option: str, command:
     finally:
         os.close(writer)
     assert (ran.code, ran.stdout) == (3, "")
-    assert ran.stderr == "preflight: the deadline of 1 s came before there was anything to tell\n"
+    assert ran.stderr == "preflight: the deadline of 1 s came before any result\n"
     assert ran.took_s < 1 + LATE_S
 
 

@@ -69,7 +69,7 @@ def test_what_is_missing_never_becomes_a_verdict_or_yesterday_s_answer(command: 
 
 
 MEMORY, PIDS = ("memory.max", "memory.limit_in_bytes"), ("pids.max", "pids.max")
-NEED_MEMORY = (3, "for want of memory")
+NEED_MEMORY = (3, "ran out of memory")
 # A cgroup with a limit that is too tight: the files of version 2 and 1, the limit, how many ranks, code and reason.
 TIGHT: dict[str, tuple[tuple[str, str], int, int, tuple[int, str]]] = {
     "4 processes": (PIDS, 4, 1, (3, "")),

@@ -54,8 +54,10 @@ CALLS: dict[str, dict[str, tuple[tuple[str, ...], int]]] = {
         "clock_nanosleep": (("EINTR", "EINVAL"), 1),
     },
 }
-HARMLESS = {"getpid", "getppid", "getpgrp", "exit_group", "clock_gettime", "brk", "mmap", "munmap", "rt_sigprocmask", "rt_sigreturn",
-            "close_range", "futex", "madvise", "mremap", "restart_syscall"}  # fmt: skip
+HARMLESS = {
+    "getpid", "getppid", "getpgrp", "exit_group", "clock_gettime", "brk", "mmap", "munmap", "rt_sigprocmask",
+    "rt_sigreturn", "close_range", "futex", "madvise", "mremap", "restart_syscall",
+}  # fmt: skip
 CASES = [
     pytest.param(role, call, error, when, id=f"{role.removeprefix('preflight-')} {call} {when} {error}")
     for role, calls in CALLS.items()

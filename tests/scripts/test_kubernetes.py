@@ -44,14 +44,23 @@ def allowed(verb: str, resource: str) -> bool:
 
 
 class Api(ThreadingHTTPServer):
-    """Holds one node and how the checks on it ended."""
+    """Holds nodes, and how the checks on them ended."""
 
     def __init__(self, ends: list[tuple[int, str]]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.node: dict[str, Any] = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"taints": [OTHERS]}}
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.node = self.add_node("n1")
         self.pods = [pod(number, code, message) for number, (code, message) in enumerate(ends)]
         self.asked: list[tuple[str, str]] = []
         self.behind = False  # whether somebody changes the node after it was read
+
+    def add_node(self, name: str) -> dict[str, Any]:
+        metadata = {"name": name, "resourceVersion": "7", "annotations": {"somebody": "else's"}}
+        self.nodes[name] = {"metadata": metadata, "spec": {"taints": [OTHERS]}}
+        return self.nodes[name]
+
+    def tainted(self) -> list[str]:
+        return [name for name, node in self.nodes.items() if OURS in node["spec"]["taints"]]
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Run the controller once."""
@@ -72,22 +81,26 @@ class Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path == "/api/v1/namespaces/preflight/pods" and query == "labelSelector=app%3Dpreflight-accept":
             self.answer("list", "pods", {"items": self.server.pods})
-        elif path == "/api/v1/nodes/n1":
-            self.answer("get", "nodes", self.server.node)
+        elif path == "/api/v1/nodes":
+            assert "PartialObjectMetadataList" in self.headers["Accept"]
+            self.answer("list", "nodes", {"items": [{"metadata": n["metadata"]} for n in self.server.nodes.values()]})
+        elif node := self.server.nodes.get(path.rpartition("/")[2]):
+            self.answer("get", "nodes", node)
         else:
-            self.answer("?", "?", {})
+            self.send_error(404)
 
     def do_PATCH(self) -> None:
         assert self.headers["Content-Type"] == "application/merge-patch+json"
         patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if (
-            self.server.behind
-            or patch["metadata"]["resourceVersion"] != self.server.node["metadata"]["resourceVersion"]
-        ):
+        node = self.server.nodes[self.path.rpartition("/")[2]]
+        if self.server.behind or patch["metadata"]["resourceVersion"] != node["metadata"]["resourceVersion"]:
             self.send_error(409)
             return
-        self.server.node["spec"]["taints"] = patch["spec"]["taints"]
-        self.answer("patch", "nodes", self.server.node)
+        node["spec"]["taints"] = patch["spec"]["taints"]
+        for key, value in patch["metadata"]["annotations"].items():
+            node["metadata"]["annotations"].pop(key, None)
+            node["metadata"]["annotations"] |= {} if value is None else {key: value}
+        self.answer("patch", "nodes", node)
 
     def answer(self, verb: str, resource: str, document: object) -> None:
         self.server.asked.append((verb, resource))
@@ -101,13 +114,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def pod(number: int, code: int, message: str) -> dict[str, Any]:
+def pod(number: int, code: int, message: str, node: str = "n1") -> dict[str, Any]:
     """Return a pod of the Job as Kubernetes lists it after its end."""
     end = {"exitCode": code, "message": message, "finishedAt": f"2026-11-23T0{number}:00:00Z"}
     status = {"containerStatuses": [{"name": POD["containers"][0]["name"], "state": {"terminated": end}}]}
     return {
         "metadata": {"labels": JOB["spec"]["template"]["metadata"]["labels"]},
-        "spec": {"nodeName": "n1"},
+        "spec": {"nodeName": node},
         "status": status,
     }
 
@@ -136,7 +149,9 @@ def test_every_document_fits_kubernetes_own_schema(document: dict[str, Any]) -> 
 def test_the_controller_alone_has_rights_and_no_more_than_it_uses() -> None:
     bound = [each["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for each in KINDS[kind]["subjects"]]
     assert set(bound) == {KINDS["Deployment"]["spec"]["template"]["spec"]["serviceAccountName"]} == {"preflight-taint"}
-    assert KINDS["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
+    assert KINDS["ClusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]}
+    ]
     assert KINDS["Role"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     for name in ("kubernetes_accept.yaml", "k8s_job.yaml", "kubernetes_init.yml"):
         for document in yaml.safe_load_all((SCRIPTS / name).read_text()):
@@ -209,3 +224,55 @@ def test_the_job_ends_with_preflight_s_exit_code_and_its_reason_as_the_message(s
     message = (stand_in.out / "message").read_text()
     assert message == ANSWERS[code]
     assert wants_taint([Ended("1", code, message), Ended("2", code, message)]) is {0: False, 1: True, 3: None}[code]
+
+
+def rejected_twice(*nodes: str) -> list[dict[str, Any]]:
+    return [pod(number, 1, ANSWERS[1], node) for node in nodes for number in (0, 1)]
+
+
+def test_what_rejects_eight_of_forty_nodes_at_once_taints_two_and_says_why_the_others_are_kept(server: Server) -> None:
+    api = server([])
+    names = [f"n{number}" for number in range(1, 41)]
+    for name in names[1:]:
+        api.add_node(name)
+    api.pods = rejected_twice(*names[:8])
+    ran = api.run()
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert api.tainted() == ["n1", "n2"]
+    kept = "preflight brake: 2 of 40 nodes were tainted for [gpu-recovery] within an hour; the node is kept: "
+    assert ran.stdout.count(kept) == 6
+    assert api.run().stdout.count(kept) == 6 and api.tainted() == ["n1", "n2"], "and so does a new controller"
+    for name in ("n1", "n2"):
+        api.nodes[name]["metadata"]["annotations"]["preflight/rejected"] = "2026-01-01T00:00:00+00:00 gpu-recovery"
+    api.run()
+    assert api.tainted() == ["n1", "n2", "n3", "n4"], "an hour later the next ones"
+
+
+def test_the_brake_counts_each_check_alone_and_2_percent_of_many_nodes(server: Server) -> None:
+    api = server([])
+    names = [f"n{number}" for number in range(1, 251)]
+    for name in names[1:]:
+        api.add_node(name)
+    api.pods = [*rejected_twice(*names[:8]), *(pod(number, 1, FABRIC, "n9") for number in (0, 1))]
+    api.run()
+    assert api.tainted() == ["n1", "n2", "n3", "n4", "n5", "n9"]
+
+
+def test_a_node_that_is_gone_keeps_no_other_from_being_looked_at(server: Server) -> None:
+    api = server([])
+    api.pods = rejected_twice("gone", "n1")
+    ran = api.run()
+    assert ran.returncode == 0 and "gone: HTTP Error 404" in ran.stderr
+    assert api.tainted() == ["n1"]
+
+
+def test_the_examples_of_kubernetes_keep_settings_and_reports_apart_and_share_no_folder() -> None:
+    folders = {}
+    for name in ("kubernetes_accept.yaml", "k8s_job.yaml"):
+        for document in yaml.safe_load_all((SCRIPTS / name).read_text()):
+            if document["kind"] == "Job":
+                volumes = document["spec"]["template"]["spec"]["volumes"]
+                folders[name] = {each["hostPath"]["path"] for each in volumes if "hostPath" in each}
+    assert folders["kubernetes_accept.yaml"] and folders["k8s_job.yaml"]
+    assert not folders["kubernetes_accept.yaml"] & folders["k8s_job.yaml"]
+    assert "mounts it with `readOnly: true`" in (SCRIPTS / "k8s_job.yaml").read_text()

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,79 @@ def test_an_idle_node_is_drained_only_if_both_tries_reject_the_same_part(
     assert ran.stdout.startswith("n7: drained: " if drains else "n7: left as it is, rejected for another reason"), ran
     reason = f"Reason=preflight node rejected: {second}"
     assert stand_in.told == (["update", "NodeName=n7", "State=DRAIN", reason] if drains else [])
+
+
+BRAKE = SCRIPTS / "slurm_brake.sh"
+
+
+def asked_of_brake(stand_in: StandIn, reason: str, node: str, shared: str | None = None) -> tuple[int, str]:
+    place = str(stand_in.folder / "shared") if shared is None else shared
+    ran = stand_in.run(str(BRAKE), reason, PREFLIGHT_SHARED=place, SLURMD_NODENAME=node)
+    assert ran.stderr == ""
+    return ran.returncode, ran.stdout
+
+
+@pytest.mark.parametrize("how", ["one after the other", "all at once"])
+def test_a_fault_of_eight_of_forty_nodes_drains_two(stand_in: StandIn, how: str) -> None:
+    known = stand_in.folder / "shared" / "nodes"
+    known.mkdir(parents=True)
+    for number in range(40):
+        (known / f"n{number}").touch()
+    reasons = {f"n{number}": f"preflight probe: gpu-lost GPU {number}" for number in range(8)}
+    with ThreadPoolExecutor(8 if how == "all at once" else 1) as pool:
+        said = pool.map(lambda node: asked_of_brake(stand_in, reasons[node], node), reasons)
+        answers = dict(zip(reasons, said, strict=True))
+    assert [code for code, _ in answers.values()].count(0) == 2
+    held = "preflight brake: 2 of 40 nodes were drained for [gpu-lost] within an hour; the node is kept\n"
+    assert [why for code, why in answers.values() if code == 1] == [held] * 6
+    drained = next(node for node, (code, _) in answers.items() if code == 0)
+    assert asked_of_brake(stand_in, reasons[drained], drained)[0] == 0, "the same node may be drained again"
+    assert asked_of_brake(stand_in, "x: y [gpu-copy]", "n30")[0] == 0, "each check counts alone"
+    for slot in (stand_in.folder / "shared" / "drains").iterdir():
+        os.utime(slot, (0, 0))
+    assert asked_of_brake(stand_in, "preflight probe: gpu-lost GPU 9", "n9")[0] == 0, "an hour later"
+
+
+def test_of_a_thousand_nodes_one_of_fifty_is_drained(stand_in: StandIn) -> None:
+    known = stand_in.folder / "shared" / "nodes"
+    known.mkdir(parents=True)
+    for number in range(150):
+        (known / f"n{number}").touch()
+    codes = [asked_of_brake(stand_in, "a: b [gpu-copy]", f"n{number}")[0] for number in range(5)]
+    assert codes == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("reason", "shared", "why"), [
+    ("a: b [gpu-copy]", "", "PREFLIGHT_SHARED names no folder"),
+    ("a: b", None, "the reason names no check"), ("", None, "the reason names no check"),
+    ("a: b [../../x]", None, "the reason names no check"), ("$(id) `id` [GPU]", None, "the reason names no check"),
+    ("a: b [gpu-copy]", "/proc/nowhere", "can't be written"), ("a: b [gpu-copy]", "/dev/null", "can't be written"),
+])  # fmt: skip
+def test_the_brake_holds_if_it_can_not_count(stand_in: StandIn, reason: str, shared: str | None, why: str) -> None:
+    code, said = asked_of_brake(stand_in, reason, "n1", shared)
+    assert code == 1 and why in said and said.endswith("the node is kept\n")
+
+
+def test_a_prolog_that_the_brake_holds_lets_the_job_start_and_the_health_check_says_so(stand_in: StandIn) -> None:
+    stand_in.says((1, "", LOST), (1, "", LOST), (0, "", ""))
+    assert run(stand_in, "slurm_prolog.sh", PREFLIGHT_SHARED="") == 0
+    assert spool(stand_in) == {"prolog.drain": LOST}
+    assert run(stand_in, HEALTH, PREFLIGHT_SHARED="") == 0
+    why = "preflight brake: PREFLIGHT_SHARED names no folder that all nodes share; the node is kept"
+    assert stand_in.told == ["update", "NodeName=n7", f"Comment={why}: {LOST}"]
+    assert run(stand_in, HEALTH) == 0, "and once there is room it drains"
+    assert f"Reason={LOST}" in stand_in.told
+
+
+@pytest.mark.parametrize("script", ["slurm_prolog.sh", HEALTH])
+def test_without_the_brake_beside_them_scripts_drain_nobody(stand_in: StandIn, tmp_path: Path, script: str) -> None:
+    alone = tmp_path / "etc" / script
+    alone.parent.mkdir()
+    alone.write_text((SCRIPTS / script).read_text())
+    alone.chmod(0o755)
+    stand_in.says((1, "", LOST), (1, "", LOST), (0, "", ""))
+    run(stand_in, "slurm_prolog.sh", PREFLIGHT_SHARED="")
+    places = {"PREFLIGHT_PATH": str(stand_in.bin), "PREFLIGHT_DIR": str(stand_in.out), "SLURMD_NODENAME": "n7"}
+    ran = stand_in.run(str(alone), PREFLIGHT_WHOLE_NODE="1", PREFLIGHT_SHARED=str(stand_in.folder / "s"), **places)
+    assert ran.returncode == 0
+    assert "State=DRAIN" not in stand_in.told

@@ -113,6 +113,7 @@ def test_the_health_check_drains_the_node_for_the_epilog_in_a_real_slurm(slurm: 
     fake.write_text(f"#!/bin/sh\ncp {tmp_path}/reason drain.txt\nexit 1\n")
     fake.chmod(0o755)
     places = {"PREFLIGHT_PATH": str(fake.parent), "PREFLIGHT_DIR": str(tmp_path / "out"), "SLURMD_NODENAME": "n7"}
+    places["PREFLIGHT_SHARED"] = str(tmp_path / "shared")
     for script in ("slurm_epilog.sh", "slurm_health_check.sh"):
         argv = [PROJECT / "scripts" / script]
         ran = subprocess.run(argv, env=slurm | places, capture_output=True, text=True, check=False, timeout=60)

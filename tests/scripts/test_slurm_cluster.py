@@ -78,6 +78,7 @@ def _hook(command: Command, directory: Path, script: Path) -> str:
     own = {"SLURM_CONF": str(directory / "slurm.conf"), "PREFLIGHT_PATH": str(directory / "bin")}
     own |= {name: command.environ()[name] for name in ("PYTHONPATH", "PREFLIGHT_TEST_MARK", "TMPDIR", "PATH")}
     own["PREFLIGHT_WHOLE_NODE"] = "1"  # this cluster knows of no GPUs
+    own["PREFLIGHT_SHARED"] = str(directory / "shared")
     lines = [f"export {name}={shlex.quote(value)}" for name, value in own.items()]
     lines += [f"export PREFLIGHT_DIR={directory}/$(hostname)", f"exec {script}"]
     return "\n".join(["#!/bin/sh", *lines, ""])
