@@ -129,12 +129,12 @@ import json, os, resource, socket, sys, threading, time
 from preflight.trial.nodes.agreement import why_no_agreement
 from preflight.model.placement import Placement
 
-strangers, limit_s, first_words = int(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
+strangers, limit_s, first_words, nodes = int(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else 4096, hard))
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
 with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]
-place = Placement(2, 0, "127.0.0.1", (port,), "run-1", (), ())
+place = Placement(nodes, 0, "127.0.0.1", (port,), "run-1", (), ())
 
 def connect():
     while True:
@@ -145,6 +145,9 @@ def connect():
 
 def call():
     held = [connect() for _ in range(strangers)]
+    for number in range(2, nodes):
+        held.append(connect())
+        held[-1].sendall(first_words[0].replace('"node": 1,', f'"node": {number},').encode())
     node = connect()
     for word in first_words:
         node.sendall(word.encode())
@@ -158,14 +161,22 @@ os._exit(0)
 SAID = json.dumps({"kind": "reuse", "run": "run-1", "node": 1, "report": "report-1"}) + "\n"
 
 
-def agreement(strangers: int, limit_s: float, *words: str) -> subprocess.CompletedProcess[str]:
-    """Return what node 0 prints when that many strangers connect, and then node 1 says its words."""
-    return ended([sys.executable, "-c", NODES, str(strangers), str(limit_s), json.dumps(words)], PYTHONPATH=OWN_PATH)
+def agreement(strangers: int, limit_s: float, *words: str, nodes: int = 2) -> subprocess.CompletedProcess[str]:
+    """Return what node 0 prints when that many strangers connect, then the other nodes, and node 1 says its words."""
+    numbers = (str(strangers), str(limit_s), json.dumps(words), str(nodes))
+    return ended([sys.executable, "-c", NODES, *numbers], PYTHONPATH=OWN_PATH)
 
 
 def test_more_strangers_than_select_takes_keep_no_node_from_agreeing() -> None:
     assert agreement(10, 30.0, SAID).stdout == "\n"
     many = agreement(1100, 30.0, SAID)
+    assert (many.returncode, many.stdout) == (0, "\n"), many.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("strangers", "nodes"), [(3000, 2), (0, 1501), (3000, 1501)])
+def test_thousands_of_silent_strangers_and_of_nodes_end_no_run(strangers: int, nodes: int) -> None:
+    many = agreement(strangers, 50.0, SAID, nodes=nodes)
     assert (many.returncode, many.stdout) == (0, "\n"), many.stderr
 
 
