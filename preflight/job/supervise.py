@@ -17,7 +17,7 @@ from preflight.job.say import reason, say
 from preflight.job.waiter import accompany
 from preflight.job.watcher import Watcher
 from preflight.system.own_command import own_argv
-from preflight.system.ownership import open_own
+from preflight.system.ownership import open_own, others_may_write
 from preflight.system.processes import name_process
 
 NOT_READY, USAGE, UNKNOWN = 1, 2, 3  # exit codes of `preflight check`
@@ -100,6 +100,10 @@ def _environment(order: Order, children: Children) -> dict[str, str]:
         return environ
     except OSError as error:
         say(f"{order.env_path}: {error.strerror}; the job starts without it")
+        return environ
+    if others_may_write(settings):
+        os.close(settings)
+        say(f"{order.env_path}: other users may write it; the job starts without it")
         return environ
     ran = children.output_of(["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], environ, settings)
     os.close(settings)
