@@ -16,7 +16,8 @@ from preflight.model.report import Report
 from preflight.model.saved_report import load_baseline, load_report
 from preflight.show.text import line
 from preflight.system.files import why
-from preflight.system.inputs import newest_first, opened_own, read_input, read_own_input
+from preflight.system.inputs import read_input
+from preflight.system.own_inputs import newest_first, opened_own, read_own_input
 from preflight.system.streams import to_stderr
 
 MOST_REPORTS = 20  # only the last few of a part are ever looked at

@@ -21,8 +21,8 @@ from preflight.model.saved_report import load_report
 from preflight.search.gpus.gpu_set import chosen_gpus, numbered_gpus
 from preflight.show.env_file import render_env
 from preflight.system.files import write_atomically
-from preflight.system.inputs import read_own_input
 from preflight.system.kernel_queries import live_machine
+from preflight.system.own_inputs import read_own_input
 from preflight.system.streams import to_stderr
 from preflight.trial.nodes.agreement import why_no_agreement
 from preflight.trial.nodes.placement import Asked, find_placement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import typer
 
@@ -10,8 +11,8 @@ from preflight.cli.explain_options import ExplainOptions
 from preflight.cli.output import PROGRAM, check_outputs, detail_of, print_result, refuse_stdout, style
 from preflight.explain.explain_files import explain_paths
 from preflight.explain.linear_patterns import HAS_RE2
-from preflight.show.console_writer import page
-from preflight.show.explain import explain_page, render_explanation_env, while_it_hung
+from preflight.explain.stuck_answer import StuckAnswer, read_stuck
+from preflight.show.explain import explain_page, render_explanation_env
 from preflight.show.json_document import render_json
 from preflight.stuck.judge.answer import answer
 from preflight.stuck.node_files import read_nodes
@@ -25,16 +26,16 @@ def explain(asked: ExplainOptions) -> None:
     check_outputs(asked.env_out, asked.json)
     if not HAS_RE2:
         to_stderr(f"{PROGRAM}: google-re2 is not installed, so logs take many times as long: pip install google-re2\n")
-    explanation = explain_paths(asked.logs)
+    explanation = explain_paths(asked.logs, tuple(filter(None, map(_answer_of_nodes, asked.logs))))
     if asked.env_out is not None:
         write_atomically(asked.env_out, render_explanation_env(explanation))
     shown = explain_page(explanation).shown(detail_of(asked.verbose, asked.quiet), style())
-    print_result(asked.json, lambda: render_json(explanation), lambda: shown + _while_it_hung(asked.logs))
+    print_result(asked.json, lambda: render_json(explanation), lambda: shown)
     raise typer.Exit(explanation.exit_code)
 
 
-def _while_it_hung(paths: list[str]) -> str:
-    """Return what `preflight stuck` saw of the run, whose files lie next to its logs; "" where there are none."""
-    found = [(folder, read_nodes(folder)[0]) for folder in paths if os.path.isdir(folder)]
-    blocks = [each for folder, nodes in found if nodes for each in while_it_hung(folder, answer(nodes).summary)]
-    return page(blocks, style()) if blocks else ""
+def _answer_of_nodes(folder: str) -> StuckAnswer | None:
+    """Return what `preflight stuck --out` on all nodes amounts to, whose files lie next to the logs."""
+    nodes = read_nodes(folder)[0] if os.path.isdir(folder) else ()
+    name = f"preflight stuck --merge {shlex.quote(folder)}"
+    return read_stuck(name, render_json(answer(nodes)).encode()) if nodes else None

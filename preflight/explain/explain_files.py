@@ -24,14 +24,16 @@ MOST_ENTRIES = 300_000  # of all dumps together; of what is more, the last of ea
 STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --out`: what it saw, and no log
 
 
-def explain_paths(paths: Sequence[str]) -> Explanation:
+def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
     """Explain the logs, folders of logs and dumps at some paths (`-` is standard input) as those of one run.
+
+    `stuck` is what `preflight stuck` found while it hung, besides its answers among these files.
 
     UsageError: there is nothing at a path, or it can't be read. MalformedInput: all that was given is a dump that can't
     be read.
     """
     found = find_logs(paths)
-    reader = _Reader(found.in_folders, dict(found.left_out))
+    reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))
     explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out, reader.stuck)
     if reader.refused and not reader.was_read and not reader.recordings and not reader.stuck:
         raise reader.refused[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from preflight.model.explanation import (
@@ -75,12 +74,6 @@ def _whole(explanation: Explanation) -> list[Block]:
         BLANK,
         *_footer(sources),
     ]
-
-
-def while_it_hung(folder: str, summary: str) -> list[Block]:
-    """Return what `preflight stuck` saw of the run; it left its files in the folder of the logs."""
-    command = f"preflight stuck --merge {shlex.quote(folder)}"
-    return [BLANK, Text(f"While it hung, preflight stuck saw: {summary} The whole of it:", 2), Code((command,), 6)]
 
 
 def render_explanation_env(explanation: Explanation) -> str:

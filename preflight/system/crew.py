@@ -21,7 +21,8 @@ from typing import Generic, TypeVar
 
 from preflight.system.child import REAP_POLL_S, REAP_S, ChildProcess, Json, Parent, fork_child, start_program
 from preflight.system.signals import held_back
-from preflight.system.wakeups import OwnTime, wait_for
+from preflight.system.waiting import wait_for
+from preflight.system.wakeups import OwnTime
 
 K = TypeVar("K", bound=Hashable)
 LOOK_S = 0.25  # how often it is looked whether this process itself stood still; less than wakeups.GAP_S

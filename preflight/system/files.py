@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from preflight.errors import OutputError, UsageError
 from preflight.system.secrets import hide
-from preflight.system.wakeups import wait_until_writable
+from preflight.system.waiting import wait_until_writable
 
 MODE = 0o666  # less the umask, as a shell's redirection would give it
 PRIVATE = 0o600

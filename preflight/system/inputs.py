@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import errno
 import gc
 import os
 import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from preflight.errors import UsageError
 from preflight.model.input_limits import REPORT, InputLimit, parse_json
 from preflight.system.files import why
-from preflight.system.ownership import open_own, others_may_write
-from preflight.system.wakeups import wait_for
+from preflight.system.waiting import wait_for
 
 STDIN = "-"
 WRITER_S = 30.0  # what writes a pipe may be slow; one that says nothing for so long says nothing
 PIECE_BYTES = 1 << 20
-MOST_NAMES = 100_000  # of a folder: half a second
 MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -37,51 +32,16 @@ def as_text(data: bytes) -> str:
     return data.decode(encoding, "replace")
 
 
-def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> str:
-    """Return the text of a file that only this user or root can have written; UsageError where it is another one."""
-    try:
-        with opened_own(path, folder) as descriptor:
-            data = _read(descriptor, limit)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {why(error)}") from None
-    if len(data) > limit.most_bytes:
-        raise UsageError(f"{path}: {limit.too_large()}")
-    return as_text(data)
-
-
-def newest_first(folder: int) -> list[tuple[str, int]]:
-    """Return name and size of the *.json in an open folder; links are none, and of more than MOST_NAMES some."""
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in islice(entries, MOST_NAMES):
-            with contextlib.suppress(FileNotFoundError):  # gone meanwhile
-                if entry.name.endswith(".json") and stat.S_ISREG((now := entry.stat(follow_symlinks=False)).st_mode):
-                    found.append((now.st_mtime_ns, entry.name, now.st_size))
-    return [(name, size) for _, name, size in sorted(found, reverse=True)]
-
-
-@contextlib.contextmanager
-def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Open a file, or a folder, that only this user or root can have written; OSError where it is another one."""
-    descriptor = open_own(path, folder, is_folder=is_folder)
-    try:
-        if others_may_write(descriptor):
-            raise PermissionError(errno.EACCES, "other users may write it")
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def read_bytes(path: str, limit: InputLimit) -> bytes:
     """Return what is in a file, or comes on stdin for `-`; UsageError beyond the limit or where a pipe stays silent."""
     try:
         if path == STDIN:
-            data = _read(sys.stdin.fileno(), limit)
+            data = read_descriptor(sys.stdin.fileno(), limit)
         else:
             # A FIFO without a writer, or a link to /proc/kmsg, would be waited for without end.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
             try:
-                data = _read(fd, limit)
+                data = read_descriptor(fd, limit)
             finally:
                 os.close(fd)
     except (OSError, ValueError) as error:  # a path with a NUL byte is a ValueError
@@ -91,7 +51,8 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
     return data
 
 
-def _read(fd: int, limit: InputLimit) -> bytes:
+def read_descriptor(fd: int, limit: InputLimit) -> bytes:
+    """Return what a descriptor gives, or one byte more than its kind may hold; OSError if nothing comes in time."""
     is_file = stat.S_ISREG(os.fstat(fd).st_mode)
     data = bytearray()
     until = time.monotonic() + WRITER_S

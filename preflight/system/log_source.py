@@ -13,7 +13,7 @@ from preflight.errors import MalformedInput, UsageError
 from preflight.system.archives import FREE_BYTES, MAX_RATIO, members
 from preflight.system.inputs import WRITER_S
 from preflight.system.unpack import unpacked
-from preflight.system.wakeups import wait_for
+from preflight.system.waiting import wait_for
 
 STDIN = "-"
 MAGIC_BYTES = 1 << 10

@@ -8,33 +8,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80  # linux/inotify.h
 IN_Q_OVERFLOW = 0x4000
 EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _libc = ctypes.CDLL(None, use_errno=True)
 GAP_S = 1.0  # more than a loop that looks every few milliseconds is late by on a busy machine
-
-
-def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return which descriptors are ready by then, of any number: select() takes none above 1,023."""
-    poller = select.poll()
-    for fd in reading:
-        poller.register(fd, select.POLLIN)
-    for fd in sending:
-        poller.register(fd, select.POLLIN | select.POLLOUT)
-    return [fd for fd, _ in poller.poll(timeout_s * 1000)]
-
-
-def wait_until_writable(fd: int, timeout_s: float) -> bool:
-    """Return whether the descriptor takes more by then; a reader that has gone counts, since the write says so."""
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    return bool(poller.poll(timeout_s * 1000))
 
 
 def parse_events(data: bytes) -> list[str] | None:

@@ -15,7 +15,8 @@ from preflight.system import processes
 from preflight.system.child import ChildProcess, start_program
 from preflight.system.shm_segments import noted_segments, remove_segments, segments_of_all
 from preflight.system.signals import held_back
-from preflight.system.wakeups import OwnTime, wait_for
+from preflight.system.waiting import wait_for
+from preflight.system.wakeups import OwnTime
 from preflight.trial.launch_result import Launch, LaunchResult, how_ended, parse_event
 from preflight.trial.nodes.follower import Follower
 from preflight.trial.nodes.leader import Leader

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from preflight.system.child import ChildProcess, Parent, fork_child, start_program
-from preflight.system.wakeups import wait_for
+from preflight.system.waiting import wait_for
 
 LIMIT_S = 20.0
 

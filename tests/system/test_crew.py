@@ -16,7 +16,7 @@ import pytest
 from preflight.system import processes
 from preflight.system.child import Parent
 from preflight.system.crew import Crew, Lost
-from preflight.system.wakeups import wait_for
+from preflight.system.waiting import wait_for
 
 LIMIT_S = 20.0  # for what is to come at once, on a busy machine
 SHORT_S = 0.3

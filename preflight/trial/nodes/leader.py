@@ -13,7 +13,7 @@ from preflight.model.codec import decode, encode
 from preflight.model.facts import Netif
 from preflight.model.joint import Hello, JointPhase, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
-from preflight.system.wakeups import wait_for
+from preflight.system.waiting import wait_for
 from preflight.trial.launch_result import Launch
 from preflight.trial.nodes import wire
 from preflight.trial.nodes.handshake import Handshakes

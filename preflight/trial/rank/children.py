@@ -20,7 +20,8 @@ from preflight.model.trial import RankEnd
 from preflight.system import processes
 from preflight.system.child import ChildProcess, Parent, fork_child, pid_of
 from preflight.system.shm_segments import SEGMENTS_SUFFIX, has_segments, remove_segments, segments_of
-from preflight.system.wakeups import DirectoryWatch, wait_for
+from preflight.system.waiting import wait_for
+from preflight.system.wakeups import DirectoryWatch
 from preflight.trial.rank import trial
 
 UNKILLABLE_AFTER_S = 30.0  # the driver may take so long to tear down eight large contexts

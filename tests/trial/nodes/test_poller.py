@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from preflight.system.wakeups import wait_for
+from preflight.system.waiting import wait_for
 from preflight.trial.nodes.wire import Link, Poller
 
 
@@ -62,7 +62,7 @@ def test_descriptors_beyond_1024_can_be_waited_for() -> None:
     script = (
         "import os, fcntl\n"
         "from preflight.trial.nodes.wire import raise_descriptor_limit\n"
-        "from preflight.system.wakeups import wait_for\n"
+        "from preflight.system.waiting import wait_for\n"
         "raise_descriptor_limit(1800)\n"
         "r, w = os.pipe(); high = fcntl.fcntl(r, fcntl.F_DUPFD, 1500); os.write(w, b'x')\n"
         "assert wait_for([high], [w], 0) == [high, w] or wait_for([high], [w], 0) == [w, high]"

@@ -1,0 +1,53 @@
+"""Read what only this user or root can have written: it decides what preflight does."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from itertools import islice
+
+from preflight.errors import UsageError
+from preflight.model.input_limits import InputLimit
+from preflight.system.files import why
+from preflight.system.inputs import as_text, read_descriptor
+from preflight.system.ownership import open_own, others_may_write
+
+MOST_NAMES = 100_000  # of a folder: half a second
+
+
+def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> str:
+    """Return the text of a file that only this user or root can have written; UsageError where it is another one."""
+    try:
+        with opened_own(path, folder) as descriptor:
+            data = read_descriptor(descriptor, limit)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {why(error)}") from None
+    if len(data) > limit.most_bytes:
+        raise UsageError(f"{path}: {limit.too_large()}")
+    return as_text(data)
+
+
+def newest_first(folder: int) -> list[tuple[str, int]]:
+    """Return name and size of the *.json in an open folder; links are none, and of more than MOST_NAMES some."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, MOST_NAMES):
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                if entry.name.endswith(".json") and stat.S_ISREG((now := entry.stat(follow_symlinks=False)).st_mode):
+                    found.append((now.st_mtime_ns, entry.name, now.st_size))
+    return [(name, size) for _, name, size in sorted(found, reverse=True)]
+
+
+@contextlib.contextmanager
+def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
+    """Open a file, or a folder, that only this user or root can have written; OSError where it is another one."""
+    descriptor = open_own(path, folder, is_folder=is_folder)
+    try:
+        if others_may_write(descriptor):
+            raise PermissionError(errno.EACCES, "other users may write it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
