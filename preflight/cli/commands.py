@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from preflight.check import option_kinds, options
-from preflight.check.option_kinds import PRINTED, choice, timed, valued
+from preflight.check.option_kinds import NODES, PRINTED, choice, timed, valued
 from preflight.check.request import Request as CheckOptions  # noqa: F401  one of the commands too
 from preflight.cli.explain_options import ExplainOptions  # noqa: F401
 from preflight.cli.output import STDOUT
@@ -22,6 +22,7 @@ from preflight.model.profile import Profile
 from preflight.show.formats import Format
 
 FLEET_PAGE = "fleet.html"
+EVIDENCE = "Evidence"  # of stuck
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +89,34 @@ class CaptureOptions:
 
 OfProcess = Annotated[
     int | None,
-    typer.Argument(metavar="[PID]", show_default=False, help="A rank or the launcher of the job, such as 4711."),
+    typer.Argument(metavar="PID", show_default=False, help="A rank or the launcher of the job, such as 4711."),
 ]
 Pid = Annotated[int | None, valued("PID", "The same as an option.", "--pid")]
 AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after the other.")]
 JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
-Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out")]
+Out = Annotated[str | None, valued("DIR", "Write this node's evidence to DIR, for --merge.", "--out", group=NODES)]
 Merge = Annotated[
     str | None,
-    valued("DIR", "Judge the evidence that several nodes wrote to DIR; do not look at this node.", "--merge"),
+    valued(
+        "DIR", "Judge the evidence that several nodes wrote to DIR; do not look at this node.", "--merge", group=NODES
+    ),
 ]
 Native = Annotated[
-    bool, typer.Option("--native", help="Show C and C++ frames too; this pauses each process for milliseconds.")
+    bool,
+    typer.Option(
+        "--native",
+        help="Show C and C++ frames too; this pauses each process for milliseconds.",
+        rich_help_panel=EVIDENCE,
+    ),
 ]
 Dump = Annotated[
-    bool, typer.Option("--dump", help="Ask torch to write flight recorder dumps, if the job has set up its pipe.")
+    bool,
+    typer.Option(
+        "--dump",
+        help="Ask torch to write flight recorder dumps, if the job has set up its pipe.",
+        rich_help_panel=EVIDENCE,
+    ),
 ]
 AskRas = Annotated[
     bool | None,
@@ -111,6 +124,7 @@ AskRas = Annotated[
         "--ras/--no-ras",
         help="Query NCCL's RAS always, even in NCCL releases where a query may crash the job, or never. "
         "[default: releases that were reviewed]",
+        rich_help_panel=EVIDENCE,
     ),
 ]
 Watch = Annotated[float | None, timed("Observe the ranks for at most T [default: 6s].", "--watch")]

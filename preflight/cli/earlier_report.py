@@ -30,7 +30,7 @@ from preflight.trial.nodes.placement import Asked, find_placement
 AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
-def use_again(wanted: Request, most_s: float, environ: Mapping[str, str]) -> bool:
+def use_again(wanted: Request, most_s: float, environ: Mapping[str, str], *, is_quiet: bool) -> bool:
     """Return whether an earlier report is valid for this job on all its nodes; its settings are then in the `.env`."""
     path = wanted.report
     asked = Asked(wanted.nnodes, wanted.node_rank, wanted.rdzv_endpoint, wanted.rdzv_id)
@@ -54,7 +54,8 @@ def use_again(wanted: Request, most_s: float, environ: Mapping[str, str]) -> boo
         return False
     write_atomically(wanted.env_out, render_env(report))
     to_stderr(f"{PROGRAM}: {report.headline}\n")
-    to_stderr(f"{PROGRAM}: no new check: {path} is of {report.created_at}, and nothing has changed since\n")
+    if not is_quiet:
+        to_stderr(f"{PROGRAM}: no new check: {path} is of {report.created_at}, and nothing has changed since\n")
     return True
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import sys
 import time
 from typing import Annotated, Any, NoReturn
@@ -93,6 +94,9 @@ def _options_of(command: str) -> Any:
     return getattr(_load("commands"), f"{command.capitalize()}Options", None)
 
 
+WIDE = 50  # columns for names and texts of options in two columns
+
+
 class GroupedCommand(TyperCommand):
     """A command whose --help shows its options in groups, those that have none last; it may be stopped in order."""
 
@@ -125,7 +129,12 @@ class GroupedCommand(TyperCommand):
                 groups.setdefault(group, []).append(record)
         for group in sorted(groups, key=lambda name: name == "Options"):
             with formatter.section(group):
-                formatter.write_dl(groups[group])
+                formatter.write_dl(groups[group], col_max=30 if formatter.width >= WIDE else 10)
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help for a terminal of any width; Click's own takes none below 52 columns."""
+        ctx.terminal_width = min(shutil.get_terminal_size().columns, ctx.max_content_width) - 2
+        return str(super().get_help(ctx))
 
 
 class LazyCommand(TyperCommand):

@@ -112,7 +112,7 @@ def run(
     if reuse is not None:
         from preflight.cli.earlier_report import use_again  # noqa: PLC0415  a job that is checked needs none
 
-        is_reused = use_again(request, reuse, environ)
+        is_reused = use_again(request, reuse, environ, is_quiet=quiet)
     order = Order(
         command=command,
         check=[] if is_reused else ["check", *request.arguments()],

@@ -85,6 +85,7 @@ def _answer(
     shown = ShownTimeout(
         safe, job, asked.params or "", fit, (storage_range(job, measured, versions), taken),
         asked.framework.value if asked.framework else FRAMEWORK, NOT_TO_RAISE, unmeasured(measured), asked.json or "",
+        current_s,
     )  # fmt: skip
     detail = detail_of(asked.verbose, asked.quiet)
     print_result(

@@ -25,6 +25,9 @@ TERM_HEADERS = ("component", right("takes"), "", right("counts"), "from")
 LARGEST = 3
 FRAMEWORK = "torch"  # where none was asked for
 MORE = "-v: all components with sources, what would shorten them, all frameworks"
+LEAVE = (
+    "leave the timeout as it is; look for what waited: `preflight stuck` in a hang, `preflight explain LOG` after it"
+)
 MEASURE = "--checkpoint-dir DIR measures what was assumed here"
 
 
@@ -41,6 +44,12 @@ class ShownTimeout:
     not_to_raise: Sequence[str] = ()
     not_measured: Sequence[str] = ()
     written: str = ""
+    current_s: float | None = None  # the job's own timeout
+
+    @property
+    def is_long_enough(self) -> bool:
+        """Whether the job's own timeout already covers all that is known."""
+        return self.safe.is_enough and self.current_s is not None and self.safe.pg_timeout_s <= self.current_s
 
 
 def timeout_page(shown: ShownTimeout) -> Page:
@@ -50,17 +59,18 @@ def timeout_page(shown: ShownTimeout) -> Page:
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
     part = max(Part, key=lambda each: sums[each])
     terms = sorted((term for term in safe.terms if term.part is part), key=lambda term: -term.counts_s)
-    lines = [each for each in safe.frameworks if each.name == shown.framework]
+    frameworks = () if shown.is_long_enough else safe.frameworks
+    lines = [each for each in frameworks if each.name == shown.framework]
     cannot_fit = isinstance(fit, Fit) and fit.verdict is FitVerdict.CANNOT_FIT
     title = Heading(f"{TITLES[part]}, {seconds_text(sums[part])}: the largest components")
     groups: list[list[Block]] = [
-        _framework_blocks(lines, most_lines=2),
+        _framework_blocks(lines, most_lines=2) if lines else [],
         [title, table(TERM_HEADERS, map(_term_row, terms[:LARGEST]))],
         fit_section(fit) if cannot_fit else [],
     ]
     about_job = _job_blocks(shown.job, shown.typed)
     head = [answer, verdict, *(note(remark) for remark in shown.remarks if remark), *about_job]
-    foot = [("Next", _next(safe, cannot_fit))]
+    foot = [("Next", LEAVE if shown.is_long_enough else _next(safe, cannot_fit))]
     foot += [("Written", shown.written)] if shown.written else []
 
     def whole() -> list[Block]:
@@ -74,7 +84,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
             *section("Do not raise it for", *map(bullet, shown.not_to_raise)),
             *fit_section(fit),
             *section("Not measured", *map(bullet, shown.not_measured)),
-            *_framework_blocks(safe.frameworks),
+            *(_framework_blocks(frameworks) if frameworks else []),
         ]
 
     return Page(
