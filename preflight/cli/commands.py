@@ -155,7 +155,9 @@ class StuckOptions:
 
 
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="Report of `preflight check`; - is stdin.")]
-FormatOption = Annotated[Format, choice("Format to write.", "--format", "-f")]
+FormatOption = Annotated[
+    Format | None, choice("Format to write [default: by the suffix of --output, else console].", "--format", "-f")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class RenderOptions:
     """
 
     report: ReportFile
-    form: FormatOption = Format.CONSOLE
+    form: FormatOption = None
     output: options.Output = STDOUT
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -28,25 +29,34 @@ VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `pref
 WORDY, EMPTY = "Input should be a valid ", "Value error, "  # pydantic, before what it could not do
 # What typer raises for a wrong command line: TyperException, or in versions before 0.27 click's ClickException.
 WrongCommandLine: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
+EXTRA = re.compile(r"extra arguments?(?:\(s\))? \(([0-9][0-9,-]{0,60})\)")
 STARTED_AT = time.monotonic()
 
 
 # Every command: the file of preflight/cli that holds its function, and the first sentence of its help (commands.py).
 COMMANDS = {
-    "check": ("check_bench", "Test this node with real collectives, and write NCCL settings."),
-    "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults."),
-    "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`."),
     "explain": ("explain", "Find the root cause of a failed or hung run in its logs."),
     "stuck": ("stuck", "Show where each rank of a hung job waits, and why."),
+    "check": ("check_bench", "Test this node with real collectives, and write NCCL settings."),
     "run": ("run", "Check the node, start the job with its settings, and watch it."),
     "timeout": ("timeout", "Compute a safe timeout for the collectives of a job."),
+    "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults."),
     "bench": ("check_bench", "Time every collective under the default settings."),
     "render": ("reports", "Convert a saved report to another format."),
     "fleet": ("fleet_baseline", "Compare the reports of many nodes, and list outliers."),
     "baseline": ("fleet_baseline", "Compute speed thresholds from reports of known-good nodes."),
+    "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`."),
     "checks": ("reports", "List the checks, or explain the named ones."),
     "schema": ("reports", "Print the JSON Schema of the report, or of another document."),
 }  # fmt: skip
+
+
+QUESTIONS = (
+    ("My job died", "preflight explain slurm-4711.out"),
+    ("My job hangs, now", "preflight stuck"),
+    ("A job is about to start", "preflight check --gpus 0-3"),
+    ("All of it around one job", "preflight run -- torchrun --nproc-per-node 4 train.py"),
+)  # fmt: skip
 
 
 class Commands(TyperGroup):
@@ -61,9 +71,22 @@ class Commands(TyperGroup):
         return found
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
-        """Read the program's own options."""
+        """Read the program's own options; `help`, `help check` and `version` are what other tools take, too."""
         take_plain_values(self.get_params(ctx))
+        match args:
+            case ["help", *names]:
+                args = [*names[:1], "--help"]
+            case ["version"]:
+                args = ["--version"]
+            case _:
+                pass
         return super().parse_args(ctx, args)
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what preflight is, and which command answers which question, as README asks them."""
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Which of these is you?"):
+            formatter.write_dl(QUESTIONS)
 
 
 app = typer.Typer(
@@ -180,7 +203,7 @@ def main() -> NoReturn:
         code = app(standalone_mode=False, prog_name=PROGRAM)
         code = code if isinstance(code, int) else 0
     except WrongCommandLine as error:
-        code = _fail(2, f"{_first_line(error)} (see {_asked(error)} --help)")
+        code = _fail(2, f"{_first_line(error)}{_hint(error)} (see {_asked(error)} --help)")
     except (PreflightError, Stopped) as error:
         code = _fail(error.exit_code, str(error))
         if isinstance(error, BrokenInstallation):  # `check` could write nothing
@@ -202,6 +225,13 @@ def _asked(error: Exception) -> str:
     """Return the command whose help answers an error of usage."""
     name = getattr(getattr(error, "ctx", None), "info_name", None)
     return f"{PROGRAM} {name}" if name in COMMANDS else PROGRAM
+
+
+def _hint(error: Exception) -> str:
+    """Return the option that a value belongs to which stands alone: `check 0,1` means GPUs."""
+    alone = EXTRA.search(_first_line(error))
+    takes_gpus = getattr(getattr(error, "ctx", None), "info_name", None) in ("check", "probe", "bench")
+    return f"; did you mean --gpus {alone[1]}?" if alone and takes_gpus else ""
 
 
 def _first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from preflight.model.input_limits import REPORT
 from preflight.model.saved_report import load_report
 from preflight.model.schema import report_schema, stuck_schema
 from preflight.show.checks_and_findings import render_checks
-from preflight.show.formats import Format
+from preflight.show.formats import Format, of_suffix
 from preflight.show.json_document import render_json
 from preflight.show.render import render_as
 from preflight.show.text import Style
@@ -26,10 +26,11 @@ from preflight.system.streams import to_stdout
 def render(asked: commands.RenderOptions) -> None:
     """Carry out `preflight render`."""
     check_outputs(asked.output)
-    if asked.form is Format.HTML:
+    wanted = asked.form or of_suffix(asked.output)
+    if wanted is Format.HTML:
         must_have_html("--format html")
     saved = load_report(read_input(asked.report, REPORT), "stdin" if asked.report == STDIN else asked.report)
-    form = render_as(asked.form, saved, style() if asked.output == STDOUT else Style(width=100))
+    form = render_as(wanted, saved, style() if asked.output == STDOUT else Style(width=100))
     write_or_print(asked.output, form)
 
 

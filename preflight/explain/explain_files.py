@@ -21,6 +21,9 @@ from preflight.system.log_source import LogSource, is_binary, open_log
 MOST_ENTRIES = 300_000  # of all dumps together; of what is more, the last of each group
 
 
+PICTURES = {b"\x89PNG": "a PNG picture", b"\xff\xd8\xff": "a JPEG picture", b"GIF8": "a GIF picture", b"%PDF": "a PDF"}
+WEB_PAGE = re.compile(rb"\s{0,99}<(?:!doctype html|html)\b", re.IGNORECASE)
+REPORT_FILE = re.compile(rb'\s{0,9}\{\s{0,9}"schema_version": ?\d{1,4},')
 STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --out`: what it saw, and no log
 
 
@@ -38,6 +41,18 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
     if reader.refused and not reader.was_read and not reader.recordings and not reader.stuck:
         raise reader.refused[0]
     return explanation
+
+
+def what_it_is(name: str, head: bytes) -> str:
+    """Return what a file is that somebody named as a log and that is none; "" for what may be a log."""
+    for magic, kind in PICTURES.items():
+        if head.startswith(magic):
+            return f"this is {kind}, not a log: give it the text"
+    if WEB_PAGE.match(head):
+        return "this is a web page, not a log: save the text of the log"
+    if REPORT_FILE.match(head):
+        return f"this is a report of `preflight check`, not a log: preflight render {name}"
+    return ""
 
 
 def _log(source: LogSource) -> Log:
@@ -78,6 +93,8 @@ class _Reader:
         elif is_stuck_report(head):
             self._take_stuck(source)
         elif is_named:
+            if why := what_it_is(source.name, head):
+                raise UsageError(f"{source.name}: {why}")
             self.was_read = True
             yield _log(source)
         elif not head or STUCK_FILE.search(source.name):

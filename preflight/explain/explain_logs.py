@@ -151,6 +151,8 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             if evidence.alarms():
                 return "The run failed, and the log does not hold enough to name a cause."
+            if not any(source.lines for source in evidence.sources):
+                return "The log is empty or unreadable: nothing in it says how the run ended."
             return "The log does not hold enough to say how the run ended."
 
 

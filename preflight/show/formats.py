@@ -30,3 +30,11 @@ class Format(Enum):
 
 
 ALSO = tuple(form for form in Format if not form.own_option)  # what --also takes
+
+SUFFIXES = {".html": Format.HTML, ".md": Format.MARKDOWN, ".json": Format.JSON, ".xml": Format.JUNIT,
+            ".prom": Format.PROMETHEUS, ".env": Format.ENV}  # fmt: skip
+
+
+def of_suffix(path: str) -> Format:
+    """Return the format that a file's name asks for; the console's page if the name asks for none."""
+    return SUFFIXES.get(f".{path.rpartition('.')[2].lower()}", Format.CONSOLE)

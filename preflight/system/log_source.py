@@ -65,7 +65,7 @@ class LogSource:
         if is_binary(head):
             self._say("this is binary data, hardly a log")
         elif not head.strip(b"\0 \t\r\n"):
-            self._say("there is nothing in it" if not head else "it begins with blanks or zeros")
+            self._say("it is empty" if not head else "it begins with blanks or zeros")
         yield from self.data()
 
     def data(self) -> Iterator[bytes]:

@@ -118,14 +118,12 @@ def test_without_a_gpu_the_next_step_is_a_gpu_node(command: Command) -> None:
     assert "fix the error above" not in page
 
 
-@user("F15", 6)
 def test_render_writes_what_a_files_name_says_or_refuses(command: Command) -> None:
     (command.cwd / "report.json").write_text(render_json(report_of()))
     ran = command.run("render", "report.json", "-o", "page.html")
     assert ran.code == 2 or (command.cwd / "page.html").read_text().startswith("<")
 
 
-@user("F15", 6)
 @pytest.mark.parametrize("what", ["a report", "a picture"])
 def test_explain_says_what_is_no_log(command: Command, what: str) -> None:
     path = command.cwd / ("report.json" if what == "a report" else "shot.png")
@@ -136,20 +134,20 @@ def test_explain_says_what_is_no_log(command: Command, what: str) -> None:
     assert ("render" if what == "a report" else "PNG") in ran.stderr
 
 
-@user("F15", 6)
 def test_explain_says_of_empty_input_that_it_is_empty(command: Command) -> None:
     ran = command.run("explain", "-", env=PAGE)
     assert "empty" in (ran.stdout + ran.stderr).lower()
 
 
-@user("F15", 6)
-@pytest.mark.parametrize("line", ["help", "version", "timeout --framework pytorch --params 7B"])
+@pytest.mark.parametrize("line", [
+    "help", "version", "help check",
+    pytest.param("timeout --framework pytorch --params 7B", marks=user("F15", 6)),
+])  # fmt: skip
 def test_the_words_that_other_tools_take_are_taken(command: Command, line: str) -> None:
     ran = command.run(*line.split())
     assert ran.code == 0, ran.stderr
 
 
-@user("F15", 6)
 @pytest.mark.parametrize(("line", "option"), [("check 0,1", "--gpus 0,1")])
 def test_a_value_without_its_option_is_answered_with_the_option(command: Command, line: str, option: str) -> None:
     ran = command.run(*line.split())
@@ -178,7 +176,6 @@ def test_who_has_seen_all_ranks_is_not_told_to_name_the_job() -> None:
     assert "give the --pid" not in stuck_page(report).shown(Detail.SCREEN, Style(width=100))
 
 
-@user("F21", 6)
 def test_the_first_help_has_whole_sentences_and_what_is_asked_most_comes_first(command: Command) -> None:
     shown = command.run("--help", env={"COLUMNS": "80"}).stdout
     assert [line for line in shown.splitlines() if line.startswith("  ") and line.endswith("...")] == []

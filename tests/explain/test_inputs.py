@@ -140,7 +140,7 @@ def test_json_records_are_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"), [(b"", "there is nothing in it"), (os.urandom(4096), "binary data"), (b"\0" * 99, "zeros")]
+    ("data", "why"), [(b"", "it is empty"), (os.urandom(4096), "binary data"), (b"\0" * 99, "zeros")]
 )
 def test_a_page_says_why_a_file_tells_nothing(tmp_path: Path, data: bytes, why: str) -> None:
     explanation = explain_paths([str(_put(tmp_path / "job.log", data))])
