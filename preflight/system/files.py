@@ -1,7 +1,7 @@
-"""Write results so that a reader finds the old file or the new one, whole, whatever happens in between.
+"""Write results atomically: a reader always finds the complete old file or the complete new one.
 
-Every output goes the same way: `check_writable` before the run settles where its path leads, and what is written at the
-end goes there, even if the working directory was deleted since.
+Every output is written in the same way. `check_writable` resolves its path before the run. The result goes to that path
+at the end, even if the working directory was deleted since.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _settled: dict[str, _Output] = {}  # by path, for this process: an output is loo
 
 
 def check_writable(path: str) -> None:
-    """Raise UsageError where the path can't be written, before a run spends minutes on what it then can't save."""
+    """Raise UsageError if the path can't be written, before a run spends minutes on results that can't be saved."""
     try:
         output = _settle(path)
         if output.fd < 0:
@@ -52,9 +52,9 @@ def check_writable(path: str) -> None:
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
     """Write the text to a temporary file next to the target, flush it to the disk and rename it.
 
-    A symbolic link is followed, unless another user planted it, so that the file that it points to is replaced and the
-    link stays. A file of our own keeps its mode. What is no regular file (/dev/stdout, a FIFO) can't be replaced and is
-    written to. OutputError: one line; nothing is left half-written.
+    A symbolic link is followed, unless another user planted it: its target is replaced, and the link stays. A file of
+    this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced and is written
+    directly. OutputError has one line; no half-written file remains.
     """
     data = encoded(text)
     try:
@@ -68,7 +68,10 @@ def write_atomically(path: str, text: str, mode: int = MODE) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Return whether an output is a file: only that can be written twice, and its reader sees the last one."""
+    """Return whether an output is a regular file.
+
+    Only a regular file can be written twice, so that a reader gets the last text.
+    """
     return path not in _settled or _settled[path].fd < 0
 
 
@@ -82,7 +85,7 @@ def same_file(one: str, other: str) -> bool:
 
 
 def set_aside(path: str) -> str | None:
-    """Rename a file to `PATH.stale`, replacing an older one; return the new name, None where there was no file."""
+    """Rename a file to `PATH.stale`, replacing an older one; return the new name, or None if there was no file."""
     output = _settled.get(path)
     if output is not None and output.fd >= 0:
         return None
@@ -99,7 +102,10 @@ def set_aside(path: str) -> str | None:
 
 
 def encoded(text: str) -> bytes:
-    """Return UTF-8 without secrets; interface names need not be UTF-8, and half a pair of UTF-16 is shown as such."""
+    """Return the text as UTF-8 without secrets.
+
+    Interface names that are not UTF-8 keep their bytes. A lone UTF-16 surrogate becomes an escape sequence.
+    """
     text = hide(text)
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -108,7 +114,7 @@ def encoded(text: str) -> bytes:
 
 
 def why(error: OSError | ValueError) -> str:
-    """Return the reason in a few words."""
+    """Return the reason for an error in a few words."""
     if not isinstance(error, OSError):
         return str(error)
     reason = error.strerror or type(error).__name__

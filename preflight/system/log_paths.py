@@ -1,4 +1,4 @@
-"""What people call "the logs": files, and folders of one run, of which the files that can be logs are taken."""
+"""Find log files at the paths that a user gives: single files, and folders of one run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DIGITS = re.compile(r"(\d+)")
 
 @dataclass(slots=True)
 class LogPaths:
-    """The files to read, in the order in which people would, and those that were left out, each with the reason."""
+    """The files to read, in the usual reading order, and the excluded files, each with the reason."""
 
     files: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class LogPaths:
 
 
 def find_logs(paths: Iterable[str]) -> LogPaths:
-    """Return the logs at some paths; UsageError where there is nothing at one of them, or a folder can't be read."""
+    """Return the logs at these paths; UsageError if a path does not exist or a folder can't be read."""
     found = LogPaths()
     for path in dict.fromkeys(paths):
         if path == STDIN or not _is_folder(path):
@@ -72,7 +72,7 @@ def _is_folder(path: str) -> bool:
 
 
 def why_no_member(name: str) -> str:
-    """Return why a file of an archive is no log, by its path in it; "" where it may be one."""
+    """Return the reason for which a file in an archive, given by its path, is no log; "" if it may be one."""
     *folders, file = name.split("/")
     is_hidden = any(part.startswith(".") and part.strip(".") for part in (*folders, file))
     if is_hidden or OTHER_FOLDERS.intersection(folders) or (DUMP not in file and OTHER_FILES.search(file)):
