@@ -1,4 +1,4 @@
-"""Read what the kernel wrote before this run, with its times, and how often interfaces have lost their links."""
+"""Read the kernel messages from before this run, with their times, and how often interfaces lost their links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's history; a Gap where it may not be read, None where the policy does not look back."""
+    """Return the kernel's history; a Gap if it may not be read, None if the policy does not look back."""
     if policy is None or policy.lookback == Lookback():
         return None
     read = gap_or(lambda: parse_history(machine.ask("kernel_history")))
@@ -28,7 +28,7 @@ def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Ga
 
 
 def parse_history(answer: Any) -> KernelHistory:
-    """Return what {"now_s", "begins_s", "lines": [[seconds, text], ...]} says; UnreadableFact for anything else."""
+    """Return the history in {"now_s", "begins_s", "lines": [[seconds, text], ...]}; UnreadableFact for other values."""
     try:
         lines = tuple(TimedLine(float(at_s), str(text)) for at_s, text in answer["lines"][-MOST_LINES:])
         return KernelHistory(float(answer["now_s"]), float(answer["begins_s"]), lines)

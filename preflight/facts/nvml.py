@@ -1,4 +1,4 @@
-"""Read the driver and the GPUs as NVML gives them, from one answer: NVML is asked once."""
+"""Read the driver and the GPUs from a single NVML answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True)
 class NvmlFacts:
-    """Everything that one start of NVML gives."""
+    """All facts from one start of NVML."""
 
     driver: DriverFacts
     gpus: tuple[Gpu, ...]
@@ -46,7 +46,7 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the driver and the GPUs that can be distinguished; UnreadableFact where NVML does not start."""
+    """Return the driver and the GPUs that can be distinguished; UnreadableFact if NVML does not start."""
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -66,7 +66,7 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return a fact of an answer by the key of its value, which in a capture of another version may be missing."""
+    """Return a fact from an answer by the key of its value. The key may be missing in a capture of another version."""
     if key not in answer:
         return Gap("not asked by the version that made the capture")
     return gap_or(lambda: parse(answered(answer[key])))
@@ -144,7 +144,7 @@ def _of_host(machine: Machine, path: str) -> str:
 
 
 def parse_uid(status: str) -> int:
-    """Return the real user's number in the text of /proc/PID/status."""
+    """Return the real user's id from the text of /proc/PID/status."""
     match = re.search(r"^Uid:\s+([0-9]{1,10})\s", status, re.MULTILINE | re.ASCII)
     if match is None:
         raise UnreadableFact("/proc/PID/status: there is no Uid")

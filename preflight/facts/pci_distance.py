@@ -1,4 +1,4 @@
-"""How far two PCI devices are from each other, in the words of `nvidia-smi topo -m`."""
+"""The distance of two PCI devices, in the words of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact where the tree or the NUMA nodes don't tell.
+    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact if the tree or the NUMA nodes do not show it.
 
-    PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of
-    one NUMA node; SYS: between NUMA nodes.
+    PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of one
+    NUMA node; SYS: between NUMA nodes.
     """
     if not (a.host_bridge and b.host_bridge):
         raise UnreadableFact("/sys does not show on which host bridge both hang")
@@ -44,7 +44,7 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths, with what it did not tell filled in from the PCI tree; all of them without NVML."""
+    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all paths are from the tree."""
     if isinstance(pci, Gap):
         return known
     places = _places(gpus, pci)
@@ -60,7 +60,7 @@ def nic_paths(
     gpus: tuple[Gpu, ...] | Gap, nics: tuple[Nic, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[NicPath, ...] | Gap:  # fmt: skip
-    """Return how each GPU reaches each adapter, from the PCI tree."""
+    """Return the path between each GPU and each adapter, from the PCI tree."""
     if isinstance(nics, Gap):
         return nics
     if isinstance(pci, Gap):

@@ -1,6 +1,6 @@
-"""Read the text of `nvidia-smi topo -m` as people paste it: tabs or blanks, wrapped or cut lines, ANSI codes.
+"""Parse the text of `nvidia-smi topo -m` as people paste it: tabs or blanks, wrapped or cut lines, ANSI codes.
 
-Only what the text shows becomes a fact; a line of which something can't be read is named with its number.
+Only values in the text become facts. A line that can't be read completely is reported with its number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\)
 
 @dataclass(frozen=True, slots=True)
 class TopologyRow:
-    """One row of the matrix: as many cells as could be read, and what the text says of the affinities."""
+    """One row of the matrix: the readable cells, and the affinities in the text."""
 
     line: int  # from 1
     name: str
@@ -44,7 +44,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The text, read: columns, rows by name, the names behind NIC0..., and the lines with trouble."""
+    """The parsed text: columns, rows by name, the devices named NIC0..., and the lines that were not fully readable."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
@@ -62,7 +62,7 @@ class _Line(NamedTuple):
 
 
 def read_matrix(text: str) -> TopologyMatrix:
-    """Return what the text shows; MalformedInput where it holds no matrix of `nvidia-smi topo -m`."""
+    """Return the matrix in the text; MalformedInput if it holds no matrix of `nvidia-smi topo -m`."""
     lines = [clean_line(line) for line in text.split("\n")]
     start = next((i for i, line in enumerate(lines) if is_header(line)), None)
     if start is None:
@@ -90,12 +90,12 @@ def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def clean_line(line: str) -> str:
-    """Return a line without colours, quote marks and characters that show nothing."""
+    """Return a line without color codes, quote marks and invisible characters."""
     return QUOTE.sub("", ANSI.sub("", line.translate(INVISIBLE))).replace("\x1b", "").rstrip("\n")
 
 
 def is_header(line: str) -> bool:
-    """Return whether a line names the columns: GPUs first, then devices and titles, whose last word may be broken."""
+    """Return whether a line names the columns: GPUs, then devices and titles. The last word may be truncated."""
     words, titles = read_header(line)
     rest = HEADER_WORD.sub(" ", line).split()
     if not words or not all(any(each.startswith(part) for each in BREAKABLE) for part in rest):
@@ -106,7 +106,7 @@ def is_header(line: str) -> bool:
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the devices and the titles that a header names, also where two run into each other."""
+    """Return the devices and the titles in a header, even if two names are joined without a blank."""
     columns: list[str] = []
     titles: list[str] = []
     for title, device in HEADER_WORD.findall(line):
@@ -156,7 +156,7 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line belongs to what was written around the matrix: it has a word that no row has."""
+    """Return whether a line belongs to the text around the matrix: it has a word that no row has."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 
