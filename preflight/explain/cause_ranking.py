@@ -1,4 +1,4 @@
-"""Which of the claims is the cause, and which are its consequences."""
+"""Rank the claims: find the cause, and the claims that are its consequences."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Ranked:
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return the causes, best first, and the claims that are consequences of the best.
+    """Return the causes, the best first, and the claims that are consequences of the best.
 
-    The earliest of the highest authority leads, unless another claim outranks it by name.
+    The earliest claim of the highest authority leads, unless another claim outranks it by name.
     """
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
@@ -91,7 +91,7 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first events of every sign, on at most three ranks each, in order, with those of the best cause."""
+    """Return the first events of every sign, in order, for at most three ranks, and those of the best cause."""
     chosen: dict[tuple[str, str], Event] = {}
     per_sign: Counter[str] = Counter()
     for event in earliest(dict.fromkeys([*evidence.failures(), *(named[0].claim.events if named else ())])):

@@ -1,4 +1,4 @@
-"""From paths to an explanation: logs are streamed one after the other, flight recorder dumps are taken whole."""
+"""Build an explanation from paths: logs are streamed one after another; flight recorder dumps are read whole."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 
 
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
-    """Explain the logs, folders of logs and dumps at some paths (`-` is standard input) as those of one run.
+    """Explain the logs, folders of logs and dumps at these paths (`-` is standard input) as those of one run.
 
-    `stuck` is what `preflight stuck` found while it hung, besides its answers among these files.
+    `stuck` holds answers of `preflight stuck` from the time of the hang, in addition to answers among the files.
 
-    UsageError: there is nothing at a path, or it can't be read. MalformedInput: all that was given is a dump that can't
-    be read.
+    UsageError: a path does not exist or can't be read. MalformedInput: the only input is a dump that can't be read.
     """
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))

@@ -1,4 +1,4 @@
-"""Logs in, an explanation out."""
+"""Build an explanation from logs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ CAPTURE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log by name, as pieces of bytes that may end anywhere.
+    """A log with a name, as pieces of bytes with arbitrary boundaries.
 
-    After reading, `note()` says what was left out, and `is_whole()` whether it was read to its end.
+    After reading, `note()` names the part that was left out, and `is_whole()` says whether the log was read to its end.
     """
 
     name: str
@@ -72,7 +72,7 @@ def explain(
     refused: Mapping[str, str] | None = None,
     stuck: Iterable[StuckAnswer] = (),
 ) -> Explanation:
-    """Read every log once and say what ended the run; `refused` holds files that could not be read, and why."""
+    """Read every log once and return what ended the run; `refused` holds unreadable files, with the reasons."""
     causes = all_causes()
     scanner = Scanner(causes)
     for log in logs:

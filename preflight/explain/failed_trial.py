@@ -1,4 +1,4 @@
-"""What really failed a trial of `preflight check`, read from what its ranks left behind."""
+"""Find the real cause of a failed trial of `preflight check`, from the output of its ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
 def with_cause(trial: TrialResult) -> TrialResult:
-    """Return the trial with the cause that its ranks' errors and NCCL's own logs prove; else as it is."""
+    """Return the trial with the cause that its ranks' errors and NCCL's logs prove; unchanged if they prove none."""
     if trial.outcome not in FAILED:
         return trial
     causes = explain(_logs(trial.ranks)).causes

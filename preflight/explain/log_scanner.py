@@ -1,4 +1,4 @@
-"""One pass over the bytes of a log: lines that carry a sign become events, the rest is never decoded."""
+"""Scan the bytes of a log in one pass: lines with a sign become events, and other lines are never decoded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 
 
 class Scanner:
-    """Reads any number of logs into one `LogEvidence`."""
+    """A reader of any number of logs into one `LogEvidence`."""
 
     def __init__(self, causes: Iterable[Cause]) -> None:
         self.evidence = LogEvidence()

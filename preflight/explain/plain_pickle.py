@@ -1,6 +1,7 @@
-"""Build the plain values of a pickle without running anything: no class, no function, no object of its own.
+"""Build the plain values of a pickle without running code: no classes, no functions, no custom objects.
 
-Dictionaries take text as keys only: numbers can be chosen so that all hash alike, and then each costs all before it.
+Dictionaries accept only text as keys. Numbers could be chosen so that all have one hash, and then inserting a key would
+cost time for every earlier key.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IGNORED = frozenset({"PROTO", "FRAME"})
 
 
 def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
-    """Return what a pickle holds; MalformedInput: it is too large, damaged, or asks for anything but plain values."""
+    """Return the value in a pickle. MalformedInput: it is too large, damaged, or holds anything but plain values."""
     if len(data) > RECORDING.most_bytes:
         raise MalformedInput(f"{source}: {RECORDING.too_large()}")
     machine = _Machine(source)

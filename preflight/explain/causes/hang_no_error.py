@@ -1,4 +1,4 @@
-"""The log stops, and nothing in it is an error."""
+"""The log stops without any error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a log that ends in NCCL's start-up or in its first collective, without an error and without an end."""
+    """Claim a log that stops in NCCL's start-up or in its first collective, without an error and without an end."""
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
     if (waiting := _last_words(evidence) or _engine_waits(evidence)) is not None:
@@ -83,7 +83,7 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Go by the step at which it stopped."""
+    """Choose the steps by the start-up step at which the log stopped."""
     step = int(claim.detail[0])
     record = (
         "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100% busy at low power means waiting)."

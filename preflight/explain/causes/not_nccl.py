@@ -1,4 +1,4 @@
-"""An ordinary Python error on one rank: nothing to do with communication."""
+"""An ordinary Python error on one rank, unrelated to communication."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is n
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first exception of the program's own; one that success followed, and nothing else, was caught."""
+    """Claim the program's first own exception.
+
+    An exception that only success followed was caught and does not count.
+    """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
     raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]

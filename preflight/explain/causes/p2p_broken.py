@@ -1,4 +1,4 @@
-"""Direct copies between GPUs of one machine (peer to peer) that hang, fail or are lost."""
+"""Direct copies between GPUs of one machine (peer to peer) hang, fail or lose data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim NCCL's and CUDA's own complaints, else a first collective that everybody entered and nobody finished."""
+    """Claim the errors of NCCL and CUDA, else a first collective that all ranks entered and none finished."""
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):

@@ -1,4 +1,4 @@
-"""Somebody, or the scheduler, cancelled the job; or the scheduler stopped the rest after one task had failed."""
+"""A person or the scheduler cancelled the job, or the scheduler stopped the rest after one task had failed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a cancellation before which nothing failed; else it is how the scheduler stopped the rest.
+    """Claim a cancellation if nothing failed before it. Otherwise the scheduler only stopped the rest after a failure.
 
-    Only the scheduler's own line proves one, and a hangup: anything may send SIGTERM.
+    Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """
     if all(map(evidence.survival.is_after_success, events)):
         return None

@@ -1,4 +1,4 @@
-"""The job reached its end; what follows is noise of processes that do not stop together."""
+"""The job completed; the following errors come from processes that do not stop together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ VERDICT = "The job had reached its end; the errors came afterwards, while its pr
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim processes that abort after success, where nothing else but echoes and the scheduler's end is in the log.
+    """Claim processes that abort after success, if the log otherwise has only secondary errors and the scheduler's end.
 
-    An error with words of its own is no noise, even after success: another run's success may stand in the same log.
+    An error with its own message counts even after success, because another run's success may be in the same log.
     """
     successes = evidence.successes()
     crashes = evidence.of(ABORT, *NATIVE)
