@@ -1,4 +1,4 @@
-"""From the evidence of all nodes to the answer: is the job stuck, which ranks hold it up, and why."""
+"""The answer from the evidence of all nodes: whether the job is stuck, which ranks hold it up, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUSY_PERCENT = 95.0
 
 
 def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
-    """Return which ranks are where, which of them hold up the job, and why."""
+    """Return where each rank is, which ranks hold up the job, and why."""
     job = JobState.of(nodes)
     verdict = _verdict(job)
     culprits = find_culprits(job) if verdict is StuckVerdict.STUCK else ()

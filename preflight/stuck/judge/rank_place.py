@@ -1,4 +1,4 @@
-"""Where each rank of a job stands, by its Python stack and by what the kernel says of its threads."""
+"""The place of each rank of a job, from its Python stack and the kernel's data about its threads."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ TELLING = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Where all ranks of a job stand, by number, and the evidence for it."""
+    """The places of all ranks of a job, by number, and the evidence for them."""
 
     nodes: tuple[NodeEvidence, ...]
     places: tuple[RankPlace, ...]
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return where the ranks of these nodes stand, also those that should run there and do not."""
+        """Return the places of the ranks on these nodes, including ranks that should run there but do not."""
         places = [place_rank(node, rank) for node in nodes for rank in node.ranks]
         places += [
             RankPlace.gone(rank, node.host, 0, Activity.MISSING, "no process", "no process carries its number")
@@ -52,7 +52,7 @@ class JobState:
 
     @property
     def alive(self) -> list[RankPlace]:
-        """The ranks of which a process lives."""
+        """The ranks that have a live process."""
         return [place for place in self.places if not place.is_gone]
 
     @property
@@ -62,18 +62,18 @@ class JobState:
 
     @property
     def world_size(self) -> int:
-        """The number of ranks by their variables; 0 where none says it."""
+        """The number of ranks according to their variables; 0 if no variable gives it."""
         sizes = (rank.world_size for node in self.nodes for rank in node.ranks)
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
     @property
     def ras_answers(self) -> list[RasAnswer]:
-        """What NCCL's RAS answered on the nodes where it did."""
+        """The answers of NCCL's RAS, from the nodes on which it answered."""
         return [node.ras for node in self.nodes if not isinstance(node.ras, Gap)]
 
 
 def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
-    """Return where a rank stands."""
+    """Return the place of a rank."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
