@@ -20,7 +20,7 @@ PICKLE_BYTES_PER_S = 1e9  # torch.save serialises in one thread, however fast th
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """One such phase: how long it takes, when it comes, and where the number is from."""
+    """One such phase: its duration, its time in the job, and the source of the number."""
 
     name: str
     value_s: float
@@ -30,7 +30,7 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the job's pauses as far as anything is known of them."""
+    """Return the job's known pauses."""
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     known = [] if job.params is None else [_load(job, job.params, timings), _save(job, job.params, timings)]
     given = (
@@ -43,7 +43,7 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
 
 
 def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
-    """Return the largest full checkpoint whose save by rank 0, taken `factor` times, a timeout covers."""
+    """Return the largest full checkpoint that rank 0 can save, with the multiplier `factor`, within a timeout."""
     return timeout_s / factor * _rank0_speed(timings)[0]
 
 
