@@ -1,6 +1,7 @@
-"""One report to the little that a fleet is compared by: what it is, what it is set to, how fast it was.
+"""Reduce a report to the values by which a fleet is compared: hardware, settings and speeds.
 
-Ten thousand reports are read, so this walks the JSON as it is; a part that is missing or odd is a figure less.
+Ten thousand reports are read, so this module reads the JSON directly. A missing or invalid part only removes one
+metric.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SIGNALS = 128  # exit codes from here on are signals
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """One node of one report. `settings` should be equal on equal nodes, `metrics` should be alike."""
+    """One node of one report. `settings` should be equal on equal nodes; `metrics` should be similar."""
 
     path: str
     host: str
@@ -47,7 +48,7 @@ class NodeDigest:
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
-    """Return a digest per node of a report; MalformedInput where the document is none."""
+    """Return a digest per node of a report; MalformedInput if the document is no report."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
         raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")
     nodes = [node for node in document["nodes"] if isinstance(node, dict)]

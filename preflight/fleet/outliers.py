@@ -1,4 +1,4 @@
-"""The outliers among equal nodes: by how far a metric lies from the median, and by settings of their own."""
+"""Find the outliers among equal nodes, by a metric's distance from the median and by settings that differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = 24
 
 
 def compare_nodes(nodes: Sequence[NodeDigest]) -> tuple[Group, ...]:
-    """Return the groups of equal nodes, largest first, with their outliers worst first."""
+    """Return the groups of equal nodes, the largest first, with their outliers, the most severe first."""
     groups: dict[tuple[tuple[str, str], ...], list[NodeDigest]] = defaultdict(list)
     for node in nodes:
         groups[node.kind].append(node)

@@ -1,4 +1,4 @@
-"""From the digests of many reports to the overview: the newest of each host, who passes, who fails, who is odd."""
+"""Build the fleet overview from many digests: the newest report of each host; nodes that pass or fail; outliers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASSING = {"accept", "ready", "ready_with_env"}
 
 
 def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
-    """Return the overview of (path, document, problem) as they come; what is no report is listed."""
+    """Return the overview of a stream of (path, document, problem); files that are no reports are listed."""
     reports = 0
     unread: list[Unread] = []
     replaced: list[Unread] = []
