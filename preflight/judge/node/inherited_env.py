@@ -18,7 +18,7 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True)
 class InheritedSetting:
-    """A setting in force, and where it comes from."""
+    """A setting in force, and its source."""
 
     name: str
     value: str

@@ -59,7 +59,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_usable(netif: Netif) -> bool:
-    """Return whether an interface may carry data between nodes; what could not be read is no reason against it."""
+    """Return whether an interface may carry data between nodes; a value that could not be read does not exclude it."""
     if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
         return False
     return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))

@@ -133,7 +133,7 @@ def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
 
 
 def blame_of(change: CounterChange) -> Blame:
-    """Return who has to act: the GPU for its own errors and Xids, the fabric for a port's, the host for the bus'."""
+    """Return the fault domain: the GPU for its own errors and Xids, the fabric for a port's, the host for the bus's."""
     if change.name.startswith("aer") or change.name == "pcie_replays":
         return Blame.HOST
     return Blame.GPU if change.gpu >= 0 or change.source == KERNEL_LOG else Blame.FABRIC
