@@ -54,7 +54,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class ThreadState:
-    """A thread as the kernel sees it: the one-letter state and the kernel function in which it waits ("" = runs)."""
+    """A thread as the kernel reports it: its one-letter state and the kernel function in which it waits ("" = runs)."""
 
     tid: int
     name: str
@@ -70,10 +70,7 @@ class ThreadState:
         return self.state == "R" or self.wakes != 0
 
     def rests(self, rest_s: float) -> bool:
-        """Return whether the thread has slept for `rest_s`.
-
-        If the kernel gives no duration, it must have slept during the whole watch.
-        """
+        """Return whether the thread slept for `rest_s`, or for the whole watch if the kernel gives no duration."""
         if self.state == "R":
             return False
         if isinstance(self.asleep_s, float):
