@@ -113,7 +113,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks of a group that enqueued less than the others; None where all are level or one dump is all."""
+    """Return the ranks of a group that enqueued less than the others; None if all are equal or there is only one."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue

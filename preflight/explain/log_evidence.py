@@ -138,7 +138,7 @@ class LogEvidence:
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def timeout_ms(self) -> int:
-        """Return the longest collective timeout that ended the run, in milliseconds; 0 where the log names none."""
+        """Return the longest collective timeout that ended the run, in milliseconds; 0 if the log names none."""
         return max((wait.timeout_ms for wait in self.waits.all()), default=0)
 
 

@@ -1,4 +1,4 @@
-"""What an interface variable names on this node: NCCL's and gloo's grammars differ (facts 2.1, 4.2)."""
+"""The interfaces that an interface variable selects on this node; NCCL and gloo differ in grammar (facts 2.1, 4.2)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ def inherited_env(node: NodeFacts, case: Case) -> Findings:
 
 
 def settings_in_force(node: NodeFacts) -> tuple[InheritedSetting, ...]:
-    """Return the settings as NCCL sees them: the environment wins over files, and an earlier file over a later."""
+    """Return the settings that NCCL uses.
+
+    The environment overrides files, and an earlier file overrides a later one.
+    """
     found = {v.name: InheritedSetting(v.name, v.value, ENVIRONMENT) for v in known(node.environment)}
     for entry in known_or(node.nccl_conf, ()):
         found.setdefault(entry.name, InheritedSetting(entry.name, entry.value, entry.file))
