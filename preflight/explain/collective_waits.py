@@ -107,7 +107,7 @@ def _wait(packed: str, rank: str, group: str) -> Wait | None:
 
 
 def _merge(old: Wait, new: Wait) -> Wait:
-    """Fill in what the older record does not know."""
+    """Fill in the values that the older record lacks."""
     unknown = [part.name for part in fields(Wait) if getattr(old, part.name) == part.default]
     return replace(old, **{name: getattr(new, name) for name in unknown})
 

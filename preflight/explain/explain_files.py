@@ -45,7 +45,7 @@ def _log(source: LogSource) -> Log:
 
 @dataclass(slots=True)
 class _Reader:
-    """Takes the files one after the other, so that thousands of them need no more than one descriptor."""
+    """A reader of one file after another, so that thousands of files need only one descriptor."""
 
     in_folders: set[str]
     left_out: dict[str, str]
@@ -56,7 +56,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next; dumps are put aside as they come."""
+        """Yield the logs, each to be read before the next; dumps are set aside as they come."""
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:
@@ -88,7 +88,10 @@ class _Reader:
             yield _log(source)
 
     def _archive(self, source: LogSource) -> Iterator[Log]:
-        """Yield the logs in an archive; then, where not all of it was read, itself as one without a line."""
+        """Yield the logs in an archive.
+
+        If the archive was not read completely, also yield it as a log without lines.
+        """
         prefix, found = len(source.name) + 1, False
         for member in source.members():
             if why := member.note or why_no_member(member.name[prefix:]):

@@ -33,7 +33,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
 
 
 def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
-    """Yield two logs a rank; their names carry the rank, as those of torchrun do."""
+    """Yield two logs per rank; their names contain the rank, as torchrun's do."""
     for end in ends:
         for kind, lines in ((OWN, end.detail.splitlines()), (LIBRARY, [line.text for line in end.log])):
             if lines:
@@ -41,14 +41,14 @@ def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
 
 
 def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ranks' ends with the logs of the first few only, those that the failure is traced to before others."""
+    """Return the ranks' ends with only the first few logs; logs of the ranks at fault come first."""
     with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
     kept = {rank for _, rank in with_log[:MOST_LOGS]}
     return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)
 
 
 def _proof(ends: tuple[RankEnd, ...], named: NamedCause) -> tuple[str, str]:
-    """Return the first line that proves a cause, and where it stands."""
+    """Return the first line that proves a cause, and its location."""
     if not named.evidence:
         return "", ""
     first = named.evidence[0]

@@ -98,7 +98,7 @@ def _entry(item: object) -> Entry | None:
 
 
 def _plain(value: object) -> str:
-    """Return a short text; anything nested is left out, since its text can be endless."""
+    """Return a short text. Nested values are left out, since their text can be endless."""
     return sys.intern(str(value)[:80]) if isinstance(value, (str, int)) else ""
 
 

@@ -65,7 +65,7 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
 
 
 def _silent_dead(evidence: LogEvidence) -> Iterator[str]:
-    """Yield the ranks that a launcher calls the first to fail, without an exception of theirs in the logs."""
+    """Yield the ranks that a launcher names as the first failure, but that have no exception in the logs."""
     heard_from = {event.rank for event, _ in (*evidence.exceptions, *evidence.echoes) if event.rank}
     for source in evidence.sources:
         found = [match[1] for line in source.tail if (match := TABLE_RANK.search(line))]

@@ -29,7 +29,7 @@ def oldest_first(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], int]:
 
 
 def _take(chunks: Iterator[bytes], taken: list[bytes], size: int) -> bytes:
-    """Take chunks until there are more bytes than `size`, or all; return what was taken so far."""
+    """Read chunks until there are more than `size` bytes, or until the end; return the chunks."""
     length = sum(map(len, taken))
     while length <= size and (chunk := next(chunks, None)) is not None:
         taken.append(chunk)

@@ -42,7 +42,7 @@ def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_v
 
 
 class _Machine:
-    """A pickle's stack, for its operations on plain values."""
+    """A pickle's stack, with its operations on plain values."""
 
     def __init__(self, source: str) -> None:
         self.result: object = None
@@ -52,7 +52,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def take(self, name: str, argument: Any) -> None:
-        """Carry out one operation; IndexError and the like where the stack does not hold what it needs."""
+        """Execute one operation; raise IndexError or a similar error if the stack lacks its operands."""
         stack = self._stack
         if name in LITERALS:
             stack.append(argument)
@@ -96,7 +96,7 @@ class _Machine:
             )
 
     def _above(self, count: int) -> list[Any]:
-        """Take the topmost values off the stack."""
+        """Remove the topmost values from the stack and return them."""
         at = len(self._stack) - count
         if at < (self._marks[-1] if self._marks else 0):
             raise IndexError(count)

@@ -45,7 +45,7 @@ def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]
 
 
 def _broken(lines: list[bytes]) -> frozenset[int]:
-    """Return the lines that go on in the next one."""
+    """Return the lines that continue in the next line."""
     width = max((len(line) for line in lines), default=0)
     if width >= WIDTHS.stop * 4:  # no window is that wide, even if every character took four bytes
         return frozenset()

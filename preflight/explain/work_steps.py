@@ -74,7 +74,7 @@ class StepCounter:
 
 
 def _line_end(text: bytes, at: int) -> int:
-    """Return where the line ends that goes on at a place, at most a little further; a carriage return ends one too."""
+    """Return the end of the line at a position, at most a little further; a carriage return also ends a line."""
     newline = text.find(b"\n", at, at + LONGEST * 2)
     end = newline if newline >= 0 else min(at + LONGEST * 2, len(text))
     back = text.find(b"\r", at, end)

@@ -70,7 +70,7 @@ def read_pids_refusals(machine: Machine) -> int:
 
 
 def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
-    """Return these files at each level of a controller's hierarchy, "" for version 2, that has the first of them."""
+    """Return these files at each level of a controller's hierarchy ("" for version 2) that has the first of them."""
     if not controller and not machine.names(MOUNT):
         raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")
     path = parse_cgroup_path(machine.text("proc/self/cgroup"), controller)

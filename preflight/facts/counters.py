@@ -171,7 +171,7 @@ def _aer(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
-    """Yield the counters of a device that has any; the kernel keeps none where AER is off or the firmware's."""
+    """Yield the counters of a device, if any; the kernel keeps none if AER is off or the firmware handles it."""
     for file, (total, kind) in AER_FILES.items():
         path = f"{DEVICES}/{bdf}/{file}"
         if machine.exists(path):
@@ -188,7 +188,7 @@ def parse_aer(text: str, total: str) -> int:
 
 
 def _xids(machine: Machine) -> tuple[Counter, ...]:
-    """Return one counter per GPU address and Xid that the kernel log holds, of Xid 45 per process, and one for all."""
+    """Return one counter per GPU address and Xid in the kernel log, one per process for Xid 45, and one for all."""
     lines = probe_xid_lines(machine)
     found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID_LINE.search(line)))
     each = (Counter(f"{ON_BUS}{bus}", name, FATAL, n, KERNEL_LOG) for (bus, name), n in found.items())
@@ -196,7 +196,7 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _named(xid: re.Match[str]) -> str:
-    """Return the counter's name. Who was killed decides whether Xid 45 is caused by preflight."""
+    """Return the counter's name. The killed process decides whether preflight caused Xid 45."""
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
     return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"
 

@@ -115,7 +115,7 @@ def _read_driver(machine: Machine, device: str) -> str:
 
 
 def _read_numa_node(machine: Machine, device: str) -> int:
-    """A virtio interface's own device has no numa_node; the PCI device above it has."""
+    """Return the NUMA node. A virtio interface's own device has no numa_node; the PCI device above it has one."""
     if not machine.exists(device):
         raise UnreadableFact("no device stands behind it")
     return first_of(

@@ -77,7 +77,7 @@ def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
 
 
 def _identity(gpu: Json) -> dict[str, Any]:
-    """Return the GPU's facts; UnreadableFact where neither UUID nor bus address tells it from others."""
+    """Return the GPU's facts; UnreadableFact if neither UUID nor bus address distinguishes it from others."""
     answered(gpu)
     facts = _facts(gpu, GPU_FIELDS)
     if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):
@@ -106,7 +106,7 @@ def _width(machine: Machine, device: str | Gap, by_nvml: int | Gap, file: str) -
 
 
 def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap) -> int:
-    """Return the node that the kernel gives, else the one whose memory NVML calls near."""
+    """Return the NUMA node that the kernel gives, else the node whose memory NVML reports as near."""
 
     def by_nvml() -> int:
         nodes = known(near)
@@ -118,14 +118,14 @@ def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap)
 
 
 def _record(kind: Callable[..., R], name: str, facts: dict[str, Any]) -> R | Gap:
-    """Return the record, or one Gap where nothing of it could be read and all for the same reason."""
+    """Return the record, or one Gap if no part of it could be read and all parts have the same reason."""
     found = {field.name: facts[f"{name}.{field.name}"] for field in fields(kind)}  # type: ignore[arg-type]
     gaps = {each for each in found.values() if isinstance(each, Gap)}
     return gaps.pop() if len(gaps) == 1 and gaps == set(found.values()) else kind(**found)
 
 
 def _process(machine: Machine, entry: Json) -> GpuProcess:
-    """Return a process with name and user, where /proc shows the processes of the host."""
+    """Return a process, with name and user if /proc shows the processes of the host."""
     pid = int(entry["pid"])
     uid = gap_or(lambda: parse_uid(_of_host(machine, f"proc/{pid}/status")))
     return GpuProcess(
@@ -159,14 +159,14 @@ def _link(answer: Json) -> NvLink:
 
 
 def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
-    """Return the path of a pair; NVLinks between the two come before the PCIe level, as in nvidia-smi."""
+    """Return the path of a pair; NVLinks between the two take precedence over the PCIe level, as in nvidia-smi."""
     if count := _links_between(gpus[pair["a"]], gpus[pair["b"]]):
         return f"NV{count}"
     return values.parse_number(values.ANCESTORS, answered(pair["ancestor"]), "common ancestor")
 
 
 def _links_between(a: Gpu, b: Gpu) -> int:
-    """Return how many active NVLinks join two GPUs, directly or through switches; UnreadableFact where unknown."""
+    """Return the number of active NVLinks between two GPUs, direct or through switches; UnreadableFact if unknown."""
     for gpu in (a, b):
         if isinstance(gpu.nvlinks, Gap):
             raise UnreadableFact(f"the NVLinks of GPU {gpu.nvml_index} could not be read: {gpu.nvlinks.reason}")
@@ -175,7 +175,7 @@ def _links_between(a: Gpu, b: Gpu) -> int:
 
 
 def _active(gpu: Gpu) -> list[NvLink]:
-    """Return the links that are up; one whose state could not be read is, where the driver knows its other end."""
+    """Return the links that are up. An unreadable link counts as up if the driver knows its other end."""
     return [link for link in known(gpu.nvlinks) if link.is_active is not False and not isinstance(link.peer, Gap)]
 
 

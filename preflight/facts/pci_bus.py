@@ -220,7 +220,7 @@ def without_serial(config: bytes) -> bytes:
 
 
 def _capability(config: bytes, identity: int) -> int:
-    """Return where an extended capability begins, 0 where the device has none."""
+    """Return the offset of an extended capability, 0 if the device has none."""
     offset = EXTENDED
     for _ in range(MOST_CAPABILITIES):
         header = int.from_bytes(config[offset : offset + 4], "little")

@@ -35,7 +35,7 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
 
 
 def _switches(a: PciDevice, b: PciDevice, common: int) -> int:
-    """Count the switches on the way: each is an upstream port at an odd depth with a downstream port behind it."""
+    """Count the switches on the path: each is an upstream port at an odd depth with a downstream port after it."""
     turn = 1 if common % 2 == 0 else 0  # the ways part inside a switch, or on the bus below a port
     return turn + sum((len(each.parents) - common) // 2 for each in (a, b))
 
@@ -74,7 +74,7 @@ def nic_paths(
 
 
 def _places(gpus: tuple[Gpu, ...] | Gap, pci: tuple[PciDevice, ...]) -> dict[int, PciDevice | None]:
-    """Return the GPUs by number: NVML's index, or without NVML the place in bus order, which is its order too."""
+    """Return the GPUs by number: NVML's index, or without NVML the position in bus order, which is NVML's order too."""
     devices = {device.bdf: device for device in pci}
     if isinstance(gpus, Gap):
         return dict(enumerate(gpu_devices(pci)))

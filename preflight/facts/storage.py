@@ -31,7 +31,7 @@ Watch = Callable[[float], None]
 
 @dataclass(slots=True)
 class _Run:
-    """A measurement in progress: the steps still to do share the time that is left."""
+    """A measurement in progress; the remaining steps share the remaining time."""
 
     end_at: float
     work_until: float
@@ -43,7 +43,7 @@ class _Run:
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Have `n` writers do one step; return their bytes per second, summed. Not after one that failed."""
+        """Run one step with `n` writers; return the sum of their bytes per second. Do nothing after a failed step."""
         if isinstance(after, Gap):
             return self.skip(after)
         now = time.monotonic()
@@ -68,7 +68,7 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Leave out a step that another's failure, or the clock, makes pointless."""
+        """Leave out a step that is pointless after another step's failure, or for lack of time."""
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
@@ -124,7 +124,7 @@ def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSp
 
 
 def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
-    """Return the real path and how much each writer may write."""
+    """Return the real path and the bytes that each writer may write."""
     now = time.monotonic()
     by = now + (run.end_at - now) / (run.steps + 1)
     (look,) = writers.carry_out(Task(LOOK, by, by), 1, lambda _: None)

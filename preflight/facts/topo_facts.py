@@ -57,7 +57,7 @@ def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
 
 
 def _troubles(matrix: TopologyMatrix) -> list[tuple[int, str]]:
-    """Return what could not be read, by line, with the rows that contradict each other."""
+    """Return the unreadable parts by line, and the rows that contradict each other."""
     found = list(matrix.troubles)
     for name, row in matrix.rows.items():
         for other in matrix.columns:

@@ -58,7 +58,7 @@ def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[
 
 
 def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
-    """Read two words below three titles: nvidia-smi leaves out none or two of them, so two columns ran together."""
+    """Read two words below three titles. nvidia-smi omits none or two of them, so two columns were joined."""
     split = split_joined(first)
     if split is not None:
         return Affinity(((CPU, split[0]), (NUMA, split[1]), (GPU_NUMA, last)), NOT_IN_TEXT), ""
@@ -68,7 +68,7 @@ def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
 
 
 def _by_place(text: str, words: Sequence[tuple[int, str]], header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Give each word to the title that stands nearest above it; a list that holds the next column's number is split."""
+    """Assign each word to the nearest title above it; a list that contains the next column's number is split."""
     header = "\t" + header.lstrip()  # pasting loses the blank above the rows' names
     starts = [_column(header, header.find(title)) for title in titles]
     found: dict[str, str] = {}

@@ -55,7 +55,7 @@ class TopologyMatrix:
 
 
 class _Line(NamedTuple):
-    """A line of the matrix with the physical lines that it was broken into."""
+    """A line of the matrix, with the physical lines into which it was broken."""
 
     number: int
     parts: list[str]
@@ -83,7 +83,7 @@ def read_matrix(text: str) -> TopologyMatrix:
 
 
 def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
-    """Return the header's devices, or the rows' where they name more: two long names may stand as one word."""
+    """Return the header's devices, or the rows' devices if they are more, since two long names may be joined."""
     rows = tuple(match[1] for line in body if (match := ROW_NAME.match(line.parts[0])))
     gpus = [name for name in named if name.startswith("GPU")]
     return rows if len(rows) > len(named) and len({*rows}) == len(rows) and list(rows[: len(gpus)]) == gpus else named
@@ -118,7 +118,7 @@ def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _gather(lines: Sequence[str], start: int) -> tuple[_Line, list[_Line], int]:
-    """Return the header, the rows and where the matrix ends; a line that starts no row continues the one before."""
+    """Return the header, the rows and the end of the matrix; a line that starts no row continues the one before."""
     header = _Line(start + 1, [lines[start]])
     rows: list[_Line] = []
     current = header
@@ -161,9 +161,9 @@ def is_prose(line: str) -> bool:
 
 
 def _read_row(matrix: TopologyMatrix, line: _Line, header: _Line) -> None:
-    """Read a row; of a broken one the joining that gives as many cells as there are columns.
+    """Read a row. A broken row is joined such that it has as many cells as there are columns.
 
-    A terminal breaks at its width, in the middle of a word too.
+    A terminal breaks lines at its width, even in the middle of a word.
     """
     tried = [_parse_row(matrix, glue.join(line.parts), line.number, header.parts[0]) for glue in ("", " ")]
     row, trouble = min(tried, key=lambda each: bool(each[1]))
@@ -203,7 +203,7 @@ def _parse_row(matrix: TopologyMatrix, text: str, number: int, header: str) -> t
 
 
 def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
-    """Where the text ends within a line, the affinities at its end may be cut too."""
+    """Discard the affinities of the last row, with a reason, if the text may end within this row."""
     for name, row in matrix.rows.items():
         if row.line == number and len(row.affinity.values) < len(matrix.titles) and name.startswith("GPU"):
             why = "the text ends in this row, so its last words may be cut"
@@ -212,7 +212,7 @@ def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
 
 
 def _check_rows(matrix: TopologyMatrix, header_line: int) -> None:
-    """Name the devices that have a column and no row, and the rows whose X is not on the diagonal."""
+    """Report devices that have a column but no row, and rows whose X is not on the diagonal."""
     missing = (name for name in matrix.columns if name not in matrix.rows)
     matrix.troubles += ((header_line, f"{name} has a column and no row: the text is cut") for name in missing)
     for row in matrix.rows.values():

@@ -154,7 +154,7 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
 
 
 def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:
-    """Yield of each product, copy, pair and counter the worst GPU's, before any load."""
+    """Yield the worst GPU's value of each matrix product, copy, pair and counter, before any load."""
     slowest: dict[str, float] = {}
     for test in _records(report.get("gpu_tests")):
         if test.get("repetition") == 0:
@@ -196,7 +196,7 @@ def _keep_least(slowest: dict[str, float], named: list[tuple[str, object]]) -> N
 
 
 def _gpu_metrics(gpus: list[Json]) -> Iterator[tuple[str, float]]:
-    """Yield of each figure the worst GPU's."""
+    """Yield the worst GPU's value of each metric."""
     found = {
         "hottest GPU C": [_number(gpu.get("temperature_c")) for gpu in gpus],
         "ECC corrected count": [_number(_inside(gpu, "ecc").get("aggregate_corrected")) for gpu in gpus],
@@ -244,7 +244,7 @@ def _in(unit_bytes: int, size_bytes: object) -> str | None:
 
 
 def _number(value: object) -> float:
-    """Return a finite number, UNREAD for everything else."""
+    """Return a finite number, UNREAD for any other value."""
     if type(value) is float or type(value) is int:  # a bool is an int, but no number; and this runs often
         return float(value) if -1e300 < value < 1e300 else UNREAD
     return UNREAD

@@ -107,9 +107,9 @@ def node_check(
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
     """Turn a generator that judges one node into a check; its docstring is the check's documentation.
 
-    `blame` is the usual fault domain, `unseen` is the effect on the verdict if the check is inconclusive, and `reads`
-    names the facts that the check reads. The docstring's first paragraph says what holds if the check finds nothing.
-    Its last paragraph, after "Can't see:", says what the check does not prove.
+    `blame` is the usual fault domain. `unseen` is the effect on the verdict if the check is inconclusive. `reads` names
+    the facts that the check reads. The docstring's first paragraph says what holds if the check finds nothing. Its last
+    paragraph, after "Can't see:", says what the check does not prove.
 
     The generator determines how the check ends. If it yields nothing, the check passes. It raises NotApplicable if
     there was nothing to check, and NotRun if the measurement that it judges was not made. It raises UnreadableFact if a
@@ -136,7 +136,7 @@ def run_check(
 
 
 def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
-    """Return the promise of a check and what it can't see."""
+    """Return what a check verifies, and what it can't see."""
     documentation = inspect.getdoc(judge) or ""  # `python -OO` leaves none
     paragraphs = [" ".join(paragraph.split()).removesuffix(".") for paragraph in documentation.split("\n\n")]
     promise, blind_to = paragraphs[0], paragraphs[-1].removeprefix(BLIND_TO)
@@ -187,7 +187,7 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
 def _run(
     check: Check, subject: str, judge: Callable[[], Findings], findings: list[Finding], skipped: list[SkippedCheck]
 ) -> Ended:
-    """Run a check on one node, or once; what it found before a fact was missing stands."""
+    """Run a check on one node, or once; findings before a missing fact are kept."""
 
     def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
         reason = reason or "no reason was given"

@@ -126,7 +126,10 @@ def limit_blame(case: Case) -> Blame:
 
 
 def _too_early(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
-    """Blame nobody's machine for what failed before the backend was asked; between nodes the store is a network's."""
+    """Return a cause outside the node for a failure before the backend was used.
+
+    Return None for several nodes, because the network between them may make the store fail.
+    """
     early = ends and all(end.stage in BEFORE_THE_BACKEND for end in ends)
     if not early or len(case.nodes) > 1:
         return None

@@ -58,7 +58,7 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return what a run found at a part: that it failed or, as now, that it was slow."""
+    """Return a run's finding about a part of the same kind as now: a failure, or slowness."""
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
     return next((each for each in alike if each.severity is not Severity.INFO), None)
@@ -113,7 +113,7 @@ def _uuid(node: NodeFacts, nvml_index: int) -> str:
 
 
 def _uuids_by_rank(case: Case) -> tuple[str, ...]:
-    """Return the UUID of each rank's GPU; nothing where ranks have none, or if it is unknown which is whose."""
+    """Return the UUID of each rank's GPU; empty if ranks have no GPUs, or if the assignment is unknown."""
     chosen = case.gpus_by_node or (case.gpus,)
     uuids = [_uuid(node, index) for node, gpus in zip(case.nodes, chosen, strict=False) for index in gpus]
     return tuple(uuids) if case.wants_gpus and len(uuids) == case.world_size else ()

@@ -130,7 +130,7 @@ def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
 
 
 def _trial_to_judge(case: Case) -> TrialResult:
-    """Return the default where it works, else what works with the fewest settings."""
+    """Return the trial with default settings if it works, else the working trial with the fewest settings."""
     must_have_trials(case)
     default = default_trial(case.trials)
     if default is not None and works(default):

@@ -84,7 +84,10 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
 
 
 def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
-    """Return what a trial set; as-is recommends nothing and set what was inherited."""
+    """Return the variables that a trial set.
+
+    The inherited environment recommends nothing, and set the inherited variables.
+    """
     return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
 
 

@@ -65,7 +65,7 @@ def _decoded(kind: type[T], document: object, name: str, what: str) -> T:
 
 
 def _check_names(report: Report, name: str) -> None:
-    """Refuse names that would act where they are used: in a shell that sources them, in a list of hosts."""
+    """Refuse names that could do harm in use: in a shell that sources them, or in a list of hosts."""
     advice = report.advice
     variables = (
         *advice.env,

@@ -116,7 +116,7 @@ def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
 
 
 class _Spent:
-    """Counts what an archive has cost so far."""
+    """The cost of an archive so far."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -124,14 +124,14 @@ class _Spent:
         self._until = time.monotonic() + MOST_S
 
     def entry(self) -> None:
-        """Count a file, a folder, or what else stands in an archive."""
+        """Count a file, a folder, or another entry of an archive."""
         self._entries += 1
         if self._entries > ARCHIVE.most_values:
             raise MalformedInput(f"more than {ARCHIVE.most_values} files; the rest was not read")
         self.checked(b"")
 
     def checked(self, data: bytes) -> bytes:
-        """Count what was unpacked, and return it."""
+        """Count unpacked bytes, and return them."""
         self._bytes += len(data)
         if self._bytes > max(FREE_BYTES, MAX_RATIO * self._pieces.taken):
             raise MalformedInput(f"{self._bytes >> 20} MiB out of {self._pieces.taken} bytes is no log; left there")
@@ -260,7 +260,7 @@ def _zip64_size(extra: bytes) -> int:
 
 
 def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]:
-    """Yield what a deflated file holds; of one whose size stands behind it, the stream itself tells the end."""
+    """Yield the content of a deflated file. If its size comes after it, the stream itself marks the end."""
     inflate, left = zlib.decompressobj(-zlib.MAX_WBITS), size
     try:
         while not inflate.eof and left != 0:
@@ -286,7 +286,7 @@ def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]
 
 
 def _skip_sizes(pieces: Pieces) -> None:
-    """Leave the check sum and sizes behind a file: 12 or 20 bytes, and often a mark of 4 before them."""
+    """Skip the checksum and sizes after a file: 12 or 20 bytes, often with a marker of 4 bytes before them."""
     data = bytearray()
     while len(data) < 24 and (more := pieces.some(24 + 4 - len(data))):
         data += more

@@ -50,7 +50,7 @@ def become_user(uid: int) -> None:
 
 
 def _keep_ptrace() -> None:
-    """Drop all capabilities but the one; without it (a container) the stacks are missing, and nothing else."""
+    """Drop all capabilities except CAP_SYS_PTRACE; without it (in a container), only the stacks are missing."""
     header, bit = _Header(CAPABILITY_VERSION_3, 0), 1 << CAP_SYS_PTRACE
     for kept in (bit, 0):
         sets = (_Sets * 2)(_Sets(kept, kept, kept), _Sets(0, 0, 0))

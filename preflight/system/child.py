@@ -1,8 +1,8 @@
 """Child processes that may hang: forked or started, queried in lines of JSON, killed at their limit, and reaped.
 
-A thread that is stuck in the kernel (a driver's ioctl, a dead NFS mount, a name server that drops packets) can't be
-ended, but a process can be abandoned. It is no error if a child has ended already or was reaped elsewhere: the launcher
-adopts orphans and reaps every child that it finds.
+A thread may be stuck in the kernel: in a driver's ioctl, a dead NFS mount, or a name server that drops packets. Such a
+thread can't be ended, but its process can be abandoned. It is no error if a child has ended already or was reaped
+elsewhere: the launcher adopts orphans and reaps every child that it finds.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ChildProcess:
         return True
 
     def _is_ours(self) -> bool:
-        """Return whether the child is still there, if only as a zombie: then nobody else has its number."""
+        """Return whether the child still exists, if only as a zombie. Then no other process has its pid."""
         self.has_ended()
         return not self.is_reaped
 
@@ -243,7 +243,7 @@ def _lines(messages: Iterable[Json]) -> bytes:
 
 @contextlib.contextmanager
 def _pipes(*wanted: bool) -> Iterator[list[int]]:
-    """Give both ends of each pipe, -1 for one that is not wanted; an OSError in the block closes them."""
+    """Yield both ends of each pipe, -1 for an unwanted pipe; an OSError in the block closes them."""
     fds: list[int] = []
     try:
         for is_wanted in wanted:
@@ -261,7 +261,7 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def _leave_stdout_to_the_parent() -> None:
-    """Have what a library prints go nowhere: stdout may be one JSON document."""
+    """Discard all output of libraries, because stdout may be one JSON document."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -28,7 +28,7 @@ NO_READER = "no process reads this FIFO"
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where a path leads: a file to replace, or something that can only be written to (a FIFO, a device)."""
+    """The target of a path: a file to replace, or a target that can only be written to (a FIFO, a device)."""
 
     target: str
     fd: int = -1  # of the latter: kept open, so that its reader sees one document and no early end
@@ -122,7 +122,7 @@ def why(error: OSError | ValueError) -> str:
 
 
 def _settle(path: str) -> _Output:
-    """Return where a path leads, and remember it."""
+    """Return the target of a path, and remember it."""
     target = _followed(path)
     try:
         mode = os.stat(path).st_mode
@@ -138,7 +138,7 @@ def _settle(path: str) -> _Output:
 
 
 def _open_special(path: str) -> int:
-    """Open what can't be replaced for writing, without waiting for a reader for longer than READER_S."""
+    """Open a target that can't be replaced for writing; wait at most READER_S for a reader."""
     until = time.monotonic() + READER_S
     while True:
         try:
@@ -161,10 +161,10 @@ def _write_within(fd: int, data: bytes) -> None:
 
 
 def _followed(path: str) -> str:
-    """Return the absolute path without links; OSError where one of them was planted.
+    """Return the absolute path without links; OSError if one of the links was planted.
 
-    In a directory where anybody may make files (sticky, as /tmp) a link leads where its maker wants. As the kernel does
-    with fs.protected_symlinks, it is followed only if it is ours or the directory's owner's.
+    In a directory in which anyone may create files (sticky, as /tmp), another user may plant a link. As the kernel does
+    with fs.protected_symlinks, this function follows a link only if this user or the directory's owner made it.
     """
     at, rest, links = "/", _reversed_parts(_absolute(path)), 0
     while rest:
@@ -226,7 +226,7 @@ def _replace(target: str, data: bytes, mode: int) -> None:
 
 
 def _keep_mode(target: str, new: int) -> None:
-    """Give the new file the mode of ours that it replaces; of another user's file, nothing that opens it wider."""
+    """Give the new file the mode of this user's file that it replaces. Another user's file never widens the mode."""
     try:
         old = os.lstat(target)
     except FileNotFoundError:
@@ -237,7 +237,7 @@ def _keep_mode(target: str, new: int) -> None:
 
 
 def _temporary(target: str) -> str:
-    """Return a name of its own for every call: two runs in one directory must not meet in one temporary file."""
+    """Return a different name at each call, so that two runs in one directory never use one temporary file."""
     directory, name = os.path.split(target)
     start = os.fsdecode(os.fsencode(name)[:200])
     return os.path.join(directory, f".{start}.{os.urandom(6).hex()}")

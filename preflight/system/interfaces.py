@@ -64,7 +64,7 @@ def _addresses(library: Any, name: str) -> Json:
 
 
 def _entries(families: Any) -> list[Any]:
-    """Return what netifaces tells of an interface's addresses, IPv4 first."""
+    """Return the addresses that netifaces gives for an interface, IPv4 first."""
     found = [*families.get(int(socket.AF_INET), ()), *families.get(int(socket.AF_INET6), ())]
     return [entry for entry in found if entry.get("addr")]
 

@@ -151,7 +151,7 @@ class Slow:
 
 @dataclass(slots=True)
 class _Clock:
-    """When the time for all calls is up, on the crew's clock; that of slow ones is their own."""
+    """The time limits of the calls, on the crew's clock; slow calls have a limit of their own."""
 
     now: Callable[[], float]
     end_at: float
@@ -163,12 +163,12 @@ class _Clock:
         return bool(key) and key.partition("/")[0] == self.slow.function
 
     def left_s(self, asking: str) -> float:
-        """Return how long the call that is asked now may take at most."""
+        """Return the seconds that the current call may still take."""
         left_s = self.end_at - self.now()
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
-        """Take a call's end, and the beginning of another; the time of a slow one is given back to the others."""
+        """Record the end of a call and the start of another; the time of a slow call is given back to the others."""
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
@@ -200,9 +200,9 @@ def isolate_calls(
 
 
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
-    """Run one child and take in what it answers, until it has finished, is stuck in a call, died in one, or time is up.
+    """Run one child and record its answers until it finishes, hangs in a call, dies in one, or time is up.
 
-    Return whether nothing is left to ask.
+    Return whether no call remains.
     """
 
     def answer(parent: Parent) -> None:

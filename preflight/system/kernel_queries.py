@@ -83,7 +83,7 @@ def _kernel_lines(*signs: str) -> list[str]:
 
 
 def _kernel_records() -> Iterator[tuple[str, str]]:
-    """Yield what each record of the kernel log begins with, "priority,sequence,microseconds,flags", and its text."""
+    """Yield each record of the kernel log: its prefix "priority,sequence,microseconds,flags", and its text."""
     descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         while True:

@@ -81,7 +81,7 @@ def why_no_member(name: str) -> str:
 
 
 def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
-    """Yield what may be a log; links to files are followed, as pods' logs are, links to folders are not."""
+    """Yield files that may be logs. Links to files are followed, as pods' logs are links; links to folders are not."""
 
     def unreadable(error: OSError) -> None:
         left_out[str(error.filename)] = f"can't be read: {error.strerror}"
@@ -106,7 +106,7 @@ def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
 
 
 def _why_no_log(path: str, name: str) -> str:
-    """Return why a file of a folder is left out; "" where it may be a log."""
+    """Return why a file in a folder is excluded; "" if it may be a log."""
     if DUMP not in name and OTHER_FILES.search(name):
         return NOT_A_LOG
     try:
@@ -117,7 +117,7 @@ def _why_no_log(path: str, name: str) -> str:
 
 
 def _last_run(paths: list[str], left_out: dict[str, str]) -> list[str]:
-    """Return the paths without those of earlier runs: two runs read as one would explain each other's failures."""
+    """Return the paths without those of earlier runs; two runs read as one would explain each other's failures."""
     for pattern in RUNS:
         runs: dict[str, list[str]] = {}
         for path in paths:
@@ -140,5 +140,5 @@ def _changed_at(path: str) -> float:
 
 
 def _natural(path: str) -> tuple[tuple[int, str], ...]:
-    """Return a key that sorts rank 10 behind rank 9."""
+    """Return a key that sorts rank 10 after rank 9."""
     return tuple((int(part[:18]), part) if part.isdigit() else (-1, part) for part in DIGITS.split(path))

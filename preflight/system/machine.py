@@ -90,7 +90,7 @@ def _names(path: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return at most MAX_FILE_BYTES, in pieces: /proc/sys refuses one read of megabytes."""
+    """Return at most MAX_FILE_BYTES, read in pieces, because /proc/sys refuses a single read of megabytes."""
     data = b""
     with open(path, "rb", buffering=0) as file:
         while len(data) < MAX_FILE_BYTES and (piece := file.read(PIECE_BYTES)):
@@ -108,7 +108,7 @@ READS: Mapping[str, Callable[[str], Json]] = {
 
 
 def _reason(path: str, error: OSError) -> str:
-    """Return `/path: why`, always with the machine's own path, never with the tree's."""
+    """Return `/path: why`, with the path on the machine, never with the path in the tree."""
     why = os.strerror(error.errno) if error.errno else str(error)
     why = "not there" if error.errno == errno.ENOENT else f"{why[0].lower()}{why[1:]}"
     return f"/{path.lstrip('/')}: {why}"

@@ -140,7 +140,7 @@ def _is_unreadable(answer: Json) -> bool:
 
 
 def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
-    """Return the whole answer; where the asker makes no calls, from what is known."""
+    """Return the whole answer; if the asker makes no calls, it is built from known answers."""
     asker.again("nvmlInit", start)
     started = asker.outcome("nvmlInit")
     if _is_unreadable(started):
@@ -181,7 +181,7 @@ def _gpu(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
 
 
 def _links(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
-    """Return one entry per link that is there; none where the GPU has no NVLink."""
+    """Return one entry per existing link; empty if the GPU has no NVLink."""
     links = []
     for link in range(MOST_LINKS):
         entry: dict[str, Json] = {"link": link}

@@ -58,7 +58,7 @@ def _word(meanings: Mapping[int, Any], what: str) -> Read:
 
 
 def _of_two(key: str) -> Mapping[str, Read]:
-    """Return the facts of a mode now and after the next reset."""
+    """Return the facts about a mode now and after the next reset."""
 
     def read(place: int, numbers: Json) -> Any:
         return values.parse_number(values.MODES, numbers[place], key.replace("_", " "))

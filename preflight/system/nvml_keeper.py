@@ -82,7 +82,7 @@ def _tell_xids(library_path: str | None, parent: Parent) -> None:
 
 
 def _xids(nvml: Any) -> Iterator[Json]:
-    """Open every GPU, say so of each, ask for its Xids, say so of all, and then yield each."""
+    """Open every GPU and request its Xid events, with a message after each step, and then yield each Xid."""
     handles = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handles.append(nvml.nvmlDeviceGetHandleByIndex(index))

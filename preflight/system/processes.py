@@ -191,13 +191,13 @@ def stop_descendants(spared: frozenset[int]) -> None:
 
 
 def _level() -> int | None:
-    """Return how many PID namespaces lie between that of /proc and ours; None where /proc does not show us at all."""
+    """Return the number of PID namespaces between that of /proc and ours; None if /proc does not show this process."""
     numbers = _numbers("self")
     return len(numbers) - 1 if numbers and numbers[-1] == os.getpid() else None
 
 
 def _numbers(entry: int | str) -> list[int]:
-    """Return a process's number in each PID namespace, from that of /proc down; none where there is no such process."""
+    """Return a process's number in each PID namespace, from that of /proc down; empty if there is no such process."""
     try:
         with open(f"/proc/{entry}/status", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
@@ -218,7 +218,7 @@ def _read_stat(number: int) -> ProcessStat | None:
 
 
 def _descendants(pid: int) -> dict[int, ProcessStat]:
-    """Return every living process below `pid`, by the number that kill() takes: one pass over /proc."""
+    """Return every living process below `pid`, by the number that kill() takes, from one pass over /proc."""
     level = _level()
     if level is None:
         return {}
@@ -231,7 +231,7 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
 
 
 def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
-    """Signal the process that was found, and no other that has its number by now."""
+    """Signal the process that was found, but no other process that has its number by now."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -253,7 +253,7 @@ def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
 
 
 def _reap(spared: frozenset[int]) -> None:
-    """Reap every child of this process that has ended, but the spared: those are somebody else's."""
+    """Reap every child of this process that has ended, except the spared ones, which others reap."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in spared:
             os.waitpid(ended.si_pid, os.WNOHANG)

@@ -84,7 +84,7 @@ def _in_use(segments: tuple[_Segment, ...], proc: str) -> set[str]:
 
 
 def _uids(path: str) -> set[int]:
-    """Return the real, effective, saved and file system uid; readable by everyone, unlike maps."""
+    """Return the real, effective, saved and file system uid; every user may read these, unlike maps."""
     with open(path, encoding="utf-8", errors="replace") as file:
         line = next((line for line in file if line.startswith("Uid:")), "")
     return set(map(int, line.split()[1:]))

@@ -75,7 +75,7 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Where Python printed and forgot what a handler raised, as in the callback of a weak reference: once more."""
+    """Raise the exception of a handler again if Python printed and dropped it, as in a weak reference's callback."""
     error = lost.exc_value
     if not isinstance(error, Stopped):
         sys.__unraisablehook__(lost)

@@ -126,7 +126,7 @@ def _start(crew: Crew[int], number: int, file: StorageFile) -> None:
 
 
 def _sweep(paths: Sequence[str]) -> Json:
-    """Remove files that had a name just when their writer was killed."""
+    """Remove files whose writer was killed at the moment when they had a name."""
     for path in paths:
         with suppress(OSError):
             os.unlink(path)

@@ -57,7 +57,7 @@ def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
 def _members(
     read: Read, size: int, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]
 ) -> Iterator[bytes]:
-    """Unpack members one after the other, as rotation and `cat` leave them; zeros between them are padding."""
+    """Unpack concatenated members, as log rotation and `cat` leave them; zeros between them are padding."""
     member: Unpacker | None = None
     while data := read(size):
         while data:

@@ -73,7 +73,7 @@ def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
 
 
 def _torch(version: str) -> tuple[int, str]:
-    """Return the default on NCCL, and how the timeout is changed later."""
+    """Return the default timeout on NCCL, and how to change the timeout later."""
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
     private = "; later: dist.distributed_c10d._set_pg_timeout(...)" if known >= FIRST_WITH_PRIVATE_ONE else ""

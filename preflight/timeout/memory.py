@@ -165,7 +165,7 @@ def _term(
 
 
 def _share(count: int, split: int) -> int:
-    """Return the largest part, which some rank has."""
+    """Return the size of the largest part, which some rank holds."""
     return -(-count // max(1, split))
 
 
@@ -204,7 +204,7 @@ def headroom_of(node: NodeFacts, gpus: Sequence[int], ranks: int) -> Headroom:
 
 
 def _gpu_headroom(node: NodeFacts, gpus: Sequence[int]) -> tuple[int | Gap, str]:
-    """Return the least free memory: ranks divide their work evenly, so that the fullest GPU decides."""
+    """Return the least free memory: ranks divide their work evenly, so the fullest GPU decides."""
     if isinstance(node.gpus, Gap):
         return node.gpus, ""
     chosen = [gpu for gpu in node.gpus if not gpus or gpu.nvml_index in gpus]

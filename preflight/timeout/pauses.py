@@ -56,7 +56,7 @@ def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
 
 
 def _save(job: Job, params: ParamCount, timings: Timings) -> Pause:
-    """Return how long the ranks that are through with their part of a save wait for the last one."""
+    """Return how long the ranks that have finished their part of a checkpoint wait for the last one."""
     trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g}% only, "
     what = f"{decimal_text(checkpoint_bytes(job, params))} ({trained}{bytes_per_parameter(job)} bytes per parameter)"
     how = {Save.FULL: _full, Save.SHARDED: _sharded, Save.ASYNC: _async}[job.save]

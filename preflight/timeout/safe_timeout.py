@@ -127,7 +127,7 @@ def _tenfold(name: str, part: Part, value_s: float, source: Source, detail: str)
 
 
 def _growth(job: Job, timings: Timings) -> float:
-    """Return by how much the job's ranks outnumber those that were measured; the time is assumed to grow with them."""
+    """Return the ratio of the job's ranks to the measured ranks; the time is assumed to grow by this ratio."""
     return max(1.0, job.world_size / timings.ranks) if timings.ranks else 1.0
 
 
@@ -138,7 +138,7 @@ def _more_ranks(job: Job, timings: Timings) -> str:
 
 
 def _smaller(job: Job, timings: Timings, longest: Pause) -> tuple[str, ...]:
-    """Return what would shorten the longest pause, each with the pause that is left."""
+    """Return the changes that would shorten the longest pause, each with the remaining pause."""
     name, now_s = longest.name, longest.value_s
     if name == "checkpoint":
         others = [

@@ -60,7 +60,7 @@ def nccl_settings(node: NodeFacts) -> dict[str, str]:
 
 
 def _worst(values_us: Iterable[float | Gap], missing: Gap) -> float | Gap:
-    """Return the longest in seconds, or why there is none."""
+    """Return the longest time in seconds, or the reason why there is none."""
     read = list(values_us)
     known = [value for value in read if not isinstance(value, Gap)]
     if known:
@@ -74,7 +74,7 @@ def _spread_us(result: CollectiveResult) -> float:
 
 
 def _named(storage: StorageSpeed) -> str:
-    """Return the directory with its file system: tmpfs is memory, whose speed says nothing of a disk."""
+    """Return the directory with its file system. tmpfs is memory, so its speed says nothing about a disk."""
     kind = "" if isinstance(storage.file_system, Gap) else f" ({storage.file_system})"
     return f"{storage.directory}{kind}"
 

@@ -83,7 +83,7 @@ def unmeasured(timings: Timings) -> tuple[str, ...]:
 
 
 def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
-    """Return why the answer leaves the ranges that forums give by the size of the model, where it does."""
+    """Return why the answer differs from the ranges that forums recommend by model size, if it does."""
     if job.params is None:
         return []
     total, pg_s = job.params.total, found.pg_timeout_s

@@ -47,7 +47,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
-    """Say who did not report the timeout, and since when: the log shows no more than that."""
+    """Return which ranks did not report the timeout, and since when; the log shows no more."""
     reported = {int(wait.rank) for wait in evidence.waits.all() if wait.rank.isdigit()}
     ranks = range(min(4096, max(evidence.world_size, max(reported, default=-1) + 1)))
     missing = [str(rank) for rank in ranks if rank not in reported]

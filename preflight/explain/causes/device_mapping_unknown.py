@@ -38,7 +38,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: list[Event]) -> Claim | None:
-    """A first collective that times out after the guess, where ranks were on one GPU or GPUs are hidden."""
+    """Claim a first collective that timed out after the guess, if ranks shared a GPU or GPUs are hidden."""
     if any(event.authority < Authority.REFINED_TIMEOUT for event in others):
         return None
     if any(wait.seq > 1 or wait.last_completed > 0 for wait in evidence.waits.all()):

@@ -58,7 +58,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _last_words(evidence: LogEvidence) -> Claim | None:
-    """Claim a log whose very last line announces a step that a healthy log goes on from within seconds."""
+    """Claim a log whose last line announces a step that a healthy log completes within seconds."""
     for number, source in enumerate(evidence.sources):
         found = next((step for step in ANNOUNCED if source.tail and step[0].search(source.tail[-1])), None)
         if found is None or shows_work(source.tail):
@@ -73,7 +73,7 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
 
 
 def _engine_waits(evidence: LogEvidence) -> Claim | None:
-    """Claim an engine that says again and again that its workers do not answer, up to the end of the log."""
+    """Claim an engine that reports repeatedly, up to the end of the log, that its workers do not answer."""
     waits = evidence.of("hang.engine")
     if len(waits) < SOME or evidence.sources[waits[-1].source].lines - waits[-1].line > AT_END:
         return None

@@ -33,7 +33,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether something had failed just before: the launcher then kills what is left of the job."""
+    """Return whether an error came just before; the launcher then kills the rest of the job."""
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)
 

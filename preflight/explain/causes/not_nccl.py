@@ -43,7 +43,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
-    """Return whether a library names what failed before an exception, or with it: the exception only passes it on."""
+    """Return whether a library names the failure before an exception, or with it; the exception only forwards it."""
     named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
     return any(not _is_clearly_before(raised, event) for event in named)
 
@@ -55,7 +55,7 @@ def _is_clearly_before(raised: Event, event: Event) -> bool:
 
 
 def _by_last_line(evidence: LogEvidence) -> Claim | None:
-    """Claim an exception whose traceback was left out, where a process died of it or the log ends with it."""
+    """Claim an exception without its traceback, if a process died of it or the log ends with it."""
     if evidence.successes():
         return None
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
@@ -68,7 +68,7 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
-    """Claim the only exception of a rank, which sounds like somebody else's, where nothing else is known."""
+    """Claim a rank's only exception, which looks like a secondary error, if no other cause is known."""
     weak = [(event, error) for event, error in evidence.echoes if error.is_weak]
     if not weak or evidence.successes():
         return None
@@ -79,7 +79,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
-    """Claim a task that ended with an error code while the others ran into the time limit waiting for it."""
+    """Claim a task that ended with an error code while the others timed out waiting for it."""
     limits = evidence.best("scheduler_time_limit")
     exits = [event for event in evidence.of(TASK_EXIT) if limits and event.order < limits[0].order]
     if not exits or evidence.successes():

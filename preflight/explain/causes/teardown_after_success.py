@@ -36,7 +36,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim | None:
-    """Claim watchdogs and aborts after the last save of a run that says it was done, where nothing was waited for."""
+    """Claim watchdogs and aborts after the last checkpoint of a run that reports its end, if no rank waited."""
     done = evidence.of(DONE)
     failures = evidence.failures()
     if not done or evidence.exceptions or any(not is_after(event, done[-1]) for event in (*failures, *crashes)):

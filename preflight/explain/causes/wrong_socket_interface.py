@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_choice(events: tuple[Event, ...]) -> Claim | None:
-    """Hosts of one job that chose `lo` or a container bridge can't meet; on one host that is no fault."""
+    """Claim hosts of one job that chose `lo` or a container bridge and can't connect; on one host that is no fault."""
     chosen = [event for event in events if USING.search(event.text)]
     hosts = {event.host for event in chosen if event.host}
     if len(hosts) < 2:
@@ -53,7 +53,7 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_retries(evidence: LogEvidence) -> Claim | None:
-    """Retries are usual while ranks start; they are the cause where the log ends in them."""
+    """Claim connection retries if the log ends in them; retries are usual while ranks start."""
     retries = evidence.of("interface.retried")
     if not retries or evidence.successes():
         return None

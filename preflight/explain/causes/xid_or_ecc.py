@@ -31,7 +31,7 @@ LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))
 
 
 def _link(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return what to look at where the driver blames a link between GPUs."""
+    """Return the advice if the driver reports a faulty link between GPUs."""
     if not any(LINK.search(event.text) for event in evidence.of("xid.xid")):
         return ()
     return (

@@ -294,7 +294,10 @@ class ProcessTable:
             )  # fmt: skip
 
     def is_launcher(self, each: ListedProcess) -> bool:
-        """Return whether several ranks, or a rank of torchrun, are below the process; a rank of torchrun is none."""
+        """Return whether several ranks, or a rank of torchrun, are below the process.
+
+        A rank of torchrun is no launcher.
+        """
         own = each.identity
         if own is not None and own.variable == "RANK" and "LOCAL_RANK" in each.variables:
             return False
@@ -346,7 +349,7 @@ class ProcessTable:
 
 
 def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
-    """Return what can be read of the wanted processes without their memory lock."""
+    """Return the data of the wanted processes that can be read without their memory lock."""
     own = []
     pids = [name for name in machine.names("proc") if name.isdecimal()]
     for pid in pids:
@@ -365,7 +368,7 @@ def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
 
 
 def _read_memory(machine: Machine, pid: int) -> Json:
-    """Return the arguments of a process, and the variables that are used; `hidden` says why there are none."""
+    """Return the arguments of a process, and the used variables; `hidden` says why there are none."""
     command, environ, hidden = machine.data(f"proc/{pid}/cmdline"), b"", ""
     try:
         environ = machine.data(f"proc/{pid}/environ")

@@ -175,7 +175,7 @@ def collect_node(
 
 
 def _not_seen(answers: dict[str, Answer], job: FoundJob, ras: RasAnswer | Gap, stacks: list[Stacks]) -> Iterator[str]:
-    """Yield what could not be looked at, with what would allow it."""
+    """Yield the evidence that could not be read, with the step that would make it readable."""
     for name, answer in answers.items():
         if answer.failure:
             yield f"{name}: {answer.failure}"

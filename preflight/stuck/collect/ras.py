@@ -92,7 +92,7 @@ def ask_ras(
 
 
 def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas, reviews: Sequence[RasReview]) -> str:
-    """Return why RAS is not asked, by the releases of NCCL that the ranks have mapped; "" where it may be."""
+    """Return why RAS is not queried, from the NCCL releases that the ranks have mapped; "" if it may be queried."""
     match how:
         case AskRas.INSIST:
             return ""

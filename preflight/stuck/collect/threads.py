@@ -77,7 +77,7 @@ class ProcessSample:
 
 
 def _text(machine: Machine, path: str) -> str:
-    """Return the text of a file, "" where it is not there or hidden."""
+    """Return the text of a file, "" if it is missing or hidden."""
     try:
         return machine.text(path)
     except UnreadableFact:
@@ -113,7 +113,7 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 
 
 def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
-    """Return whether more watching would not change what a main thread is taken for: it rests for long, or runs."""
+    """Return whether more samples would not change the state of a main thread: it has rested for long, or it runs."""
     if main.state in "TtZX":
         return True
     if main.state == "R":

@@ -46,7 +46,7 @@ def _culprit(
     evidence: Iterable[str] = (),
     pids: Sequence[int] | None = None,
 ) -> Culprit:
-    """Return the culprit that these ranks are, with its steps; the pids are theirs unless others are given."""
+    """Return the culprit for these ranks, with its steps; by default, the pids are those of the ranks."""
     pids = tuple(place.pid for place in places if place.pid) if pids is None else tuple(pids)
     steps = steps_for(reason, places[0].activity if places else Activity.COLLECTIVE, pids)
     return Culprit(reason, ranks_of(places), pids, host, what, tuple(evidence), steps)

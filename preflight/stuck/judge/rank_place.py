@@ -108,7 +108,7 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
 
 
 def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
-    """Return what a rank is in if its stack could not be read."""
+    """Return the activity of a rank whose stack could not be read."""
     if wait is KernelWait.STOPPED:
         return StackPlace(Activity.STOPPED, "stopped")
     compiler = next((each for each in rank.helpers if posixpath.basename(each.name) in COMPILERS), None)
@@ -122,7 +122,7 @@ def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
 
 
 def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spins: bool) -> StackPlace:
-    """Return what a rank is in: its stack says it, unless the kernel knows better."""
+    """Return the activity of a rank from its stack, unless the kernel's data show more."""
     place, process = StackPlace.of(stack.frames), rank.process
     activity, doing = place.activity, place.doing
     gil_holder = next((each for each in known_or(process.stacks, ()) if each.has_gil and each.tid != process.pid), None)
@@ -148,7 +148,7 @@ def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spin
 
 
 def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return what the kernel adds, as a clause that follows the place."""
+    """Return the kernel's additional information, as a clause after the place."""
     if lock := next((each for each in node.locks if each.waiting_pid == rank.process.pid), None):
         return f"held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
     if activity is Activity.DATA_LOADING and (worker := _blocked_worker(rank, node.watched_s)):
@@ -163,7 +163,7 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
-    """Return the data worker that does not deliver, and where it stands; "" if all are idle or none is found."""
+    """Return the data worker that delivers no data, and its place; "" if all are idle or none is found."""
     for worker in rank.helpers:
         if not worker.serves_a_data_loader:
             continue
