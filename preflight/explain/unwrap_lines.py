@@ -19,7 +19,8 @@ BEGINS = re.compile(
 def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]]:
     """Return a log with its broken lines joined, and the original number of each line; () if nothing changed.
 
-    Only a short log is examined. Its lines must fill a certain width again and again and continue without a prefix.
+    Only a short log is examined. Many of its lines must have the same full width and continue in a line without a
+    prefix.
     """
     head: list[bytes] = []
     rest = iter(chunks)

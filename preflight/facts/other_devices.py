@@ -16,7 +16,7 @@ BY_VENDOR = {maker.vendor: maker for maker in OTHER_MAKERS}
 def probe_other_devices(machine: Machine) -> tuple[OtherDevice, ...]:
     """Return the devices in bus order, then those below /dev.
 
-    Display controllers count only if a torch may support them.
+    A display controller counts only if a torch may be built for it.
     """
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return (*_on_bus(machine), *_below_dev(machine))

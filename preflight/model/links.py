@@ -17,7 +17,7 @@ class NvlinkRate:
 
 @dataclass(frozen=True, slots=True)
 class PcieRate:
-    """The one-way rate of one PCIe lane after encoding."""
+    """The one-way rate of one PCIe lane, without the encoding overhead."""
 
     generation: int
     gb_s_per_lane: float

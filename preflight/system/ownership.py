@@ -1,6 +1,6 @@
 """The ownership of files: a file that another user wrote, or may write, must not control preflight.
 
-Light imports only.
+This module has only light imports.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ VERDICT = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the store's error, above the timeouts that follow from it."""
+    """Claim the store's error, with a higher authority than the timeouts that follow from it."""
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
     because = "the store names the key that no rank wrote, or counts the ranks that came"
