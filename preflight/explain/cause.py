@@ -1,4 +1,4 @@
-"""What a cause is: the words by which it is known, what it outranks, and what to do about it."""
+"""The parts of a cause: the log texts that show it, the causes that it outranks, and the remedy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from preflight.model.explanation import Confidence
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Words that a library prints.
+    """A text that a library prints.
 
-    `pattern` is matched as bytes by a linear-time engine and again by `re`: no look-around, no nested repetition.
+    `pattern` is matched as bytes by a linear-time engine and again by `re`, so it has no look-around and no nested
+    repetition.
     """
 
     name: str
@@ -28,13 +29,13 @@ class Sign:
 
 
 def shared(authority: Authority, *names: str) -> tuple[Sign, ...]:
-    """Return the signs whose words the checks or the search ask for as well: rows of `model/error_texts.py`."""
+    """Return signs whose texts the checks or the search use as well: rows of `model/error_texts.py`."""
     return tuple(Sign(name, authority, TEXTS[name].means, TEXTS[name].pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A cause that says "it was me", with its proof."""
+    """The claim of a cause that it ended the run, with its proof."""
 
     authority: Authority
     events: tuple[Event, ...]
@@ -45,14 +46,14 @@ class Claim:
 
     @property
     def is_warning(self) -> bool:
-        """Return whether all of its proof was said in warnings of Python."""
+        """Return whether all of the claim's proof comes from Python warnings."""
         return bool(self.events) and all(event.is_warning for event in self.events)
 
 
 class Remedy:
-    """What to do, one step each, the environment lines that the cause justifies, and the cause's own confirmation.
+    """The steps to take, the environment lines that the cause justifies, and a way to confirm the cause.
 
-    `confirm_with` takes the place of the cause's where that depends on the log.
+    `confirm_with` replaces the cause's own text if the confirmation depends on the log.
     """
 
     def __init__(self, *steps: str, env: tuple[tuple[str, str], ...] = (), confirm_with: str = "") -> None:
@@ -68,7 +69,7 @@ Judge = Callable[[LogEvidence, tuple[Event, ...]], Claim | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One file of `causes/`; `outranks` holds whatever the order of authority alone would get wrong."""
+    """One file of `causes/`; `outranks` lists the exceptions from the order of authority."""
 
     id: str = ""  # the name of its file
     promise: str  # what it means, in words for somebody who has never heard of NCCL
@@ -83,7 +84,7 @@ class Cause:
 
 @functools.cache
 def all_causes() -> tuple[Cause, ...]:
-    """Return every cause, one per file of `causes/`, by name."""
+    """Return every cause, one per file of `causes/`, sorted by name."""
     package = importlib.import_module("preflight.explain.causes")
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return tuple(replace(importlib.import_module(f"{package.__name__}.{name}").CAUSE, id=name) for name in names)
@@ -92,14 +93,14 @@ def all_causes() -> tuple[Cause, ...]:
 def fixed(
     *steps: str, env: tuple[tuple[str, str], ...] = (), then: Callable[[LogEvidence], tuple[str, ...]] = lambda _: ()
 ) -> Callable[[LogEvidence, Claim], Remedy]:
-    """Return a remedy that does not depend on the log, but for the steps that `then` adds."""
+    """Return a remedy that does not depend on the log, except for the steps that `then` adds."""
     return lambda evidence, _claim: Remedy(*steps, *then(evidence), env=env)
 
 
 def by_signs(verdict: str) -> Judge:
-    """Return a judge that claims by the earliest of the cause's signs of the highest authority.
+    """Return a judge that claims from the cause's signs of the highest authority, the earliest first.
 
-    `{who}` in the verdict becomes "rank 3", "ranks 0, 4" or "a rank"; `{host}` " on HOST" or nothing.
+    In the verdict, `{who}` becomes "rank 3", "ranks 0, 4" or "a rank", and `{host}` becomes " on HOST" or nothing.
     """
 
     def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -110,7 +111,7 @@ def by_signs(verdict: str) -> Judge:
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:
-    """Return the sentence with who and where filled in; ranks of the earliest moment first, at most four."""
+    """Return the verdict with ranks and host filled in; ranks of the earliest events come first, at most four."""
     ranks = list(dict.fromkeys(e.rank for e in events if e.rank))
     if not ranks:
         who = "a rank"

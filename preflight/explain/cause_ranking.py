@@ -1,4 +1,4 @@
-"""Which of the claims is the cause, and which are its consequences."""
+"""Rank the claims: find the cause, and the claims that are its consequences."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Ranked:
 
 
 def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[Ranked, ...], tuple[Ranked, ...]]:
-    """Return the causes, best first, and the claims that are consequences of the best.
+    """Return the causes, the best first, and the claims that are consequences of the best.
 
-    The earliest of the highest authority leads, unless another claim outranks it by name.
+    The earliest claim of the highest authority leads, unless another claim outranks it by name.
     """
     asked = ((cause, evidence.best(cause.id)) for cause in causes)
     judged = ((cause, cause.judge(evidence, events)) for cause, events in asked if events or cause.infers)
@@ -63,7 +63,7 @@ def rank_causes(evidence: LogEvidence, causes: Iterable[Cause]) -> tuple[tuple[R
 
 
 def _is_only_warned(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a claim rests on warnings at the end of a log that shows nothing but work: it may go on."""
+    """Return whether a claim rests on warnings at the end of a log of normal work; the run may then continue."""
     return all(
         WARNING.search(event.text) and shows_work(evidence.sources[event.source].tail) for event in claim.events
     ) and not evidence.of(*DEATHS)
@@ -75,7 +75,7 @@ def _not_sure(warned: Ranked) -> Ranked:
 
 
 def _may_be_it_too(best: Claim, other: Claim) -> bool:
-    """Return whether another claim is worth a look: what came after a proven cause is its consequence."""
+    """Return whether another claim deserves a look; events after a proven cause are its consequences."""
     if other.authority > Authority.TRANSPORT or not other.events:
         return False
     is_proven = best.confidence is not Confidence.LOW and bool(best.events)
@@ -83,7 +83,7 @@ def _may_be_it_too(best: Claim, other: Claim) -> bool:
 
 
 def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
-    """Return whether a claim rests on what a job leaves behind after it has succeeded: every job ends like that."""
+    """Return whether a claim rests on the usual messages of a job after success, which every job prints."""
     if claim.authority is Authority.ECHO and _is_only_warned(evidence, claim):
         return True
     is_late = claim.authority >= Authority.TIMEOUT or claim.authority is Authority.REFINED_TIMEOUT
@@ -91,7 +91,7 @@ def _is_noise_of_the_end(evidence: LogEvidence, claim: Claim) -> bool:
 
 
 def timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Event, ...]:
-    """Return the first events of every sign, on at most three ranks each, in order, with those of the best cause."""
+    """Return the first events of every sign, in order, for at most three ranks, and those of the best cause."""
     chosen: dict[tuple[str, str], Event] = {}
     per_sign: Counter[str] = Counter()
     for event in earliest(dict.fromkeys([*evidence.failures(), *(named[0].claim.events if named else ())])):

@@ -1,4 +1,4 @@
-"""What every rank waited for when the watchdog gave up, and what that tells about those that did not come."""
+"""The collective for which every rank waited when the watchdog gave up, and the ranks that are missing as a result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COALESCED = (1 << 64) - 1  # (size_t)-1: a coalesced send/recv, not a size
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What one rank of one group waited for; -2 stands for a number that the log does not give."""
+    """The collective for which one rank of one group waited; -2 replaces a number that the log does not give."""
 
     rank: str
     group: str = UNKNOWN
@@ -41,7 +41,7 @@ class Wait:
 
 
 class Waits:
-    """Every wait that a log reports, at most one for a rank and group."""
+    """Every wait that a log reports, at most one per rank and group."""
 
     LIMIT = 65536
 
@@ -50,10 +50,12 @@ class Waits:
         self._group_of: dict[tuple[str, int], str] = {}
 
     def read(self, line: str, wrapped: str, rank: str) -> Wait | None:
-        """Take what a line says about a wait; `rank` is that of its prefix. None: it says nothing.
+        """Return the wait that a line reports, and keep it; None if it reports none.
 
-        `wrapped` is the line with those after it: only where the line alone is cut off is it read on into them, since
-        the next line's own number must not be glued to this one's.
+        `rank` comes from the line's prefix.
+
+        `wrapped` is the line joined with the lines after it. It is read only if the line itself is cut off. Otherwise
+        the next line's number could be joined with this line's number.
         """
         for text in (line, wrapped):
             packed = "".join(text.split())
@@ -70,7 +72,7 @@ class Waits:
         return None
 
     def all(self) -> tuple[Wait, ...]:
-        """Return the waits, each with its group where another line of the rank tells it."""
+        """Return the waits, each with its group if another line of the rank names the group."""
         merged: dict[tuple[str, str], Wait] = {}
         for wait in self._waits.values():
             group = wait.group or self._group_of.get((wait.rank, wait.seq), UNKNOWN)
@@ -105,16 +107,16 @@ def _wait(packed: str, rank: str, group: str) -> Wait | None:
 
 
 def _merge(old: Wait, new: Wait) -> Wait:
-    """Fill in what the older record does not know."""
+    """Fill in the values that the older record lacks."""
     unknown = [part.name for part in fields(Wait) if getattr(old, part.name) == part.default]
     return replace(old, **{name: getattr(new, name) for name in unknown})
 
 
 def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return two ranks that stand in different collectives under one number of one group; None where none do.
+    """Return two ranks in different collectives under one sequence number of one group; None if there are none.
 
-    Waits whose group the log hides are compared only while no line names any group other than the default one: the
-    sequence numbers of different groups have nothing to do with each other.
+    Waits without a known group are compared only if no line names a group other than the default one. Sequence numbers
+    of different groups are unrelated.
     """
     known = [wait for wait in waits if wait.op and wait.seq >= 0]
     groups = {wait.group for wait in known if wait.group}
@@ -130,10 +132,10 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return a rank in a collective that another rank has long completed, and that one, in another operation.
+    """Return a rank in a collective, and a rank that completed that number long ago in another operation.
 
-    Every rank takes part in these operations, so none can complete one that another has not: what the first waits in
-    was something else to the second.
+    Every rank takes part in these operations, so no rank can complete one before all ranks enter it. The first rank's
+    collective was therefore a different operation on the second rank.
     """
     known = [wait for wait in waits if wait.seq >= 0 and wait.op.lstrip("_").startswith(EVERYBODY)]
     for one, other in permutations(known, 2):
@@ -150,7 +152,7 @@ def _sizes_differ(one: Wait, other: Wait) -> bool:
 
 
 def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the ranks whose last enqueued number of a group lies below that of the others; () where all are level."""
+    """Return the ranks whose last enqueued number of a group is below the other ranks' number; () if all are equal."""
     by_group: dict[str, list[Wait]] = defaultdict(list)
     for wait in waits:
         if wait.rank and wait.last_enqueued >= 0:
@@ -163,7 +165,7 @@ def behind(waits: Iterable[Wait]) -> tuple[str, ...]:
 
 
 def behind_by_seq(waits: Iterable[Wait]) -> tuple[str, ...]:
-    """Return the minority of ranks that stand in an earlier collective than the others; () where all are level."""
+    """Return the minority of ranks that are in an earlier collective than the others; () if all are in the same."""
     known = [wait for wait in waits if wait.rank and wait.seq >= 0 and wait.op]
     if len({wait.group for wait in known}) > 1:
         return ()

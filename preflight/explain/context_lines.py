@@ -1,4 +1,4 @@
-"""Lines that are no sign of a failure, and without which the signs can't be understood."""
+"""Lines that are no signs of a failure, but that explain the signs."""
 
 from __future__ import annotations
 
@@ -92,9 +92,11 @@ NAMES_BEFORE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The last line of a traceback; an echo is what a rank raises because of another, or a launcher because of a rank.
+    """The last line of a traceback.
 
-    An echo by its words only may still be the program's own: it is `weak`, not nothing.
+    An echo is a secondary error: a rank raises it because of another rank, or a launcher does.
+
+    An exception that is an echo only by its text may be the program's own, so it is `weak` and still counts.
     """
 
     type: str
@@ -104,7 +106,7 @@ class Raised:
 
 
 def read_exception(text: str) -> Raised | None:
-    """Return the exception that a line ends a traceback with."""
+    """Return the exception with which a line ends a traceback."""
     match = EXCEPTION_LINE.search(text)
     if match is None:
         return None
@@ -115,5 +117,5 @@ def read_exception(text: str) -> Raised | None:
 
 
 def begins_line(text: str, raised: Raised) -> bool:
-    """Return whether nothing but a launcher's prefix stands before an exception: people paste the last line alone."""
+    """Return whether only a launcher's prefix comes before an exception: people often paste only the last line."""
     return NAMES_BEFORE.fullmatch(text[: text.find(raised.type)]) is not None

@@ -1,4 +1,4 @@
-"""One line of a log that matters."""
+"""One relevant line of a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNKNOWN = ""
 
 
 class Authority(IntEnum):
-    """Which kind of error outranks which; lower is closer to the cause."""
+    """The precedence of kinds of errors; a lower value is closer to the cause."""
 
     HARDWARE = 1  # nothing in software produces these
     KILLED = 2  # the scheduler or the kernel says so
@@ -27,13 +27,13 @@ class Authority(IntEnum):
 
 
 def by_number(ranks: Iterable[str]) -> tuple[str, ...]:
-    """Return the ranks in the order of their numbers, each once; what is no number comes first."""
+    """Return the ranks sorted by number, each once; ranks that are no numbers come first."""
     return tuple(sorted(set(ranks), key=lambda rank: int(rank) if rank.isdigit() else -1))
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time stamp; two of them can be compared only where `clock` is the same."""
+    """A time stamp; two time stamps are comparable only if their `clock` is the same."""
 
     clock: str = UNKNOWN
     seconds: float = 0.0
@@ -42,7 +42,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line that carries a sign; `order` counts over all sources, `rank` and `host` are "" if not known."""
+    """A line with a sign. `order` counts lines over all sources; `rank` and `host` are "" if not known."""
 
     sign: str
     cause: str

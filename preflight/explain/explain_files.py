@@ -1,4 +1,4 @@
-"""From paths to an explanation: logs are streamed one after the other, flight recorder dumps are taken whole."""
+"""Build an explanation from paths: logs are streamed one after another; flight recorder dumps are read whole."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ STUCK_FILE = re.compile(r"(?:^|/)stuck-[^/]+\.json$")  # of `preflight stuck --o
 
 
 def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Explanation:
-    """Explain the logs, folders of logs and dumps at some paths (`-` is standard input) as those of one run.
+    """Explain the logs, folders of logs and dumps at these paths (`-` is standard input) as those of one run.
 
-    `stuck` is what `preflight stuck` found while it hung, besides its answers among these files.
+    `stuck` holds answers of `preflight stuck` from the time of the hang, in addition to answers among the files.
 
-    UsageError: there is nothing at a path, or it can't be read. MalformedInput: all that was given is a dump that can't
-    be read.
+    UsageError: a path does not exist or can't be read. MalformedInput: the only input is a dump that can't be read.
     """
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))
@@ -61,7 +60,7 @@ def _log(source: LogSource) -> Log:
 
 @dataclass(slots=True)
 class _Reader:
-    """Takes the files one after the other, so that thousands of them need no more than one descriptor."""
+    """A reader of one file after another, so that thousands of files need only one descriptor."""
 
     in_folders: set[str]
     left_out: dict[str, str]
@@ -72,7 +71,7 @@ class _Reader:
     entries: int = 0
 
     def logs(self, paths: Sequence[str]) -> Iterator[Log]:
-        """Yield the logs, each to be read before the next; dumps are put aside as they come."""
+        """Yield the logs, each to be read before the next; dumps are set aside as they come."""
         for path in paths:
             is_named = path not in self.in_folders
             with contextlib.ExitStack() as opened:
@@ -106,7 +105,10 @@ class _Reader:
             yield _log(source)
 
     def _archive(self, source: LogSource) -> Iterator[Log]:
-        """Yield the logs in an archive; then, where not all of it was read, itself as one without a line."""
+        """Yield the logs in an archive.
+
+        If the archive was not read completely, also yield it as a log without lines.
+        """
         prefix, found = len(source.name) + 1, False
         for member in source.members():
             if why := member.note or why_no_member(member.name[prefix:]):

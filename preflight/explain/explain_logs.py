@@ -1,4 +1,4 @@
-"""Logs in, an explanation out."""
+"""Build an explanation from logs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ CAPTURE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A log by name, as pieces of bytes that may end anywhere.
+    """A log with a name, as pieces of bytes with arbitrary boundaries.
 
-    After reading, `note()` says what was left out, and `is_whole()` whether it was read to its end.
+    After reading, `note()` names the part that was left out, and `is_whole()` says whether the log was read to its end.
     """
 
     name: str
@@ -72,7 +72,7 @@ def explain(
     refused: Mapping[str, str] | None = None,
     stuck: Iterable[StuckAnswer] = (),
 ) -> Explanation:
-    """Read every log once and say what ended the run; `refused` holds files that could not be read, and why."""
+    """Read every log once and return what ended the run; `refused` holds unreadable files, with the reasons."""
     causes = all_causes()
     scanner = Scanner(causes)
     for log in logs:
@@ -103,7 +103,10 @@ def explain(
 
 
 def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict:
-    """Healthy is only what says that it succeeded, after everything alarming that it did not go on after."""
+    """Return the verdict.
+
+    A run is healthy only if its success comes after every alarming event that it did not survive.
+    """
     if named:
         return ExplainVerdict.CAUSE_NAMED
     if any(not evidence.survival.is_after_success(event) for event in evidence.alarms()):
@@ -125,12 +128,12 @@ def _is_whole(evidence: LogEvidence) -> bool:
 
 
 def _goes_on(source: SourceState) -> bool:
-    """Return whether the end of a log shows work, or NCCL starting up."""
+    """Return whether the end of a log shows work, or NCCL's start-up."""
     return shows_work(source.tail) or any("NCCL INFO" in line for line in source.tail)
 
 
 def _left_after_the_work(evidence: LogEvidence) -> bool:
-    """Return whether a log ends with processes that exit of themselves after it had said that the work was done."""
+    """Return whether a log reports that the work was done and ends with processes that exit on their own."""
     done, left = evidence.of(DONE), evidence.of(LEFT)
     if not done or not left or done[-1].source != left[-1].source or not is_after(left[-1], done[-1]):
         return False
@@ -235,7 +238,7 @@ def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...
 
 
 def _quotes(events: Iterable[Event], evidence: LogEvidence, limit: int) -> tuple[Quote, ...]:
-    """Return the first `limit` lines; a line that carries several signs once."""
+    """Return the first `limit` lines; a line with several signs appears once."""
     by_line = {(event.source, event.line): event for event in reversed(tuple(events))}
     return tuple(_quote(event, evidence) for event in list(reversed(by_line.values()))[:limit])
 

@@ -1,4 +1,4 @@
-"""What really failed a trial of `preflight check`, read from what its ranks left behind."""
+"""Find the real cause of a failed trial of `preflight check`, from the output of its ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
 def with_cause(trial: TrialResult) -> TrialResult:
-    """Return the trial with the cause that its ranks' errors and NCCL's own logs prove; else as it is."""
+    """Return the trial with the cause that its ranks' errors and NCCL's logs prove; unchanged if they prove none."""
     if trial.outcome not in FAILED:
         return trial
     causes = explain(_logs(trial.ranks)).causes
@@ -33,7 +33,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
 
 
 def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
-    """Yield two logs a rank; their names carry the rank, as those of torchrun do."""
+    """Yield two logs per rank; their names contain the rank, as torchrun's do."""
     for end in ends:
         for kind, lines in ((OWN, end.detail.splitlines()), (LIBRARY, [line.text for line in end.log])):
             if lines:
@@ -41,14 +41,14 @@ def _logs(ends: tuple[RankEnd, ...]) -> Iterator[Log]:
 
 
 def _few_logs(trial: TrialResult) -> tuple[RankEnd, ...]:
-    """Return the ranks' ends with the logs of the first few only, those that the failure is traced to before others."""
+    """Return the ranks' ends with only the first few logs; logs of the ranks at fault come first."""
     with_log = sorted((end.rank not in trial.culprits, end.rank) for end in trial.ranks if end.log)
     kept = {rank for _, rank in with_log[:MOST_LOGS]}
     return tuple(end if end.rank in kept or not end.log else replace(end, log=()) for end in trial.ranks)
 
 
 def _proof(ends: tuple[RankEnd, ...], named: NamedCause) -> tuple[str, str]:
-    """Return the first line that proves a cause, and where it stands."""
+    """Return the first line that proves a cause, and its location."""
     if not named.evidence:
         return "", ""
     first = named.evidence[0]

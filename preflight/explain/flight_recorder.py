@@ -1,6 +1,6 @@
-"""Read the flight recorder's dumps (`nccl_trace_rank_N`): which rank stands in which collective.
+"""Read the flight recorder's dumps (`nccl_trace_rank_N`): the collective that each rank has reached.
 
-They are pickles: `plain_pickle` builds their plain values, and refuses whatever could run code.
+The dumps are pickles. `plain_pickle` builds their plain values and refuses everything that could run code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Who stayed behind: the last collective of the ranks that are ahead, and of the one that is not."""
+    """Ranks that are behind: the last collective of the ranks that are ahead, and of a rank that is behind."""
 
     group: str
     ranks: tuple[str, ...]
@@ -53,7 +53,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two ranks that enqueued different collectives under one number."""
+    """Two ranks that enqueued different collectives under one sequence number."""
 
     seq: int
     one: tuple[str, str]
@@ -61,14 +61,14 @@ class Clash:
 
 
 def is_recording(name: str, head: bytes) -> bool:
-    """Return whether a file claims to be a dump."""
+    """Return whether a file looks like a dump, by its name and its first bytes."""
     return bool(MAGIC.match(head)) or "nccl_trace_rank" in name.rsplit("/", 1)[-1]
 
 
 def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROUP) -> Recording:
-    """Return the last collectives that a dump holds of each group.
+    """Return the last collectives of each group in a dump.
 
-    MalformedInput: it is no dump, too large for one, or holds anything but plain types.
+    MalformedInput: the data are no dump, are too large for one, or hold anything but plain types.
     """
     document = load_plain(source, data)
     if not isinstance(document, dict) or not isinstance(document.get("entries"), list):
@@ -98,7 +98,7 @@ def _entry(item: object) -> Entry | None:
 
 
 def _plain(value: object) -> str:
-    """Return a short text; anything nested is left out, since its text can be endless."""
+    """Return a short text. Nested values are left out, since their text can be endless."""
     return sys.intern(str(value)[:80]) if isinstance(value, (str, int)) else ""
 
 
@@ -113,7 +113,7 @@ def _sizes(item: dict[Any, Any]) -> str:
 
 
 def find_lag(recordings: Iterable[Recording]) -> Lag | None:
-    """Return the ranks of a group that enqueued less than the others; None where all are level or one dump is all."""
+    """Return the ranks of a group that enqueued less than the others; None if all are equal or there is only one."""
     for group, ends in sorted(_last_by_group(recordings).items()):
         if len(ends) < 2:
             continue
@@ -127,7 +127,7 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
-    """Return two ranks with different collectives, or sizes of a reduction, under one number of one group."""
+    """Return two ranks with different collectives, or different reduction sizes, under one number of one group."""
     first_entries: dict[tuple[str, int], tuple[str, Entry]] = {}
     for recording in recordings:
         for entry in recording.entries:

@@ -1,4 +1,4 @@
-"""How far a job got: the phase it was in when the waiting began, and each process's step of NCCL's start-up."""
+"""The progress of a job: its phase when the waiting began, and the NCCL start-up step of each process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from preflight.model.transport import PRINTED_PATH
 
 
 class Phase(str, Enum):
-    """A stretch of a job in which ranks wait for each other for long."""
+    """A phase of a job in which ranks may wait long for each other."""
 
     SAVING = "saving a checkpoint"
     PREPROCESSING = "preparing the data set"
@@ -86,7 +86,7 @@ class PhaseRecord:
 
 
 def bar_elapsed_s(text: str) -> float | None:
-    """Return how long the progress bar of a line had run, in seconds; None where the line has no bar."""
+    """Return how long the progress bar in a line had run, in seconds; None if the line has no bar."""
     matches = BAR.findall(text)
     if not matches:
         return None
@@ -97,15 +97,15 @@ def bar_elapsed_s(text: str) -> float | None:
 
 
 def is_full_bar(text: str) -> bool:
-    """Return whether a line shows a progress bar at its end."""
+    """Return whether a line shows a completed progress bar."""
     return FULL_BAR.search(text) is not None
 
 
 def last_phase(blocks: list[tuple[int, bytes]]) -> PhaseRecord | None:
     """Return the last phase that a log names; `blocks` are (number of their first line, bytes), in order.
 
-    A training bar at its end is looked through, as it is drawn once more after whatever came last; where nothing but
-    training lies behind it, training had just finished.
+    A completed training bar is skipped, because it is drawn once more after the phase that came last. If only training
+    comes before it, training had just finished.
     """
     finished: PhaseRecord | None = None
     for first_line, block in reversed(blocks):
@@ -133,7 +133,7 @@ def _kind(text: str) -> Phase | None:
 
 @dataclass(slots=True)
 class NcclStarts:
-    """The furthest step of every process, by host and pid."""
+    """The furthest start-up step of every process, by host and pid."""
 
     steps: dict[str, StartStep] = field(default_factory=dict)
     last_line: dict[str, tuple[int, str, int]] = field(default_factory=dict)  # source, text, line
@@ -141,7 +141,7 @@ class NcclStarts:
     paths: set[str] = field(default_factory=set)  # P2P, SHM, NET: what channels were connected by
 
     def read(self, text: str, source: int, line: int) -> None:
-        """Take a line of NCCL's INFO output."""
+        """Record a line of NCCL's INFO output."""
         key = process(text)
         if key not in self.steps and len(self.steps) >= MOST_PROCESSES:
             return
@@ -153,5 +153,5 @@ class NcclStarts:
             self.collectives[key] += step is StartStep.COLLECTIVE
 
     def unfinished(self) -> tuple[str, ...]:
-        """Return the processes that began and never completed a communicator."""
+        """Return the processes that began to create a communicator but never completed one."""
         return tuple(key for key, step in self.steps.items() if step < StartStep.COMPLETE)

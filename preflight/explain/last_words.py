@@ -1,4 +1,4 @@
-"""What to show and to fetch where a log names no cause: the last lines that matter, and whose log would say more."""
+"""What to show and to fetch if a log names no cause: the last relevant lines, and the logs that would show more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ NCCL = "NCCL_DEBUG=WARN   # on all ranks: NCCL then says which call failed, in t
 
 
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
-    """Return the last lines that tell of a failure, of each kind the first; without any, the last line of each log."""
+    """Return the last lines that report a failure, the first of each kind.
+
+    If there are none, return the last line of each log.
+    """
     kinds: dict[str, Event] = {}
     for event in evidence.alarms():
         kinds.setdefault(NUMBERS.sub("#", event.text)[:80], event)
@@ -42,7 +45,7 @@ def last_words(evidence: LogEvidence) -> tuple[Event, ...]:
 
 
 def to_fetch(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return whose log would say more, and the commands that get it with the launcher in use."""
+    """Return the ranks or hosts whose logs would show more, and the commands that get them with the launcher in use."""
     return tuple(_to_fetch(evidence))
 
 
@@ -62,7 +65,7 @@ def _to_fetch(evidence: LogEvidence) -> Iterator[str]:
 
 
 def _silent_dead(evidence: LogEvidence) -> Iterator[str]:
-    """Yield the ranks that a launcher calls the first to fail, without an exception of theirs in the logs."""
+    """Yield the ranks that a launcher names as the first failure, but that have no exception in the logs."""
     heard_from = {event.rank for event, _ in (*evidence.exceptions, *evidence.echoes) if event.rank}
     for source in evidence.sources:
         found = [match[1] for line in source.tail if (match := TABLE_RANK.search(line))]

@@ -1,4 +1,4 @@
-"""How what a remedy asks for is done with the launcher in use: a variable, a limit, another log."""
+"""How to carry out a remedy's step with the launcher in use: set a variable, raise a limit, get another log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a step of a remedy may ask for: the words by which it is known, and how a launcher does it."""
+    """A kind of request in a remedy's step: the words that identify it, and the way to do it with each launcher."""
 
     asked_by: re.Pattern[str]
     way: Callable[[Launcher], str]
@@ -27,18 +27,18 @@ OTHER_LOGS = Need(
 
 
 def launcher_of(match: str) -> str:
-    """Return the launcher that a line of it was found by."""
+    """Return the launcher that a matched text identifies."""
     return next((name for name, words in LOG_WORDS if re.search(words, match)), "")
 
 
 def way(need: Need, launchers: Iterable[str]) -> tuple[str, ...]:
-    """Return how the launcher in use does what is needed; of several the most precise one."""
+    """Return how to fulfill the need with the launcher in use; among several launchers, the most precise one counts."""
     used = set(launchers)
     return next(((need.way(each),) for each in LAUNCHERS if each.name in used and need.way(each)), ())
 
 
 def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variables: bool) -> tuple[str, ...]:
-    """Return a remedy's steps, and below them how the launcher in use does each kind of thing that they ask for."""
+    """Return a remedy's steps, followed by instructions for the launcher in use, one for each need in them."""
     steps, used = tuple(steps), frozenset(launchers)
     asked = [need for need in (VARIABLES, LIMITS, OTHER_LOGS) if any(map(need.asked_by.search, steps))]
     if sets_variables and VARIABLES not in asked:

@@ -1,4 +1,4 @@
-"""Who printed a line, where and when: the prefixes of launchers, of torch, of glog and of NCCL."""
+"""The origin of a line (process, host, time), from the prefixes of launchers, torch, glog and NCCL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What a line tells about its origin."""
+    """The origin of a line, as far as the line shows it."""
 
     rank: str
     host: str
@@ -48,12 +48,12 @@ class Prefix:
 
 
 def clean(raw: bytes) -> str:
-    """Return a line without colours, NUL bytes and undecodable bytes."""
+    """Return a line without color codes, NUL bytes and undecodable bytes."""
     return ESCAPES.sub("", raw.decode("utf-8", "replace"))
 
 
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
-    """Return where the line around a match lies; of one longer than `limit`, a stretch from `before` the match.
+    """Return the start and the end of the line around a match; in a line over `limit`, a part from `before` the match.
 
     A carriage return ends a line.
     """
@@ -64,12 +64,12 @@ def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tup
 
 
 def read_prefix(text: str) -> Prefix:
-    """Return who printed a cleaned line, where and when."""
+    """Return the origin and the time of a cleaned line."""
     return Prefix(_first(RANKS, text), _first(HOSTS, text[: HEAD * 2]), read_moment(text[: HEAD * 2]))
 
 
 def read_moment(text: str) -> Moment:
-    """Return the first time stamp of a line; glog's has no year and the local time, others are clocks of their own."""
+    """Return the first time stamp of a line. glog's has no year and is in local time; other formats have own clocks."""
     for clock, pattern in (("glog", GLOG), ("iso", ISO)):
         if match := pattern.search(text):
             *date, hour, minute, second = match.groups()

@@ -1,4 +1,4 @@
-"""Find the few lines of a log that matter, in time linear in its size whatever it holds."""
+"""Find the few relevant lines of a log, in time linear in its size for any content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY_BYTES = 32 << 20
 
 
 class Match(Protocol):
-    """The part of a match that is used."""
+    """The used part of a match's interface."""
 
     def start(self) -> int: ...
     def end(self) -> int: ...
@@ -31,12 +31,12 @@ class Pattern(Protocol):
 
 
 def compile_any(patterns: Iterable[str]) -> Pattern:
-    """Compile an alternative of ASCII patterns over bytes; `^` and `$` are the ends of a line."""
+    """Compile an alternation of ASCII patterns over bytes; `^` and `$` match the ends of a line."""
     return _compile("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 def compile_last(patterns: Iterable[str]) -> Pattern:
-    """Compile a pattern whose match ends where the last of the alternatives ends."""
+    """Compile a pattern whose match ends at the end of the last of the alternatives."""
     return _compile("(?s)\\A.*(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")")
 
 

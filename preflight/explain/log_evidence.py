@@ -1,4 +1,4 @@
-"""Everything that the one pass over the logs kept, in bounded memory, for the causes to judge."""
+"""Everything that the single pass over the logs keeps for the causes to judge, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TAIL_LINES = 30
 
 @dataclass(slots=True)
 class SourceState:
-    """One log while it is read, and what is kept of it."""
+    """One log during reading, and the data kept from it."""
 
     name: str
     size_bytes: int = 0
@@ -39,7 +39,7 @@ class SourceState:
 
 @dataclass(slots=True)
 class LogEvidence:
-    """The events, by sign and by cause, and what surrounds them."""
+    """The events, by sign and by cause, and their surroundings."""
 
     events: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_cause: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -61,7 +61,7 @@ class LogEvidence:
     survival: Survival = field(default_factory=lambda: Survival({}, (), (), ()))
 
     def keep(self, event: Event) -> bool:
-        """Take an event, unless enough of its kind and rank were taken; tell whether it was."""
+        """Record an event, unless enough of its kind and rank were recorded; return whether it was recorded."""
         self.counts[event.sign] += 1
         known = self.ranks[event.sign]
         kept = self.events[event.sign]
@@ -75,9 +75,9 @@ class LogEvidence:
         return True
 
     def settle(self) -> None:
-        """Forget all that was survived, once every log was read: what is left is what ended the run.
+        """After every log was read, drop the events that the run survived. The remaining events ended the run.
 
-        Where nothing but warnings of Python is left, nothing ended it.
+        If only Python warnings remain, nothing ended the run.
         """
         steps = {number: source.steps for number, source in enumerate(self.sources)}
         deaths = self.of(*run_ends.DEATHS)
@@ -99,15 +99,15 @@ class LogEvidence:
         return not self.survival.survived(event)
 
     def has(self, *signs: str) -> bool:
-        """Return whether any of the signs occurred and was not survived."""
+        """Return whether any of the signs occurred and ended the run."""
         return any(self.events.get(sign) for sign in signs)
 
     def of(self, *signs: str) -> tuple[Event, ...]:
-        """Return the events of some signs, the earliest first."""
+        """Return the events of these signs, the earliest first."""
         return earliest(event for sign in signs for event in self.events.get(sign, ()))
 
     def best(self, cause_id: str) -> tuple[Event, ...]:
-        """Return the events of a cause that have the highest authority among them, the earliest first."""
+        """Return a cause's events of the highest authority, the earliest first."""
         events = self.by_cause.get(cause_id, [])
         if not events:
             return ()
@@ -115,35 +115,35 @@ class LogEvidence:
         return earliest(event for event in events if event.authority == top)
 
     def failures(self) -> tuple[Event, ...]:
-        """Return every event that tells of a failure, the earliest first; not what healthy runs say as well."""
+        """Return every event that reports a failure, the earliest first, without texts that healthy runs also print."""
         kept = (event for events in self.by_cause.values() for event in events)
         return earliest(event for event in kept if event.authority is not Authority.SILENCE)
 
     def timeouts(self) -> tuple[Event, ...]:
-        """Return the events that say that somebody timed out waiting, the earliest first."""
+        """Return the events that report a wait that timed out, the earliest first."""
         return earliest(e for e in self.failures() if e.authority is Authority.TIMEOUT)
 
     def alarms(self) -> tuple[Event, ...]:
-        """Return every line that tells of a failure, a death, an exception or an order to stop, the earliest first."""
+        """Return every line that reports a failure, a death, an exception or an order to stop, the earliest first."""
         raised = (event for event, _ in (*self.exceptions, *self.echoes))
         return earliest((*self.failures(), *self.of(*run_ends.ALARMS), *raised))
 
     def successes(self) -> tuple[Event, ...]:
-        """Return the lines that say that the job reached its end."""
+        """Return the lines that report that the job completed."""
         return self.of(run_ends.SUCCESS)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
-        """Return the first log's last phase before its first failure that is one of those wanted."""
+        """Return the first log's last phase before its first failure, if it is one of the wanted phases."""
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
 
     def timeout_ms(self) -> int:
-        """Return the longest collective timeout that ended the run, in milliseconds; 0 where the log names none."""
+        """Return the longest collective timeout that ended the run, in milliseconds; 0 if the log names none."""
         return max((wait.timeout_ms for wait in self.waits.all()), default=0)
 
 
 def earliest(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return events by time where all carry one clock, else by place: logs are exported in every order."""
+    """Return events by time if all have one clock, else by position, since logs are exported in any order."""
     listed = tuple(events)
     clocks = {event.moment.clock for event in listed}
     is_by_time = len(clocks) == 1 and "" not in clocks

@@ -1,4 +1,4 @@
-"""One pass over the bytes of a log: lines that carry a sign become events, the rest is never decoded."""
+"""Scan the bytes of a log in one pass: lines with a sign become events, and other lines are never decoded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 
 
 class Scanner:
-    """Reads any number of logs into one `LogEvidence`."""
+    """A reader of any number of logs into one `LogEvidence`."""
 
     def __init__(self, causes: Iterable[Cause]) -> None:
         self.evidence = LogEvidence()
@@ -134,7 +134,7 @@ class Scanner:
             self._recent_bytes -= len(self._recent.popleft()[1])
 
     def _line(self, source: SourceState, block: bytes, span: tuple[int, int, int], line: int) -> bool:
-        """Take one line; tell whether the prefilter was rebuilt."""
+        """Process one line; return whether the prefilter was rebuilt."""
         start, at, end = span
         text = clean(block[start:end])
         prefix = read_prefix(text)
@@ -171,7 +171,7 @@ class Scanner:
         return changed
 
     def _is_barren(self, block: bytes, at: int) -> bool:
-        """Count a hit whose sign lies within a longer one that is closed already: a flood of it closes it too."""
+        """Count a hit whose sign is inside a longer sign that is closed already; a flood of such hits closes it too."""
         named = self._name.match(block, at)
         if named is None or named.lastgroup is None:
             return False
@@ -180,9 +180,9 @@ class Scanner:
         return self._saturate(index, self._signs[index][0])
 
     def _matches(self, text: str) -> list[tuple[int, int, int]]:
-        """Return (sign, start, end) of every sign of a line, each where it stands first.
+        """Return (sign, start, end) of the first match of every sign in a line.
 
-        The linear engine finds the place, and `re` is asked at that place only, which of the signs it is.
+        The linear engine finds the position, and `re` determines the sign only at that position.
         """
         data = text.encode("ascii", "replace")  # one byte a character: places stay the same
         found: dict[int, tuple[int, int, int]] = {}
@@ -271,7 +271,7 @@ class Scanner:
             self._work.begin()
 
     def _before(self, block: bytes, start: int) -> bytes:
-        """Return what stands before a place, also where that is in an earlier block."""
+        """Return the text before a position, even if it is in an earlier block."""
         before = block[max(0, start - TRACEBACK_BYTES) : start]
         for _, earlier in reversed(self._recent):
             if len(before) >= TRACEBACK_BYTES:

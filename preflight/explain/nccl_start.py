@@ -1,4 +1,4 @@
-"""The steps of NCCL's start in its log at INFO, and who printed a line."""
+"""The steps of NCCL's start-up in its INFO log, and the process that printed a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROCESS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}):(\d{1,8}):\d{1,8}[ :]")
 
 
 class StartStep(IntEnum):
-    """How far a process got in NCCL's start-up, in NCCL's order."""
+    """A step of NCCL's start-up, in NCCL's order."""
 
     BOOTSTRAP = 0
     NETWORK = 1
@@ -37,11 +37,11 @@ _STEPS = tuple((step, re.compile(words)) for step, words in STEP_WORDS.items())
 
 
 def steps(line: str) -> tuple[StartStep, ...]:
-    """Return the steps that a line tells of; launchers glue lines together, so there may be several."""
+    """Return the start-up steps in a line; launchers join lines, so there may be several."""
     return tuple(step for step, pattern in _STEPS if pattern.search(line))
 
 
 def process(line: str) -> str:
-    """Return who printed a line, as `host:pid`; "" where it has no such prefix."""
+    """Return the process that printed a line, as `host:pid`; "" if the line has no such prefix."""
     match = PROCESS.search(line)
     return f"{match[1]}:{match[2]}" if match else ""

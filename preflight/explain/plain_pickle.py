@@ -1,6 +1,7 @@
-"""Build the plain values of a pickle without running anything: no class, no function, no object of its own.
+"""Build the plain values of a pickle without running code: no classes, no functions, no custom objects.
 
-Dictionaries take text as keys only: numbers can be chosen so that all hash alike, and then each costs all before it.
+Dictionaries accept only text as keys. Numbers could be chosen so that all have one hash, and then inserting a key would
+cost time for every earlier key.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IGNORED = frozenset({"PROTO", "FRAME"})
 
 
 def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_values) -> object:
-    """Return what a pickle holds; MalformedInput: it is too large, damaged, or asks for anything but plain values."""
+    """Return the value in a pickle. MalformedInput: it is too large, damaged, or holds anything but plain values."""
     if len(data) > RECORDING.most_bytes:
         raise MalformedInput(f"{source}: {RECORDING.too_large()}")
     machine = _Machine(source)
@@ -41,7 +42,7 @@ def load_plain(source: str, data: bytes, most_operations: int = RECORDING.most_v
 
 
 class _Machine:
-    """A pickle's stack, for its operations on plain values."""
+    """A pickle's stack, with its operations on plain values."""
 
     def __init__(self, source: str) -> None:
         self.result: object = None
@@ -51,7 +52,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def take(self, name: str, argument: Any) -> None:
-        """Carry out one operation; IndexError and the like where the stack does not hold what it needs."""
+        """Execute one operation; raise IndexError or a similar error if the stack lacks its operands."""
         stack = self._stack
         if name in LITERALS:
             stack.append(argument)
@@ -95,7 +96,7 @@ class _Machine:
             )
 
     def _above(self, count: int) -> list[Any]:
-        """Take the topmost values off the stack."""
+        """Remove the topmost values from the stack and return them."""
         at = len(self._stack) - count
         if at < (self._marks[-1] if self._marks else 0):
             raise IndexError(count)

@@ -1,6 +1,6 @@
-"""How runs end, in the words of frameworks, launchers, shells and schedulers: success, death, the order to stop.
+"""The texts with which frameworks, launchers, shells and schedulers report a run's end: success, death, stop order.
 
-None of these lines says why. A run is healthy only where one of `SUCCESS` stands after everything alarming.
+None of these lines gives a reason. A run is healthy only if a line of `SUCCESS` comes after everything alarming.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Logs as JSON, a record a line, as shippers and clouds write them: the message of each, below its time.
+"""Logs in JSON with one record per line, as log shippers and clouds write them: extract each record's message and time.
 
-Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch, Datadog, OpenTelemetry,
-structlog. A record stays one line, so that line numbers hold; the lines of its message end in a carriage return.
+Supported are Docker's json-file, journald, Fluent Bit, Filebeat, Vector, Loki, Google Cloud, CloudWatch, Datadog,
+OpenTelemetry and structlog. A record stays one line, so that line numbers stay valid; the lines of its message end in a
+carriage return.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EPOCHS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3), (1e8, 1.0))  # nanoseconds, mic
 
 
 def plain_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a log's pieces; where its first lines are records, the text of each record instead."""
+    """Yield a log's pieces; if its first lines are JSON records, yield the text of each record instead."""
     rest = iter(pieces)
     head = b""
     for piece in rest:
@@ -49,7 +50,7 @@ def plain_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def text_of(line: bytes) -> str | None:
-    """Return the text of a record, below its time; None where the line is no record of a log."""
+    """Return the text of a record, with its time in front; None if the line is no log record."""
     stripped = line.strip().rstrip(b",")
     if not stripped.startswith(b"{") or len(stripped) > LONGEST_LINE:
         return None
@@ -92,7 +93,7 @@ def _message(record: dict[str, Any], depth: int = 0) -> str | None:
 
 
 def _moment(record: dict[str, Any]) -> str:
-    """Return the record's time as ISO 8601; numbers are taken for seconds since 1970 or parts of them."""
+    """Return the record's time as ISO 8601; a number counts as seconds since 1970, or as parts of seconds."""
     value = next((record[name] for name in TIMES if name in record), "")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return ""

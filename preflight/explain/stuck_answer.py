@@ -1,4 +1,4 @@
-"""The answer of `preflight stuck` while the job hung (`--json`): evidence next to the logs."""
+"""An answer of `preflight stuck` (`--json`) from the time when the job hung: additional evidence to the logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_TEXTS, CHARS = 8, 400
 
 @dataclass(frozen=True, slots=True)
 class StuckAnswer:
-    """Which rank held up the others, and why, by an answer that says STUCK."""
+    """The rank that held up the others, and why, from an answer with the verdict STUCK."""
 
     name: str  # of the file
     size_bytes: int
@@ -28,12 +28,15 @@ class StuckAnswer:
 
 
 def is_stuck_report(head: bytes) -> bool:
-    """Return whether a file begins as an answer of `preflight stuck` does."""
+    """Return whether a file starts like an answer of `preflight stuck`."""
     return bool(BEGINS.match(head))
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return what an answer names first; None where it does not say STUCK. MalformedInput: it is no such answer."""
+    """Return the first culprit of an answer; None if its verdict is not STUCK.
+
+    MalformedInput: the data are no answer.
+    """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
     if not isinstance(document, dict) or document.get("verdict") != "stuck":
         return None

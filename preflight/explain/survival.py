@@ -1,4 +1,4 @@
-"""What a run went on after: events that a success, a restart or steps of its work follow were no end of it."""
+"""Events that a run survived: if success, a restart or work steps follow an event, the event did not end the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDED_BY_SLURM = re.compile(r"\*\*\* (?:STEP|JOB) \S{1,40} ON \S{1,64} CANCELLED
 
 
 class Survival:
-    """Tells of each event whether its run went on after it."""
+    """A record of successes, restarts and steps that shows for each event whether its run continued after it."""
 
     def __init__(
         self, steps: Mapping[int, int], successes: Iterable[Event], deaths: Iterable[Event], restarts: Iterable[Event]
@@ -26,7 +26,7 @@ class Survival:
         self._last_restart = _last_by_source(restarts)
 
     def survived(self, event: Event) -> bool:
-        """Return whether a success, a restart that worked, or enough steps of the same log came after an event."""
+        """Return whether a success, a working restart, or enough steps in the same log came after an event."""
         if self._is_before_success(event):
             return True
         total = self._steps.get(event.source, 0)
@@ -43,7 +43,7 @@ class Survival:
         return after >= (MANY if has_died else FEW)
 
     def is_after_success(self, event: Event) -> bool:
-        """Return whether the run had succeeded before an event, and nothing had begun again since."""
+        """Return whether the run had succeeded before an event and no new work had begun since."""
         return any(self._follows(event, done) for done in self._successes)
 
     def _follows(self, event: Event, done: Event) -> bool:
@@ -65,7 +65,7 @@ class Survival:
 
 
 def is_after(one: Event, other: Event) -> bool:
-    """Return whether an event came after another one: by their clock where they share one, else by their place."""
+    """Return whether an event came after another one, by time if they share a clock, else by position."""
     if one.moment.clock and one.moment.clock == other.moment.clock and one.moment.seconds != other.moment.seconds:
         return one.moment.seconds > other.moment.seconds
     return one.order > other.order

@@ -1,4 +1,4 @@
-"""What a timeout in the log is worth: which advice is useless, and where each framework takes a longer one."""
+"""Advice on a timeout in the log: which advice is useless, and where each framework takes a longer timeout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST_S = 3600  # what `preflight timeout` advises at most: a rank that is sil
 
 
 def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return where a longer timeout goes in the user's framework, and what works out how long it must be."""
+    """Return where to set a longer timeout in the user's framework, and the command that computes its length."""
     died_at_s = evidence.timeout_ms() // 1000
     asked = f"`preflight timeout --current {died_at_s}`" if died_at_s else "`preflight timeout`"
     if died_at_s >= LONGEST_S:
@@ -24,7 +24,7 @@ def longer_timeout(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
-    """Return when the ranks parted, as a time of day, and the timeout in ms: the first timeout less its length."""
+    """Return the time of day when the ranks diverged (the first timeout minus its length), and the timeout in ms."""
     first = next((event for event in evidence.of("watchdog.caught") if event.moment.clock), None)
     reports = (report for report in evidence.waits.all() if report.timeout_ms)
     wait = next((report for report in reports if first is not None and report.rank == first.rank), None)
@@ -35,7 +35,7 @@ def parted_at(evidence: LogEvidence) -> tuple[str, int] | None:
 
 
 def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return when the ranks parted, which is where to look in the logs."""
+    """Return a sentence on when the ranks diverged, which is the time to look at in the logs."""
     parted = parted_at(evidence)
     if parted is None:
         return ()
@@ -46,7 +46,7 @@ def when_ranks_parted(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def useless_advice(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return what the log's own timeout makes of advice to "raise the timeout"."""
+    """Return why the log's own timeout makes some advice to "raise the timeout" useless."""
     died_at_ms = evidence.timeout_ms()
     if not died_at_ms:
         return ()

@@ -1,4 +1,4 @@
-"""Undo a terminal's line breaks: people paste what a window of some width showed, broken in the middle of words."""
+"""Undo a terminal's line breaks: people paste text that a window has broken, even in the middle of words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ BEGINS = re.compile(
 
 
 def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]]:
-    """Return a log with its broken lines joined, and for each line the number that it had; () where nothing changed.
+    """Return a log with its broken lines joined, and the original number of each line; () if nothing changed.
 
-    Only a short log is looked at, and only one whose lines fill a width again and again and go on without a prefix.
+    Only a short log is examined. Many of its lines must have the same full width and continue in a line without a
+    prefix.
     """
     head: list[bytes] = []
     rest = iter(chunks)
@@ -45,7 +46,7 @@ def unwrapped(chunks: Iterable[bytes]) -> tuple[Iterable[bytes], tuple[int, ...]
 
 
 def _broken(lines: list[bytes]) -> frozenset[int]:
-    """Return the lines that go on in the next one."""
+    """Return the lines that continue in the next line."""
     width = max((len(line) for line in lines), default=0)
     if width >= WIDTHS.stop * 4:  # no window is that wide, even if every character took four bytes
         return frozenset()

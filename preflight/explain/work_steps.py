@@ -1,4 +1,4 @@
-"""Steps of a job's work: the lines that training loops and servers print as long as all is well."""
+"""Work steps of a job: the lines that training loops and servers print during normal operation."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ LONGEST = 160
 
 
 def shows_work(lines: Iterable[str]) -> bool:
-    """Return whether any of the lines tells of a step."""
+    """Return whether any of the lines reports a step."""
     return any(STEP.search(line.encode("ascii", "replace")) for line in lines)
 
 
 class StepCounter:
-    """Counts the different steps of a log, from one alarm to a little after it, so that a healthy log costs nothing."""
+    """A counter of the distinct steps in a log.
+
+    It counts only for a while after an alarm, so a healthy log costs no time.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -46,17 +49,17 @@ class StepCounter:
         self._recent: set[bytes] = set()
 
     def begin(self) -> None:
-        """Count on from here: something alarming came and was kept; for other lines nothing asks what came after."""
+        """Start counting here, because an alarming line was kept; only such a line needs the steps after it."""
         self._until = self.count + FAR
         self._left_bytes = READ_BYTES
 
     @property
     def is_counting(self) -> bool:
-        """Return whether more steps would say anything."""
+        """Return whether more steps would add information."""
         return self.count < self._until and self._left_bytes > 0
 
     def read(self, text: bytes) -> None:
-        """Take what stands between two lines that were looked at."""
+        """Count the steps in the text between two examined lines."""
         self._left_bytes -= len(text)
         position = 0
         while self.is_counting and (match := STEP.search(text, position)) is not None:
@@ -71,7 +74,7 @@ class StepCounter:
 
 
 def _line_end(text: bytes, at: int) -> int:
-    """Return where the line ends that goes on at a place, at most a little further; a carriage return ends one too."""
+    """Return the end of the line at a position, at most a little further; a carriage return also ends a line."""
     newline = text.find(b"\n", at, at + LONGEST * 2)
     end = newline if newline >= 0 else min(at + LONGEST * 2, len(text))
     back = text.find(b"\r", at, end)

@@ -1,1 +1,1 @@
-"""From a machine to facts: one file per subsystem, a reader on top and pure parsers below."""
+"""Reading facts from a machine: one file per subsystem, with a reader at the top and pure parsers below."""

@@ -1,4 +1,4 @@
-"""Read what the cgroups of this process leave of the CPUs and the memory, version 1, 2 and both at once."""
+"""Read the CPU and memory limits that cgroups set for this process, in version 1, version 2 or both together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N = TypeVar("N", int, float)
 
 
 def read_cpu_limit(machine: Machine) -> float | Limit:
-    """Return how many CPUs' worth of time the tightest cgroup above this process allows."""
+    """Return the CPU time, in CPUs, that the tightest cgroup above this process allows."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     v2 = [parse_cpu_max(text) for (text,) in _texts(machine, "", "cpu.max")]
     v1 = [cpus_of(*map(parse_whole, texts, names)) for texts in _texts(machine, "cpu", *names)]
@@ -29,27 +29,27 @@ def read_cpu_limit(machine: Machine) -> float | Limit:
 
 
 def read_memory_limit_bytes(machine: Machine) -> int | Limit:
-    """Return how many bytes the tightest cgroup above this process allows."""
+    """Return the number of bytes that the tightest cgroup above this process allows."""
     v2 = [parse_max(text, "memory.max") for (text,) in _texts(machine, "", "memory.max")]
     v1 = [parse_memory_limit_v1(text) for (text,) in _texts(machine, "memory", "memory.limit_in_bytes")]
     return tightest([*v2, *v1])
 
 
 def read_pids_limit(machine: Machine) -> int | Limit:
-    """Return how many processes and threads the tightest cgroup above this process allows."""
+    """Return the number of processes and threads that the tightest cgroup above this process allows."""
     texts = [*_texts(machine, "", "pids.max"), *_texts(machine, "pids", "pids.max")]
     return tightest(parse_max(text, "pids.max") for (text,) in texts)
 
 
 def usable_cpus(machine: Machine) -> float:
-    """Return how many CPUs' worth of time this process has: those it may run on, or less by its cgroup's limit."""
+    """Return the CPU time, in CPUs, of this process: its allowed CPUs, or less if its cgroup's limit is lower."""
     allowed = float(len(machine.ask("cpu_affinity")))
     limit = gap_or(lambda: read_cpu_limit(machine))
     return max(0.1, min(allowed, limit)) if isinstance(limit, float) else allowed
 
 
 def read_oom_kills(machine: Machine) -> int:
-    """Return how many processes of this process's own cgroup were killed because memory ran out, also by the host's."""
+    """Return the number of out-of-memory kills in this process's own cgroup, including kills for the host's memory."""
     v2 = _texts(machine, "", "memory.events")
     texts = v2 or _texts(machine, "memory", "memory.oom_control")
     if not texts:
@@ -58,9 +58,10 @@ def read_oom_kills(machine: Machine) -> int:
 
 
 def read_pids_refusals(machine: Machine) -> int:
-    """Return how often a limit on processes refused one, in all cgroups above this process.
+    """Return the number of processes that a limit refused to start, in all cgroups above this process.
 
-    Before Linux 6.11 the cgroup that wanted to start one counts it, since then the one whose limit it was.
+    Before Linux 6.11, the cgroup that wanted to start the process counts the refusal. Since then, the cgroup that has
+    the limit counts it.
     """
     texts = [*_texts(machine, "", "pids.events"), *_texts(machine, "pids", "pids.events")]
     if not texts:
@@ -69,7 +70,7 @@ def read_pids_refusals(machine: Machine) -> int:
 
 
 def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ...]]:
-    """Return these files at each level of a controller's hierarchy, "" for version 2, that has the first of them."""
+    """Return these files at each level of a controller's hierarchy ("" for version 2) that has the first of them."""
     if not controller and not machine.names(MOUNT):
         raise UnreadableFact(f"/{MOUNT}: no cgroup file system is mounted there")
     path = parse_cgroup_path(machine.text("proc/self/cgroup"), controller)
@@ -82,7 +83,10 @@ def _texts(machine: Machine, controller: str, *names: str) -> list[tuple[str, ..
 
 
 def parse_cgroup_path(text: str, controller: str) -> str:
-    """Return the process's path in a controller's hierarchy (version 2: ""), from /proc/self/cgroup; "/" if none."""
+    """Return this process's path in a controller's hierarchy, from /proc/self/cgroup; "/" if none.
+
+    Version 2 has the controller "".
+    """
     for line in text.splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controller in controllers.split(",") and path.startswith("/"):
@@ -91,10 +95,10 @@ def parse_cgroup_path(text: str, controller: str) -> str:
 
 
 def levels(path: str) -> tuple[str, ...]:
-    """Return a cgroup's path and all above it, `/a/b` as `("", "/a", "/a/b")`.
+    """Return a cgroup's path and all paths above it: `("", "/a", "/a/b")` for `/a/b`.
 
-    The limits of the levels above hold too, and in a container the path may be the host's, of which only the
-    topmost level exists here. `..` stands for what is outside of the cgroup namespace.
+    The limits of the levels above hold too. In a container, the path may be the host's, of which only the topmost level
+    exists in the container. `..` stands for a level outside the cgroup namespace.
     """
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     return tuple("".join(f"/{part}" for part in parts[:depth]) for depth in range(len(parts) + 1))
@@ -120,7 +124,7 @@ def parse_memory_limit_v1(text: str) -> int | Limit:
 
 
 def cpus_of(quota_us: int, period_us: int) -> float | Limit:
-    """Return a quota as CPUs' worth of time; a negative quota is none."""
+    """Return a quota as CPU time in CPUs; a negative quota is no limit."""
     if period_us <= 0:
         raise UnreadableFact(f"cgroup: {period_us} us is not a period")
     return Limit.UNLIMITED if quota_us < 0 else quota_us / period_us

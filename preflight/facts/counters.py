@@ -1,8 +1,7 @@
-"""Read what hardware counts: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
+"""Read hardware counters: memory errors, repeated transfers, links that went down, Xids, and bytes on the network.
 
-And how often the kernel killed a process because memory ran out, refused to start one, and found broken memory.
-
-Values since some start are worth little; a run is judged by how far they go while it lasts (model/counters.py).
+The module also counts the kernel's kills for lack of memory, its refusals to start a process, and its reports of faulty
+memory. Absolute values mean little; a run is judged by their increase during the run (model/counters.py).
 """
 
 from __future__ import annotations
@@ -70,10 +69,10 @@ MEMORY_FAILURE = re.compile(r"memory failure: 0x|hardware memory corruption|unco
 
 
 def probe_counters(machine: Machine, limit_s: float = LIMIT_S, waking_s: float = WAKING.all_s) -> tuple[Counter, ...]:
-    """Return every counter, those that could not be read with the reason. The sources are read side by side.
+    """Return every counter; one that could not be read holds the reason. The sources are read in parallel.
 
-    `waking_s` is what NVML has besides, for a driver that has to wake its GPUs.
-    Must be called from a process with a single thread, since it forks.
+    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs. Call it from a process with a
+    single thread, since it forks.
     """
     readers: dict[str, Callable[[Machine], tuple[Counter, ...]]] = {
         NVML: _gpus,
@@ -172,7 +171,7 @@ def _aer(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
-    """Yield the counters of a device that has any; the kernel keeps none where AER is off or the firmware's."""
+    """Yield the counters of a device, if any; the kernel keeps none if AER is off or the firmware handles it."""
     for file, (total, kind) in AER_FILES.items():
         path = f"{DEVICES}/{bdf}/{file}"
         if machine.exists(path):
@@ -181,7 +180,7 @@ def _of_device(machine: Machine, bdf: str) -> Iterator[Counter]:
 
 
 def parse_aer(text: str, total: str) -> int:
-    """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact where it has none."""
+    """Return the total of an AER file, whose lines are `NAME COUNT`; UnreadableFact if it has none."""
     for match in filter(None, map(AER_LINE.fullmatch, map(str.strip, text.splitlines()))):
         if match[1] == total:
             return int(match[2])
@@ -189,7 +188,7 @@ def parse_aer(text: str, total: str) -> int:
 
 
 def _xids(machine: Machine) -> tuple[Counter, ...]:
-    """Return one counter per GPU address and Xid that the kernel log holds, of Xid 45 per process, and one for all."""
+    """Return one counter per GPU address and Xid in the kernel log, one per process for Xid 45, and one for all."""
     lines = probe_xid_lines(machine)
     found = Tally((match[1].lower(), _named(match)) for line in lines if (match := XID_LINE.search(line)))
     each = (Counter(f"{ON_BUS}{bus}", name, FATAL, n, KERNEL_LOG) for (bus, name), n in found.items())
@@ -197,7 +196,7 @@ def _xids(machine: Machine) -> tuple[Counter, ...]:
 
 
 def _named(xid: re.Match[str]) -> str:
-    """Return the counter's name. Who was killed decides whether Xid 45 is caused by preflight."""
+    """Return the counter's name. The killed process decides whether preflight caused Xid 45."""
     pid = PID.match(xid.string, xid.end()) if int(xid[2]) == KILLED else None
     return f"{XID}{xid[2]}{OF_PROCESS}{int(pid[1])}" if pid else f"{XID}{xid[2]}"
 
@@ -214,12 +213,12 @@ READERS: dict[OutsideKind, tuple[Callable[[Machine], int], str]] = {
 
 
 def probe_outside_events(machine: Machine) -> Counts:
-    """Return the counts since the machine or the cgroup began."""
+    """Return the counts since the start of the machine or the cgroup."""
     return {kind: (gap_or(partial(read, machine)), source) for kind, (read, source) in READERS.items()}
 
 
 def count_memory_failures(lines: object) -> int:
-    """Return how many lines of the kernel log tell of broken memory."""
+    """Return the number of lines in the kernel log that report faulty memory."""
     if not isinstance(lines, list):
         raise UnreadableFact("the kernel log is no list of lines")
     return sum(bool(MEMORY_FAILURE.search(str(line))) for line in lines)

@@ -1,4 +1,4 @@
-"""Read what the kernel wrote before this run, with its times, and how often interfaces have lost their links."""
+"""Read the kernel messages from before this run, with their times, and how often interfaces lost their links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LINES = 10_000
 
 
 def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Gap | None:
-    """Return the kernel's history; a Gap where it may not be read, None where the policy does not look back."""
+    """Return the kernel's history; a Gap if it may not be read, None if the policy does not look back."""
     if policy is None or policy.lookback == Lookback():
         return None
     read = gap_or(lambda: parse_history(machine.ask("kernel_history")))
@@ -28,7 +28,7 @@ def probe_history(machine: Machine, policy: Policy | None) -> KernelHistory | Ga
 
 
 def parse_history(answer: Any) -> KernelHistory:
-    """Return what {"now_s", "begins_s", "lines": [[seconds, text], ...]} says; UnreadableFact for anything else."""
+    """Return the history in {"now_s", "begins_s", "lines": [[seconds, text], ...]}; UnreadableFact for other values."""
     try:
         lines = tuple(TimedLine(float(at_s), str(text)) for at_s, text in answer["lines"][-MOST_LINES:])
         return KernelHistory(float(answer["now_s"]), float(answer["begins_s"]), lines)
@@ -37,7 +37,7 @@ def parse_history(answer: Any) -> KernelHistory:
 
 
 def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
-    """Yield the counts of interfaces that are a device's and have a link now (Documentation/ABI, sysfs-class-net)."""
+    """Yield the link counts of device interfaces that have a link now (Documentation/ABI, sysfs-class-net)."""
     for name in machine.names(NETIFS):
         place = f"{NETIFS}/{name}"
         if machine.exists(f"{place}/device") and gap_or(partial(read_whole, machine, f"{place}/carrier")) == 1:
@@ -45,7 +45,7 @@ def _losses(machine: Machine) -> Iterator[tuple[str, int | Gap]]:
 
 
 def _lost(machine: Machine, place: str) -> int:
-    """Return carrier_down_count (Linux 4.16), or half of what came and went before it."""
+    """Return carrier_down_count (Linux 4.16); before that version, half of the carrier changes."""
     return first_of(
         lambda: read_whole(machine, f"{place}/carrier_down_count"),
         lambda: read_whole(machine, f"{place}/carrier_changes") // 2,

@@ -1,4 +1,4 @@
-"""Read the network interfaces, and what the host's own name resolves to."""
+"""Read the network interfaces, and the addresses to which the host's own name resolves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTAINER_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What sysfs shows of an interface, as far as it tells what kind it is."""
+    """The properties in sysfs that show the kind of an interface."""
 
     name: str
     arp_type: int
@@ -41,7 +41,7 @@ class Marks:
 
 
 def probe_netifs(machine: Machine) -> tuple[Netif, ...]:
-    """Return the interfaces in index order. On another machine's files they have no addresses."""
+    """Return the interfaces in index order. They have no addresses if only another machine's files are read."""
     listed = gap_or(lambda: machine.ask("interfaces"))
     if isinstance(listed, list):
         return tuple(_read_netif(machine, entry) for entry in listed)
@@ -115,7 +115,7 @@ def _read_driver(machine: Machine, device: str) -> str:
 
 
 def _read_numa_node(machine: Machine, device: str) -> int:
-    """A virtio interface's own device has no numa_node; the PCI device above it has."""
+    """Return the NUMA node. A virtio interface's own device has no numa_node; the PCI device above it has one."""
     if not machine.exists(device):
         raise UnreadableFact("no device stands behind it")
     return first_of(
@@ -125,7 +125,7 @@ def _read_numa_node(machine: Machine, device: str) -> int:
 
 
 def netif_kind(marks: Marks) -> NetifKind:  # noqa: PLR0911 - one line a kind
-    """Return what stands behind an interface; names decide only between container networks and others."""
+    """Return the kind of an interface. Its name only distinguishes container networks from other interfaces."""
     if marks.arp_type == ARPHRD_LOOPBACK or marks.name == "lo":
         return NetifKind.LOOPBACK
     if "bonding" in marks.directories or marks.devtype == "bond":
@@ -154,19 +154,19 @@ def _virtual_kind(marks: Marks) -> NetifKind:
 
 
 def parse_devtype(uevent: str) -> str:
-    """Return the DEVTYPE of a uevent file; "" where it has none, as for Ethernet cards and veth."""
+    """Return the DEVTYPE in a uevent file; "" if it has none, as for Ethernet adapters and veth."""
     return next((line.partition("=")[2] for line in uevent.splitlines() if line.startswith("DEVTYPE=")), "")
 
 
 def parse_flags(text: str) -> int:
-    """Parse the flags of an interface, `0x1003`."""
+    """Parse the flags of an interface, such as `0x1003`."""
     if not re.fullmatch(r"0x[0-9a-f]{1,8}", text):
         raise UnreadableFact(f"flags: {text[:40]!r} is not hexadecimal")
     return int(text, 16)
 
 
 def parse_speed(text: str) -> int:
-    """Parse a speed in Mbit/s. Drivers that know none say -1, old kernels 4294967295, some 0."""
+    """Parse a speed in Mbit/s. For an unknown speed, drivers write -1, old kernels 4294967295, and some 0."""
     speed = parse_whole(text, "speed")
     if speed <= 0 or speed >= 0xFFFFFFFF:
         raise UnreadableFact(f"the kernel says {speed}: the driver does not know its speed")
@@ -174,6 +174,6 @@ def parse_speed(text: str) -> int:
 
 
 def probe_name_resolution(machine: Machine) -> NameResolution:
-    """Return the host's name and its addresses in the resolver's order; UnreadableFact where it has none."""
+    """Return the host's name and its addresses in the resolver's order; UnreadableFact if it has none."""
     answer = machine.ask("host_addresses")
     return NameResolution(name=answer["name"], addresses=tuple(answer["addresses"]))

@@ -1,4 +1,4 @@
-"""Read what the kernel shows of the NVIDIA driver: device files, the module's version, and failing GPUs in the log."""
+"""Read what the kernel shows of the NVIDIA driver: device files, the module's version, and GPU errors in the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def probe_device_nodes(machine: Machine) -> DeviceNodes:
 
 
 def parse_module_version(text: str) -> str:
-    """Return the version in /proc/driver/nvidia/version, of the open and of the proprietary module."""
+    """Return the version in /proc/driver/nvidia/version, for the open and for the proprietary module."""
     match = re.search(r"^NVRM version:.*?Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)(?:\s|$)", text, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"/{PROC}: it names no version")
@@ -37,7 +37,7 @@ MOST_LINES = 100
 
 
 def probe_xid_lines(machine: Machine) -> tuple[str, ...]:
-    """Return the newest "NVRM: Xid" lines, oldest first; none where the nvidia module is not loaded."""
+    """Return the newest "NVRM: Xid" lines, oldest first; empty if the nvidia module is not loaded."""
     modules = machine.names("sys/module")
     if modules and "nvidia" not in modules:
         return ()

@@ -1,4 +1,4 @@
-"""Read the driver and the GPUs as NVML gives them, from one answer: NVML is asked once."""
+"""Read the driver and the GPUs from a single NVML answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True)
 class NvmlFacts:
-    """Everything that one start of NVML gives."""
+    """All facts from one start of NVML."""
 
     driver: DriverFacts
     gpus: tuple[Gpu, ...]
@@ -46,7 +46,7 @@ class NvmlFacts:
 
 
 def probe_nvml(machine: Machine) -> NvmlFacts:
-    """Return the driver and the GPUs that can be distinguished; UnreadableFact where NVML does not start."""
+    """Return the driver and the GPUs that can be distinguished; UnreadableFact if NVML does not start."""
     answer = machine.ask("nvml")
     if "error" in answer:
         raise UnreadableFact(str(answer["error"]))
@@ -66,7 +66,7 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:
-    """Return a fact of an answer by the key of its value, which in a capture of another version may be missing."""
+    """Return a fact from an answer by the key of its value. The key may be missing in a capture of another version."""
     if key not in answer:
         return Gap("not asked by the version that made the capture")
     return gap_or(lambda: parse(answered(answer[key])))
@@ -77,7 +77,7 @@ def _facts(answer: Json, table: Iterable[NvmlField]) -> dict[str, Any]:
 
 
 def _identity(gpu: Json) -> dict[str, Any]:
-    """Return the GPU's facts; UnreadableFact where neither UUID nor bus address tells it from others."""
+    """Return the GPU's facts; UnreadableFact if neither UUID nor bus address distinguishes it from others."""
     answered(gpu)
     facts = _facts(gpu, GPU_FIELDS)
     if isinstance(facts["uuid"], Gap) and isinstance(facts["bdf"], Gap):
@@ -106,7 +106,7 @@ def _width(machine: Machine, device: str | Gap, by_nvml: int | Gap, file: str) -
 
 
 def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap) -> int:
-    """Return the node that the kernel gives, else the one whose memory NVML calls near."""
+    """Return the NUMA node that the kernel gives, else the node whose memory NVML reports as near."""
 
     def by_nvml() -> int:
         nodes = known(near)
@@ -118,14 +118,14 @@ def _numa_node(machine: Machine, device: str | Gap, near: tuple[int, ...] | Gap)
 
 
 def _record(kind: Callable[..., R], name: str, facts: dict[str, Any]) -> R | Gap:
-    """Return the record, or one Gap where nothing of it could be read and all for the same reason."""
+    """Return the record, or one Gap if no part of it could be read and all parts have the same reason."""
     found = {field.name: facts[f"{name}.{field.name}"] for field in fields(kind)}  # type: ignore[arg-type]
     gaps = {each for each in found.values() if isinstance(each, Gap)}
     return gaps.pop() if len(gaps) == 1 and gaps == set(found.values()) else kind(**found)
 
 
 def _process(machine: Machine, entry: Json) -> GpuProcess:
-    """Return a process with name and user, where /proc shows the processes of the host."""
+    """Return a process, with name and user if /proc shows the processes of the host."""
     pid = int(entry["pid"])
     uid = gap_or(lambda: parse_uid(_of_host(machine, f"proc/{pid}/status")))
     return GpuProcess(
@@ -144,7 +144,7 @@ def _of_host(machine: Machine, path: str) -> str:
 
 
 def parse_uid(status: str) -> int:
-    """Return the real user's number in the text of /proc/PID/status."""
+    """Return the real user's id from the text of /proc/PID/status."""
     match = re.search(r"^Uid:\s+([0-9]{1,10})\s", status, re.MULTILINE | re.ASCII)
     if match is None:
         raise UnreadableFact("/proc/PID/status: there is no Uid")
@@ -159,14 +159,14 @@ def _link(answer: Json) -> NvLink:
 
 
 def _level(pair: Json, gpus: dict[int, Gpu]) -> str:
-    """Return the path of a pair; NVLinks between the two come before the PCIe level, as in nvidia-smi."""
+    """Return the path of a pair; NVLinks between the two take precedence over the PCIe level, as in nvidia-smi."""
     if count := _links_between(gpus[pair["a"]], gpus[pair["b"]]):
         return f"NV{count}"
     return values.parse_number(values.ANCESTORS, answered(pair["ancestor"]), "common ancestor")
 
 
 def _links_between(a: Gpu, b: Gpu) -> int:
-    """Return how many active NVLinks join two GPUs, directly or through switches; UnreadableFact where unknown."""
+    """Return the number of active NVLinks between two GPUs, direct or through switches; UnreadableFact if unknown."""
     for gpu in (a, b):
         if isinstance(gpu.nvlinks, Gap):
             raise UnreadableFact(f"the NVLinks of GPU {gpu.nvml_index} could not be read: {gpu.nvlinks.reason}")
@@ -175,7 +175,7 @@ def _links_between(a: Gpu, b: Gpu) -> int:
 
 
 def _active(gpu: Gpu) -> list[NvLink]:
-    """Return the links that are up; one whose state could not be read is, where the driver knows its other end."""
+    """Return the links that are up. An unreadable link counts as up if the driver knows its other end."""
     return [link for link in known(gpu.nvlinks) if link.is_active is not False and not isinstance(link.peer, Gap)]
 
 

@@ -1,4 +1,4 @@
-"""Read which GPUs and accelerators of other makers than NVIDIA are on the PCI bus or below /dev."""
+"""Read the GPUs and accelerators of other makers than NVIDIA on the PCI bus and below /dev."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ BY_VENDOR = {maker.vendor: maker for maker in OTHER_MAKERS}
 
 
 def probe_other_devices(machine: Machine) -> tuple[OtherDevice, ...]:
-    """Return them in bus order, then those below /dev; a display controller only where a torch may be built for it."""
+    """Return the devices in bus order, then those below /dev.
+
+    A display controller counts only if a torch may be built for it.
+    """
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return (*_on_bus(machine), *_below_dev(machine))
 

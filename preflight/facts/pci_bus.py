@@ -1,4 +1,4 @@
-"""Read the PCI bus: the NVIDIA GPUs, and the tree above them and the RDMA adapters: bridges, links, ACS, IOMMU."""
+"""Read the PCI bus: the NVIDIA GPUs, the RDMA adapters, and the tree above both: bridges, links, ACS, IOMMU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISPLAY_CONTROLLER = "0x03"  # VGA 0x0300 and 3D 0x0302; audio, USB and NVSwitch
 
 
 def probe_nvidia_pci(machine: Machine) -> tuple[NvidiaPciDevice, ...]:
-    """Return the GPUs in bus order; none on a machine without a PCI bus."""
+    """Return the GPUs in bus order; empty on a machine without a PCI bus."""
     need(machine, "sys/bus", ", so the PCI bus can't be read")
     return tuple(_read_nvidia(machine, bdf) for bdf in machine.names(DEVICES) if _is_nvidia_gpu(machine, bdf))
 
@@ -48,7 +48,7 @@ def is_display(pci_class: str) -> bool:
 
 
 def parse_id(text: str) -> str:
-    """Return a PCI id as the kernel spells it, `0x2330`."""
+    """Return a PCI id in the kernel's spelling, such as `0x2330`."""
     if not re.fullmatch(r"0x[0-9a-f]{4}", text):
         raise UnreadableFact(f"{text[:40]!r} is not a PCI id")
     return text
@@ -63,7 +63,7 @@ PLAIN = re.compile(r"[0-9]{1,3}(?:\.[0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a device is attached: its host bridge, then the bridges down to it."""
+    """The position of a device: its host bridge, then the bridges down to the device."""
 
     host_bridge: str
     parents: tuple[str, ...]
@@ -95,7 +95,7 @@ def _adapters(machine: Machine) -> Iterable[str]:
 
 
 def read_adapter_bdf(machine: Machine, name: str) -> str:
-    """Return the PCI function behind an RDMA device; UnreadableFact where it is no PCI device (SCIF, rxe)."""
+    """Return the PCI function of an RDMA device; UnreadableFact if it is no PCI device (SCIF, rxe)."""
     link = first_of(
         lambda: machine.link(f"{HCAS}/{name}/device"),
         lambda: machine.link(f"{HCAS}/{name}").rpartition("/infiniband/")[0],
@@ -107,13 +107,13 @@ def read_adapter_bdf(machine: Machine, name: str) -> str:
 
 
 def read_place(machine: Machine, bdf: str) -> Place:
-    """Return where the device hangs; without its link in /sys/bus it hangs on a bridge that isn't known."""
+    """Return the position of a device. Without its link in /sys/bus, the device is attached to an unknown bridge."""
     place = gap_or(lambda: parse_place(machine.link(f"{DEVICES}/{bdf}")))
     return Place("", ()) if isinstance(place, Gap) else place
 
 
 def parse_place(link: str) -> Place:
-    """Parse `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`; virtual roots (VMD, Hyper-V) stand further in."""
+    """Parse `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`; virtual roots (VMD, Hyper-V) come further in."""
     parts = link.lower().split("/")
     last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
     if last < 0:
@@ -122,7 +122,10 @@ def parse_place(link: str) -> Place:
 
 
 def bridge_kind(depth: int) -> PciKind:
-    """Return what a bridge at this depth is: below the root port, up- and downstream ports of switches alternate."""
+    """Return the kind of a bridge at this depth.
+
+    Below the root port, upstream and downstream ports of switches alternate.
+    """
     if depth == 0:
         return PciKind.ROOT_PORT
     return PciKind.SWITCH_UPSTREAM if depth % 2 else PciKind.SWITCH_DOWNSTREAM
@@ -149,7 +152,7 @@ def _read_device(machine: Machine, bdf: str, kind: PciKind, place: Place) -> Pci
 
 
 def read_ids(machine: Machine, directory: str) -> str:
-    """Return vendor and device of a PCI function."""
+    """Return the vendor and device ids of a PCI function."""
     vendor, device = (parse_id(machine.text(f"{directory}/{name}")) for name in ("vendor", "device"))
     return f"{vendor[2:]}:{device[2:]}"
 
@@ -177,7 +180,7 @@ def parse_speed(text: str) -> float:
 
 
 def parse_width(text: str) -> int:
-    """Parse a link's lanes; a device that sits in a root complex has none, and the kernel says 0 or 255."""
+    """Parse a link's number of lanes. A device inside a root complex has no lanes, and the kernel gives 0 or 255."""
     lanes = parse_whole(text, "link width")
     if not 0 < lanes <= 32:
         raise UnreadableFact(f"link width: the kernel says {lanes}: there is no link")
@@ -200,7 +203,7 @@ CONTROLS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "Eg
 
 
 def parse_acs(config: bytes) -> tuple[str, ...]:
-    """Return the controls that are on; none where the device has no ACS. UnreadableFact where root is needed."""
+    """Return the ACS controls that are on; empty if the device has no ACS. UnreadableFact if root is needed."""
     if len(config) <= UNPRIVILEGED_BYTES:
         raise UnreadableFact(f"config space: only {len(config)} bytes are readable without root; ACS lies beyond 256")
     offset = _capability(config, ACS_ID)
@@ -211,13 +214,13 @@ def parse_acs(config: bytes) -> tuple[str, ...]:
 
 
 def without_serial(config: bytes) -> bytes:
-    """Return a config space with its device serial number as zeros."""
+    """Return a config space in which the device serial number is replaced by zeros."""
     offset = _capability(config, SERIAL_ID)
     return config if offset == 0 else config[: offset + 4] + bytes(8) + config[offset + 12 :]
 
 
 def _capability(config: bytes, identity: int) -> int:
-    """Return where an extended capability begins, 0 where the device has none."""
+    """Return the offset of an extended capability, 0 if the device has none."""
     offset = EXTENDED
     for _ in range(MOST_CAPABILITIES):
         header = int.from_bytes(config[offset : offset + 4], "little")

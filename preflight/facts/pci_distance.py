@@ -1,4 +1,4 @@
-"""How far two PCI devices are from each other, in the words of `nvidia-smi topo -m`."""
+"""The distance of two PCI devices, in the words of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NO_PCI = "the device is not in the PCI tree that could be read"
 
 
 def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
-    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact where the tree or the NUMA nodes don't tell.
+    """Return PIX, PXB, PHB, NODE or SYS; UnreadableFact if the tree or the NUMA nodes do not show it.
 
-    PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of
-    one NUMA node; SYS: between NUMA nodes.
+    PIX: at most one bridge or switch; PXB: several; PHB: through a host bridge; NODE: through two host bridges of one
+    NUMA node; SYS: between NUMA nodes.
     """
     if not (a.host_bridge and b.host_bridge):
         raise UnreadableFact("/sys does not show on which host bridge both hang")
@@ -35,7 +35,7 @@ def level(a: PciDevice, b: PciDevice, numa_count: int) -> str:
 
 
 def _switches(a: PciDevice, b: PciDevice, common: int) -> int:
-    """Count the switches on the way: each is an upstream port at an odd depth with a downstream port behind it."""
+    """Count the switches on the path: each is an upstream port at an odd depth with a downstream port after it."""
     turn = 1 if common % 2 == 0 else 0  # the ways part inside a switch, or on the bus below a port
     return turn + sum((len(each.parents) - common) // 2 for each in (a, b))
 
@@ -44,7 +44,7 @@ def gpu_paths(
     gpus: tuple[Gpu, ...] | Gap, known: tuple[GpuPath, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[GpuPath, ...] | Gap:  # fmt: skip
-    """Return NVML's paths, with what it did not tell filled in from the PCI tree; all of them without NVML."""
+    """Return NVML's paths, with missing ones filled in from the PCI tree; without NVML, all paths are from the tree."""
     if isinstance(pci, Gap):
         return known
     places = _places(gpus, pci)
@@ -60,7 +60,7 @@ def nic_paths(
     gpus: tuple[Gpu, ...] | Gap, nics: tuple[Nic, ...] | Gap, pci: tuple[PciDevice, ...] | Gap,
     nodes: tuple[NumaNode, ...] | Gap,
 ) -> tuple[NicPath, ...] | Gap:  # fmt: skip
-    """Return how each GPU reaches each adapter, from the PCI tree."""
+    """Return the path between each GPU and each adapter, from the PCI tree."""
     if isinstance(nics, Gap):
         return nics
     if isinstance(pci, Gap):
@@ -74,7 +74,7 @@ def nic_paths(
 
 
 def _places(gpus: tuple[Gpu, ...] | Gap, pci: tuple[PciDevice, ...]) -> dict[int, PciDevice | None]:
-    """Return the GPUs by number: NVML's index, or without NVML the place in bus order, which is its order too."""
+    """Return the GPUs by number: NVML's index, or without NVML the position in bus order, which is NVML's order too."""
     devices = {device.bdf: device for device in pci}
     if isinstance(gpus, Gap):
         return dict(enumerate(gpu_devices(pci)))

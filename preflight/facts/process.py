@@ -16,7 +16,7 @@ from preflight.system.secrets import shown
 
 
 def probe_limits(machine: Machine) -> LimitFacts:
-    """Return the limits that NCCL and RDMA run into."""
+    """Return the limits that affect NCCL and RDMA."""
     answer = machine.ask("rlimits")
     names = {"memlock": "memlock_bytes", "nofile": "nofile", "stack": "stack_bytes", "nproc": "nproc"}
     limits = {fact: answer[name] for name, fact in names.items()}
@@ -29,7 +29,7 @@ def probe_environment(machine: Machine) -> tuple[EnvVar, ...]:
 
 
 def reported_environment(environ: Mapping[str, str]) -> tuple[EnvVar, ...]:
-    """Return those of the given variables that may stand in a report, by name."""
+    """Return, by name, the given variables that a report may contain."""
     return tuple(EnvVar(name, shown(name, value)) for name, value in sorted(environ.items()) if is_reported(name))
 
 
@@ -38,10 +38,10 @@ VALUE_CHARS = 1023  # NCCL cuts what is longer
 
 
 def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, ...]:
-    """Return the settings in force, in reading order; files that do not exist hold none.
+    """Return the settings in force, in reading order; a file that does not exist adds none.
 
-    NCCL_CONF_FILE or else the user's file comes first, then always /etc/nccl.conf; the first value of a name wins.
-    The files are read of `machine`; `process` tells which variables and home directory NCCL sees.
+    NCCL reads the file in NCCL_CONF_FILE, or else the user's file, and then always /etc/nccl.conf. The first value of a
+    name counts. The files are read from `machine`; `process` gives the variables and the home directory that NCCL uses.
     """
     variables, place = process.ask("environment"), process.ask("home")
     named, home = variables.get("NCCL_CONF_FILE", ""), place["home"]  # NCCL expands no `~`
@@ -52,19 +52,19 @@ def probe_nccl_conf(machine: Machine, process: Machine) -> tuple[NcclConfEntry, 
 
 
 def parse_nccl_conf(file: str, text: str) -> tuple[NcclConfEntry, ...]:
-    """Parse `NAME=value` lines as NCCL does: `#` only in the first column, no quotes removed, no blanks trimmed."""
+    """Parse `NAME=value` lines as NCCL does: `#` is a comment only in the first column; quotes and blanks are kept."""
     found = re.findall(r"^([^#=\n][^=\n]*)=(.*)$", text, re.MULTILINE)
     return tuple(NcclConfEntry(file, name[:VALUE_CHARS], value[:VALUE_CHARS]) for name, value in found)
 
 
 def first_of_each_name(entries: list[NcclConfEntry]) -> tuple[NcclConfEntry, ...]:
-    """Return the entries that are not shadowed by an earlier one."""
+    """Return the entries without those that repeat the name of an earlier entry."""
     winners = {entry.name: entry for entry in reversed(entries)}
     return tuple(entry for entry in entries if entry is winners[entry.name])
 
 
 def probe_software(machine: Machine) -> SoftwareFacts:
-    """Return the versions; torch is a Gap where it is not installed."""
+    """Return the versions; torch is a Gap if it is not installed."""
     answer = machine.ask("software")
     return SoftwareFacts(
         python=str(answer["python"]),
@@ -85,7 +85,7 @@ def _parse_torch(torch: Json) -> TorchFacts:
 
 
 def parse_other_build(version_file: str) -> str:
-    """Return `ROCm 6.2.41134` or `XPU 20250101` of a torch that is built for AMD's or Intel's GPUs, else ""."""
+    """Return `ROCm 6.2.41134` or `XPU 20250101` for a torch that is built for AMD's or Intel's GPUs, else ""."""
     for name, build in (("hip", "ROCm"), ("xpu", "XPU")):
         version = gap_or(partial(parse_version, version_file, name))
         if isinstance(version, str):
@@ -94,7 +94,7 @@ def parse_other_build(version_file: str) -> str:
 
 
 def parse_version(version_file: str, name: str) -> str:
-    """Return a string that torch/version.py assigns; UnreadableFact where it is None or not there."""
+    """Return a string that torch/version.py assigns; UnreadableFact if it is None or missing."""
     match = re.search(rf"^{name}(?::[^=\n]*)? *= *(?:'([^'\n]*)'|\"([^\"\n]*)\"|None)", version_file, re.MULTILINE)
     if match is None:
         raise UnreadableFact(f"torch/version.py: it assigns no {name}")
@@ -104,7 +104,7 @@ def parse_version(version_file: str, name: str) -> str:
 
 
 def choose_nccl(cuda: str, wheels: dict[str, str]) -> str:
-    """Return the version of the NCCL wheel for torch's CUDA; others may be installed for other packages."""
+    """Return the version of the NCCL wheel for torch's CUDA; other packages may have installed other NCCL wheels."""
     wheel = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     if wheel not in wheels:
         raise UnreadableFact(f"{wheel} is not installed: torch brings its own NCCL or uses the system's")

@@ -1,4 +1,4 @@
-"""Read the RDMA adapters, their ports, what applications can open, and how GPU memory is handed to an adapter."""
+"""Read the RDMA adapters, their ports, the device files for applications, and how an adapter gets GPU memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec.*")
 
 
 def probe_nics(machine: Machine) -> tuple[Nic, ...]:
-    """Return the adapters in the order of their numbers; none where no RDMA driver is loaded."""
+    """Return the adapters in numerical order; empty if no RDMA driver is loaded."""
     return tuple(_read_nic(machine, name) for name in _adapters(machine))
 
 
@@ -40,7 +40,7 @@ def _adapters(machine: Machine) -> list[str]:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key by which mlx5_10 follows mlx5_9."""
+    """Return a sort key that puts mlx5_10 after mlx5_9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
@@ -76,7 +76,7 @@ def _layers(machine: Machine, name: str) -> frozenset[str]:
 
 
 def nic_kind(layers: frozenset[str], driver: str) -> NicKind:
-    """Return what an adapter speaks, by its ports' link layer; EFA's is "Unspecified"."""
+    """Return the protocol of an adapter, from its ports' link layers; EFA's link layer is "Unspecified"."""
     if driver == "efa":
         return NicKind.EFA
     if {"InfiniBand", "Ethernet"} <= layers:
@@ -153,7 +153,7 @@ parse_phys_state = partial(_parse_state, PhysState, "physical port state")  # of
 
 
 def parse_rate(text: str) -> float:
-    """Parse `400 Gb/sec (4X NDR)` into 400.0; the kernel says Gb, so gigabits."""
+    """Parse `400 Gb/sec (4X NDR)` into 400.0; the kernel's Gb are gigabits."""
     match = RATE.fullmatch(text)
     if match is None:
         raise UnreadableFact(f"port rate: the kernel says {text[:40]!r}")
@@ -161,7 +161,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_lid(text: str) -> int:
-    """Parse a local id, `0x1a`."""
+    """Parse a local id, such as `0x1a`."""
     if not re.fullmatch(r"0x[0-9a-f]{1,8}", text):
         raise UnreadableFact(f"lid: the kernel says {text[:40]!r}")
     return int(text, 16)
@@ -178,7 +178,7 @@ DMA_BUF_SINCE = (5, 12)  # ib_umem_dmabuf_get, Linux 5.12
 
 
 def probe_rdma(machine: Machine) -> RdmaFacts:
-    """Return the device files and the ways to GPU memory; each may be a Gap."""
+    """Return the device files and the methods of access to GPU memory; each may be a Gap."""
     need(machine, "dev")
     return RdmaFacts(
         uverbs=tuple(name for name in machine.names("dev/infiniband") if name.startswith("uverbs")),
@@ -208,7 +208,7 @@ def _dma_buf(machine: Machine) -> bool:
 
 
 def is_open_module(text: str) -> bool:
-    """Return whether /proc/driver/nvidia/version is of the open kernel modules, which alone export dma-bufs."""
+    """Return whether /proc/driver/nvidia/version is of the open kernel modules. Only these export dma-bufs."""
     return "Open Kernel Module" in text
 
 

@@ -1,4 +1,4 @@
-"""How probes turn a value that can't be read into a Gap, and text into numbers."""
+"""Helpers for probes: they turn an unreadable value into a Gap, and text into numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU_LIMIT = 1 << 16  # more than any kernel is built for; a damaged file must no
 
 
 def gap_or(read: Callable[[], T]) -> T | Gap:
-    """Return what `read` returns, or the Gap with its reason."""
+    """Return the result of `read`, or a Gap with the reason if it fails."""
     try:
         return read()
     except UnreadableFact as error:
@@ -25,7 +25,7 @@ def gap_or(read: Callable[[], T]) -> T | Gap:
 
 
 def first_of(*reads: Callable[[], T]) -> T:
-    """Return what the first readable of several sources gives; UnreadableFact with every reason when none does."""
+    """Return the result of the first readable source; UnreadableFact with every reason if all fail."""
     reasons = []
     for read in reads:
         try:
@@ -36,13 +36,13 @@ def first_of(*reads: Callable[[], T]) -> T:
 
 
 def need(machine: Machine, path: str, why: str = "") -> None:
-    """Raise UnreadableFact where the path does not exist."""
+    """Raise UnreadableFact if the path does not exist."""
     if not machine.exists(path):
         raise UnreadableFact(f"/{path}: not there{why}")
 
 
 def answered(value: Json) -> Json:
-    """Return a value of an answer; UnreadableFact where the answer says that it could not be read."""
+    """Return a value from an answer; UnreadableFact if the answer says that it could not be read."""
     if isinstance(value, dict) and "unreadable" in value:
         raise UnreadableFact(str(value["unreadable"]))
     return value
@@ -57,12 +57,12 @@ def parse_whole(text: str, what: str) -> int:
 
 
 def read_whole(machine: Machine, path: str) -> int:
-    """Return the whole number that a file holds."""
+    """Return the whole number in a file."""
     return parse_whole(machine.text(path), path.rpartition("/")[2])
 
 
 def parse_numa_node(text: str) -> int:
-    """Parse a device's numa_node, which is -1 in most virtual machines and where the firmware says nothing."""
+    """Parse a device's numa_node, which is -1 in most virtual machines and if the firmware does not set it."""
     node = parse_whole(text, "numa_node")
     if node < 0:
         raise UnreadableFact(f"the kernel says {node}: the firmware does not tell which NUMA node it is near")
@@ -83,7 +83,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def parse_cpu_mask(text: str) -> tuple[int, ...]:
-    """Parse a kernel CPU mask such as `00000000,0000ff00`: hexadecimal, 32 CPUs a word, the last word first."""
+    """Parse a kernel CPU mask such as `00000000,0000ff00`: hexadecimal, 32 CPUs per word, the highest CPUs first."""
     digits = text.strip().replace(",", "")
     if not re.fullmatch(rf"[0-9a-fA-F]{{1,{CPU_LIMIT // 4}}}", digits):
         raise UnreadableFact(f"CPU mask: {text[:40]!r} is not hexadecimal")

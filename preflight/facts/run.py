@@ -1,4 +1,4 @@
-"""Run every probe side by side, each fact failing alone, and put the node's facts together."""
+"""Run every probe in parallel, so that a failing fact affects no other, and assemble the node's facts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NVML_FACTS = ("driver", "gpus", "gpu_paths", "gpu_p2p")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe: the fact that it gives, who reads it, and whom it shares a process with."""
+    """One probe: the fact that it gives, its reader, and the group with which it shares a process."""
 
     fact: str
     read: Callable[[Machine, Machine], object]  # the machine, and the one whose software runs
@@ -72,7 +72,7 @@ PROBES = (
 
 @dataclass(slots=True)
 class Capture:
-    """What the probes read of a machine, and which groups of probes gave no answer and why."""
+    """The reads of the probes on a machine, and the groups of probes that gave no answer, with the reasons."""
 
     reads: Record = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
@@ -84,15 +84,15 @@ def probe_node(
     meanwhile: Callable[[], object] = tuple, ends_at: float | None = None, only: Collection[str] | None = None,
     waking_s: float = WAKING.all_s,
 ) -> tuple[NodeFacts, dict[str, float]]:  # fmt: skip
-    """Return the node's facts and how many seconds each probe took; what fails or stalls is a Gap.
+    """Return the node's facts and the seconds that each probe took; a probe that fails or stalls gives a Gap.
 
-    `software` is the machine whose Python, environment and limits count, where `machine` is only a tree of files.
-    A `capture` is filled with every read; `silent` are the groups that gave no answer when a capture was made.
-    `meanwhile` is called while the probes run: loading what is needed next then costs no time.
-    What is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
-    `waking_s` is what NVML has besides, for a driver that has to wake its GPUs.
-    `only` names the facts that are read, where not all are; NVML's are read together, as `nvml`.
-    Must be called from a process with a single thread, since it forks.
+    If `machine` is only a tree of files, `software` is the machine whose Python, environment and limits count.
+    A `capture` receives every read. `silent` holds the groups that gave no answer when a capture was made.
+    `meanwhile` is called while the probes run, so that it can load the next modules without extra time.
+    A fact that is not read by `ends_at` (monotonic) is a Gap that says so; `cut_short` names it.
+    `waking_s` is NVML's additional time limit, for a driver that has to wake its GPUs.
+    `only` names the facts to read, if not all are wanted; NVML's facts are read together, as `nvml`.
+    Call it from a process with a single thread, since it forks.
     """
     process = software or machine
     wanted = [probe for probe in PROBES if only is None or probe.fact in only]
@@ -121,7 +121,7 @@ def probe_node(
 
 
 def cut_short(node: NodeFacts) -> tuple[str, ...]:
-    """Return the facts that were not read because the deadline came first."""
+    """Return the facts that were not read before the deadline."""
     return tuple(each.name for each in fields(node) if getattr(node, each.name) == Gap(CUT_SHORT))
 
 

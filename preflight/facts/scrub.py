@@ -1,7 +1,7 @@
-"""Replace what names a machine or its users, everywhere alike, so that what belonged together still does.
+"""Replace the identities of a machine and its users, consistently, so that equal values stay equal.
 
-Host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home directories and user names.
-What follows no pattern, like another host's name in a variable, is only found where its place is known.
+Replaced are host names, MAC addresses, GUIDs, GIDs, IP addresses, UUIDs, serials, container ids, home directories and
+user names. A value without a pattern, such as another host's name in a variable, is found only in known places.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ VERSIONS = frozenset({"software"})  # version numbers of four parts look like IP
 
 @dataclass(slots=True)
 class Scrubber:
-    """Replacements, the same for the same value from the first to the last text."""
+    """A set of replacements; a value gets the same replacement in all texts."""
 
     hosts: tuple[str, ...] = ()
     home: str = ""
     numbers: dict[tuple[str, object], int] = field(default_factory=dict)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return a JSON value with all of its texts scrubbed."""
+        """Return a JSON value in which all texts are scrubbed."""
         if isinstance(value, dict):
             return {self.text(name): self.value(item, name) for name, item in value.items()}
         if isinstance(value, list):
@@ -63,7 +63,7 @@ class Scrubber:
         return self.text(value)
 
     def text(self, text: str, *, with_host: bool = True) -> str:
-        """Return a text with everything replaced that follows a pattern, and the host's own names."""
+        """Return a text in which values that match a pattern, and the host's own names, are replaced."""
         text = self.home_only(text)
         for host in self.hosts if with_host else ():
             text = re.sub(rf"(?<![A-Za-z0-9_.-]){re.escape(host)}(?![A-Za-z0-9_-])", HOST, text, flags=re.IGNORECASE)
@@ -77,11 +77,11 @@ class Scrubber:
         return IPV4.sub(lambda m: self._ipv4(m[0]), text)
 
     def home_only(self, text: str) -> str:
-        """Return a text with nothing but the home directory replaced."""
+        """Return a text in which only the home directory is replaced."""
         return re.sub(rf"{re.escape(self.home)}(?![\w.-])", NEW_HOME, text) if self.home else text
 
     def _number(self, kind: str, value: object) -> int:
-        """Return how many values of this kind came before this one, from 1."""
+        """Return the number of this value among the values of its kind, from 1."""
         if (kind, value) not in self.numbers:
             self.numbers[kind, value] = 1 + sum(1 for each, _ in self.numbers if each == kind)
         return self.numbers[kind, value]
@@ -110,7 +110,7 @@ class Scrubber:
         return text if low == 0 else _grouped(self._low(low), 4)
 
     def _low(self, low: int) -> int:
-        """Return the new interface id or GUID; with the bit that marks what was made up locally."""
+        """Return the replacement for an interface id or GUID, with the bit that marks a locally assigned one."""
         return 0x0200_0000_0000_0000 | self._number("guid", low)
 
     def _ipv6(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Measure a checkpoint directory: one rank alone, then all together, writing and then reading what was written."""
+"""Measure a checkpoint directory, first with one rank, then with all: write data and read the same data back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Watch = Callable[[float], None]
 
 @dataclass(slots=True)
 class _Run:
-    """A measurement in progress: the steps still to do share the time that is left."""
+    """A measurement in progress; the remaining steps share the remaining time."""
 
     end_at: float
     work_until: float
@@ -43,7 +43,7 @@ class _Run:
     least_bytes: list[int] = field(default_factory=list)
 
     def do(self, what: str, writers: Writers, count: int, after: float | Gap = 0.0) -> float | Gap:
-        """Have `n` writers do one step; return their bytes per second, summed. Not after one that failed."""
+        """Run one step with `n` writers; return the sum of their bytes per second. Do nothing after a failed step."""
         if isinstance(after, Gap):
             return self.skip(after)
         now = time.monotonic()
@@ -68,7 +68,7 @@ class _Run:
         )
 
     def skip(self, speed: Gap) -> Gap:
-        """Leave out a step that another's failure, or the clock, makes pointless."""
+        """Leave out a step that is pointless after another step's failure, or for lack of time."""
         self.done_steps += 1
         self.watch(min(1.0, self.done_steps / self.steps))
         return Gap(f"not tried: {speed.reason.removeprefix('not tried: ')}")
@@ -89,12 +89,12 @@ class _Run:
 def measure_storage(
     directory: str, writers: int, budget_s: float, watch: Watch = lambda _: None, most_bytes: int = MOST_FILE_BYTES
 ) -> StorageSpeed:
-    """Write and read a file per writer within `budget_s`, all together at most a tenth of the free space.
+    """Write and read a file per writer within `budget_s`; all files together take at most a tenth of the free space.
 
-    The files have no names, so that they are gone with the processes, whatever ends them. A symbolic link to a
-    directory is followed. `watch` is given the share that is done, 0 to 1. What can't be measured (no room, no
-    permission, a directory that stalls) is a Gap. UsageError where there is no such directory; Interrupted passes.
-    Must be called from a process with a single thread, since it forks.
+    The files have no names, so they disappear with the processes, however these end. A symbolic link to a directory is
+    followed. `watch` gets the completed share, 0 to 1. A speed that can't be measured (no space, no permission, a
+    directory that stalls) is a Gap. UsageError if there is no such directory; Interrupted passes through. Call it from
+    a process with a single thread, since it forks.
     """
     if not 1 <= writers <= MOST_WRITERS:
         raise UsageError(f"{writers} writers: from 1 to {MOST_WRITERS} can be tried")
@@ -124,7 +124,7 @@ def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSp
 
 
 def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
-    """Return the real path and how much each writer may write."""
+    """Return the real path and the bytes that each writer may write."""
     now = time.monotonic()
     by = now + (run.end_at - now) / (run.steps + 1)
     (look,) = writers.carry_out(Task(LOOK, by, by), 1, lambda _: None)
@@ -139,7 +139,7 @@ def _room(writers: Writers, count: int, run: _Run) -> tuple[str, int]:
 
 
 def file_size_bytes(free_bytes: int, writers_count: int) -> int:
-    """Return the largest whole number of blocks for each writer; 0 where there is no room for one."""
+    """Return the largest whole number of blocks for each writer, in bytes; 0 if there is no space for one."""
     size_bytes = min(MOST_FILE_BYTES, free_bytes // SHARE_OF_FREE // writers_count)
     return size_bytes // BLOCK_BYTES * BLOCK_BYTES
 
@@ -161,7 +161,7 @@ def _speeds(path: str, count: int, run: _Run, start: float, *speeds: float | Gap
 
 
 def parse_file_system(mountinfo: str, path: str) -> str:
-    """Return the type of the last mount that is nearest above the path, from /proc/self/mountinfo."""
+    """Return the file system type of the last mount that is nearest above the path, from /proc/self/mountinfo."""
     best, found = -1, ""
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")

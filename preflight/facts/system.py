@@ -45,7 +45,7 @@ CONTAINER_FILES = (
 
 
 def probe_system(machine: Machine) -> SystemFacts:
-    """Return the facts of the operating system; each may be a Gap."""
+    """Return the facts about the operating system; each may be a Gap."""
     meminfo = functools.cache(lambda: machine.text("proc/meminfo"))  # one moment for all of its figures
     return SystemFacts(
         kernel=gap_or(lambda: _read_uname(machine, "release", "proc/sys/kernel/osrelease")),
@@ -102,7 +102,7 @@ def _read_hypervisor(machine: Machine) -> str:
 
 
 def parse_cpu_model(cpuinfo: str) -> str:
-    """Return the CPU's name; Arm kernels give numbers instead of one."""
+    """Return the CPU's name; Arm kernels give numbers instead of a name."""
     for key in ("model name", "cpu model", "cpu", "Processor"):
         match = re.search(rf"^{key}[ \t]*:[ \t]*(\S.*)$", cpuinfo, re.MULTILINE)
         if match:
@@ -122,12 +122,12 @@ def parse_overcommit(text: str) -> Overcommit:
 
 
 def parse_commit_left(meminfo: str) -> int:
-    """Return how many bytes may still be committed, from /proc/meminfo; below zero where more already is."""
+    """Return the bytes that may still be committed, from /proc/meminfo; negative if more is committed than allowed."""
     return parse_meminfo(meminfo, "CommitLimit") - parse_meminfo(meminfo, "Committed_AS")
 
 
 def parse_cpu_count(cpuinfo: str) -> int:
-    """Return how many logical CPUs /proc/cpuinfo lists."""
+    """Return the number of logical CPUs in /proc/cpuinfo."""
     count = len(re.findall(r"^processor[ \t]*:", cpuinfo, re.MULTILINE))
     if count == 0:
         raise UnreadableFact("/proc/cpuinfo: it lists no processor")
@@ -135,18 +135,18 @@ def parse_cpu_count(cpuinfo: str) -> int:
 
 
 def parse_container_cgroup(cgroup: str) -> ContainerKind:
-    """Return the container that the cgroup path of process 1 speaks of."""
+    """Return the kind of container that the cgroup path of process 1 shows."""
     return next((kind for word, kind in CGROUP_WORDS if word in cgroup), ContainerKind.NONE)
 
 
 def parse_systemd_container(text: str) -> ContainerKind:
-    """Return the container that systemd names (/run/systemd/container)."""
+    """Return the kind of container that systemd names (/run/systemd/container)."""
     names = {kind.value: kind for kind in ContainerKind if kind is not ContainerKind.NONE}
     return names.get(text.removesuffix("-libvirt").lower(), ContainerKind.OTHER)
 
 
 def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
-    """Return the hypervisor by DMI names and the CPU flag that x86 hypervisors set, or "none" on bare metal."""
+    """Return the hypervisor, from DMI names and the CPU flag that x86 hypervisors set; "none" on bare metal."""
     words = dmi.lower()
     named = next((name for word, name in VIRTUAL if word in words), "")
     cloud = next((name for word, name in CLOUDS if word in words), "")
@@ -161,7 +161,7 @@ def parse_hypervisor(dmi: str, cpuinfo: str) -> str:
 
 
 def parse_iommu_options(cmdline: str) -> tuple[str, ...]:
-    """Return the words of the kernel's command line about the IOMMU, ACS and interrupt remapping, in order."""
+    """Return the options for the IOMMU, ACS and interrupt remapping on the kernel's command line, in order."""
     return tuple(word for word in cmdline.split() if re.search(r"iommu|(?<![a-z])n?o?acs(?![a-z])|intremap", word))
 
 
@@ -169,7 +169,7 @@ NODES = "sys/devices/system/node"
 
 
 def probe_numa_nodes(machine: Machine) -> tuple[NumaNode, ...]:
-    """Return the nodes by id; none where the kernel was built without NUMA."""
+    """Return the NUMA nodes by id; empty if the kernel was built without NUMA."""
     need(machine, "sys/devices/system")
     ids = sorted(int(match[1]) for name in machine.names(NODES) if (match := re.fullmatch(r"node([0-9]{1,6})", name)))
     return tuple(_read_node(machine, node) for node in ids)
@@ -190,7 +190,7 @@ def _read_cpus(machine: Machine, directory: str) -> tuple[int, ...]:
 
 
 def parse_distances(text: str) -> tuple[int, ...]:
-    """Parse `10 21`: the distances to all nodes in the order of their ids, 10 to itself."""
+    """Parse `10 21`: the distances to all nodes in the order of their ids; a node's distance to itself is 10."""
     distances = tuple(parse_whole(word, "distance") for word in text.split())
     if not distances:
         raise UnreadableFact("distance: the file is empty")

@@ -1,4 +1,4 @@
-"""From the text of `nvidia-smi topo -m` to facts: the GPUs, adapters, paths and affinities that it shows."""
+"""Facts from the text of `nvidia-smi topo -m`: the GPUs, adapters, paths and affinities that it shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPU = re.compile(r"GPU(\d{1,4})")
 
 
 def topology_facts(text: str) -> NodeFacts:
-    """Return the facts that a pasted topology holds, all others gaps; MalformedInput where it holds none."""
+    """Return the facts in a pasted topology; all other facts are Gaps. MalformedInput if the text is no topology."""
     matrix = read_matrix(text)
     given = {
         "host": HOST,
@@ -35,7 +35,7 @@ def topology_facts(text: str) -> NodeFacts:
 
 
 def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
-    """Return the path of each pair, smaller index first; where the two rows differ, a second one the other way."""
+    """Return the path of each pair, smaller index first. If the two rows differ, a second path has the other order."""
     found = []
     for a, b in combinations(_gpus(matrix), 2):
         there, back = _level(matrix, a, b), _level(matrix, b, a)
@@ -48,7 +48,7 @@ def gpu_paths(matrix: TopologyMatrix) -> tuple[GpuPath, ...]:
 
 
 def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
-    """Return how each GPU reaches each adapter; the GPU's row counts where the adapter's differs."""
+    """Return the path between each GPU and each adapter. If their rows differ, the GPU's row counts."""
     found = []
     for gpu, nic in product(_gpus(matrix), _nics(matrix)):
         there, back = _level(matrix, gpu, nic), _level(matrix, nic, gpu)
@@ -57,7 +57,7 @@ def nic_paths(matrix: TopologyMatrix) -> tuple[NicPath, ...]:
 
 
 def _troubles(matrix: TopologyMatrix) -> list[tuple[int, str]]:
-    """Return what could not be read, by line, with the rows that contradict each other."""
+    """Return the unreadable parts by line, and the rows that contradict each other."""
     found = list(matrix.troubles)
     for name, row in matrix.rows.items():
         for other in matrix.columns:

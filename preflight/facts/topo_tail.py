@@ -1,4 +1,4 @@
-"""Read what stands behind the connections in a row of `nvidia-smi topo -m`: affinities, by title and place."""
+"""Parse the text after the connections in a row of `nvidia-smi topo -m`: affinities, by title and position."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ NOT_IN_TEXT = "the text does not show it"
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The columns of one row by title; a value that the text does not give has a reason in `reasons`."""
+    """The affinity columns of one row by title; for a missing value, `reasons` holds the reason."""
 
     values: tuple[tuple[str, str], ...]
     reason: str
 
     @staticmethod
     def missing(reason: str) -> Affinity:
-        """Return that nothing is known, for this reason."""
+        """Return an affinity in which every value is missing for this reason."""
         return Affinity((), reason)
 
     def get(self, title: str) -> str:
-        """Return the column's text; UnreadableFact where there is none."""
+        """Return the column's text; UnreadableFact if there is none."""
         value = dict(self.values).get(title)
         if value is None:
             raise UnreadableFact(self.reason)
@@ -39,7 +39,7 @@ class Affinity:
 
 
 def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Return the affinities behind column `at` and what could not be read of them, "" if nothing."""
+    """Return the affinities after column `at`, and the part that could not be read, "" if none."""
     # Two columns may run into each other: `0N/A` is `0` and `N/A`.
     piece = re.compile(rf"{re.escape(NOT_GIVEN)}|(?:(?!{re.escape(NOT_GIVEN)})\S)+")
     words = [(match.start(), match[0]) for match in piece.finditer(text, at)]
@@ -58,7 +58,7 @@ def parse_tail(text: str, at: int, header: str, titles: Sequence[str]) -> tuple[
 
 
 def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
-    """Read two words below three titles: nvidia-smi leaves out none or two of them, so two columns ran together."""
+    """Read two words below three titles. nvidia-smi omits none or two of them, so two columns were joined."""
     split = split_joined(first)
     if split is not None:
         return Affinity(((CPU, split[0]), (NUMA, split[1]), (GPU_NUMA, last)), NOT_IN_TEXT), ""
@@ -68,7 +68,7 @@ def _two_of_three(first: str, last: str) -> tuple[Affinity, str]:
 
 
 def _by_place(text: str, words: Sequence[tuple[int, str]], header: str, titles: Sequence[str]) -> tuple[Affinity, str]:
-    """Give each word to the title that stands nearest above it; a list that holds the next column's number is split."""
+    """Assign each word to the nearest title above it; a list that contains the next column's number is split."""
     header = "\t" + header.lstrip()  # pasting loses the blank above the rows' names
     starts = [_column(header, header.find(title)) for title in titles]
     found: dict[str, str] = {}
@@ -90,9 +90,9 @@ def _without(found: dict[str, str], titles: Sequence[str], why: str) -> tuple[Af
 
 
 def nvlink_end(text: str, at: int) -> int | None:
-    """Return where the number of NVLinks ends that begins at `at`; None where CPUs run into it in more than one way.
+    """Return the end of the NVLink count that begins at `at`; None if the CPUs after it allow more than one split.
 
-    `NV212-23,36-47` is 2 links and the CPUs 12-23,36-47: only then are the ranges equally long.
+    `NV212-23,36-47` means 2 links and the CPUs 12-23,36-47: only in this split are the ranges equally long.
     """
     run = re.compile(r"(\d+)[\d,-]*").match(text, at)
     if run is None:
@@ -114,7 +114,7 @@ def _column(text: str, place: int) -> int:
 
 
 def split_joined(word: str) -> tuple[str, str] | None:
-    """Return `0-47,96-1430` as CPUs `0-47,96-143` and node `0`: the one split in which all ranges are equally long."""
+    """Split `0-47,96-1430` into CPUs `0-47,96-143` and node `0`: the only split that makes all ranges equally long."""
     good = []
     for digits in (1, 2):
         cpus, node = word[:-digits], word[-digits:]

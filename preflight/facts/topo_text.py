@@ -1,6 +1,6 @@
-"""Read the text of `nvidia-smi topo -m` as people paste it: tabs or blanks, wrapped or cut lines, ANSI codes.
+"""Parse the text of `nvidia-smi topo -m` as people paste it: tabs or blanks, wrapped or cut lines, ANSI codes.
 
-Only what the text shows becomes a fact; a line of which something can't be read is named with its number.
+Only values in the text become facts. A line that can't be read completely is reported with its number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GPU_NAME = re.compile(r"\s*GPU (\d{1,4}): (.+?)(?: \(UUID: (GPU-[0-9A-Fa-f-]+)\)
 
 @dataclass(frozen=True, slots=True)
 class TopologyRow:
-    """One row of the matrix: as many cells as could be read, and what the text says of the affinities."""
+    """One row of the matrix: the readable cells, and the affinities in the text."""
 
     line: int  # from 1
     name: str
@@ -44,7 +44,7 @@ class TopologyRow:
 
 @dataclass(slots=True)
 class TopologyMatrix:
-    """The text, read: columns, rows by name, the names behind NIC0..., and the lines with trouble."""
+    """The parsed text: columns, rows by name, the devices named NIC0..., and the lines that were not fully readable."""
 
     columns: tuple[str, ...]
     titles: tuple[str, ...]
@@ -55,14 +55,14 @@ class TopologyMatrix:
 
 
 class _Line(NamedTuple):
-    """A line of the matrix with the physical lines that it was broken into."""
+    """A line of the matrix, with the physical lines into which it was broken."""
 
     number: int
     parts: list[str]
 
 
 def read_matrix(text: str) -> TopologyMatrix:
-    """Return what the text shows; MalformedInput where it holds no matrix of `nvidia-smi topo -m`."""
+    """Return the matrix in the text; MalformedInput if it holds no matrix of `nvidia-smi topo -m`."""
     lines = [clean_line(line) for line in text.split("\n")]
     start = next((i for i, line in enumerate(lines) if is_header(line)), None)
     if start is None:
@@ -83,19 +83,19 @@ def read_matrix(text: str) -> TopologyMatrix:
 
 
 def _columns(named: tuple[str, ...], body: Sequence[_Line]) -> tuple[str, ...]:
-    """Return the header's devices, or the rows' where they name more: two long names may stand as one word."""
+    """Return the header's devices, or the rows' devices if they are more, since two long names may be joined."""
     rows = tuple(match[1] for line in body if (match := ROW_NAME.match(line.parts[0])))
     gpus = [name for name in named if name.startswith("GPU")]
     return rows if len(rows) > len(named) and len({*rows}) == len(rows) and list(rows[: len(gpus)]) == gpus else named
 
 
 def clean_line(line: str) -> str:
-    """Return a line without colours, quote marks and characters that show nothing."""
+    """Return a line without color codes, quote marks and invisible characters."""
     return QUOTE.sub("", ANSI.sub("", line.translate(INVISIBLE))).replace("\x1b", "").rstrip("\n")
 
 
 def is_header(line: str) -> bool:
-    """Return whether a line names the columns: GPUs first, then devices and titles, whose last word may be broken."""
+    """Return whether a line names the columns: GPUs, then devices and titles. The last word may be truncated."""
     words, titles = read_header(line)
     rest = HEADER_WORD.sub(" ", line).split()
     if not words or not all(any(each.startswith(part) for each in BREAKABLE) for part in rest):
@@ -106,7 +106,7 @@ def is_header(line: str) -> bool:
 
 
 def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the devices and the titles that a header names, also where two run into each other."""
+    """Return the devices and the titles in a header, even if two names are joined without a blank."""
     columns: list[str] = []
     titles: list[str] = []
     for title, device in HEADER_WORD.findall(line):
@@ -118,7 +118,7 @@ def read_header(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _gather(lines: Sequence[str], start: int) -> tuple[_Line, list[_Line], int]:
-    """Return the header, the rows and where the matrix ends; a line that starts no row continues the one before."""
+    """Return the header, the rows and the end of the matrix; a line that starts no row continues the one before."""
     header = _Line(start + 1, [lines[start]])
     rows: list[_Line] = []
     current = header
@@ -156,14 +156,14 @@ def _starts_row(line: str, known: set[str], has_rows: bool) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line belongs to what was written around the matrix: it has a word that no row has."""
+    """Return whether a line belongs to the text around the matrix: it has a word that no row has."""
     return re.search(r"[a-z]{3,}.*\s[a-z]{2,}|=|:", re.sub(TITLE, "", line)) is not None
 
 
 def _read_row(matrix: TopologyMatrix, line: _Line, header: _Line) -> None:
-    """Read a row; of a broken one the joining that gives as many cells as there are columns.
+    """Read a row. A broken row is joined such that it has as many cells as there are columns.
 
-    A terminal breaks at its width, in the middle of a word too.
+    A terminal breaks lines at its width, even in the middle of a word.
     """
     tried = [_parse_row(matrix, glue.join(line.parts), line.number, header.parts[0]) for glue in ("", " ")]
     row, trouble = min(tried, key=lambda each: bool(each[1]))
@@ -203,7 +203,7 @@ def _parse_row(matrix: TopologyMatrix, text: str, number: int, header: str) -> t
 
 
 def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
-    """Where the text ends within a line, the affinities at its end may be cut too."""
+    """Discard the affinities of the last row, with a reason, if the text may end within this row."""
     for name, row in matrix.rows.items():
         if row.line == number and len(row.affinity.values) < len(matrix.titles) and name.startswith("GPU"):
             why = "the text ends in this row, so its last words may be cut"
@@ -212,7 +212,7 @@ def _doubt_last(matrix: TopologyMatrix, number: int) -> None:
 
 
 def _check_rows(matrix: TopologyMatrix, header_line: int) -> None:
-    """Name the devices that have a column and no row, and the rows whose X is not on the diagonal."""
+    """Report devices that have a column but no row, and rows whose X is not on the diagonal."""
     missing = (name for name in matrix.columns if name not in matrix.rows)
     matrix.troubles += ((header_line, f"{name} has a column and no row: the text is cut") for name in missing)
     for row in matrix.rows.values():

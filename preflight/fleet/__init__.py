@@ -1,1 +1,1 @@
-"""Many nodes or reports: what good ones reach, which ones are outliers. Pure."""
+"""Comparison of many nodes or reports: the speeds of good nodes, and the outliers. It does no I/O."""

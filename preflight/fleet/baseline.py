@@ -1,4 +1,4 @@
-"""Learn from reports of known-good nodes what such a node reaches."""
+"""Compute a baseline, the speeds of known-good nodes, from their reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Measured = dict[str, list[dict[Point, float]]]  # host -> its repetitions
 
 
 def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline:
-    """Return bounds per collective and size and per group of sizes; UsageError where there are too few nodes."""
+    """Return thresholds per collective and size and per group of sizes; UsageError if there are too few nodes."""
     points = _common_points(measured)
     if len(measured) < LEAST_NODES or not points:
         raise UsageError(
@@ -49,7 +49,7 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
 
 
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
-    """Return from how many such nodes a baseline finds this loss (0.05) in 95 of 100 nodes that have it."""
+    """Return the number of good nodes with which a baseline detects this loss (0.05) in 95 of 100 slow nodes."""
     wanted = -math.log1p(-loss)
     for nodes in _growing():
         grown = replace(reference, nodes=nodes)
@@ -90,7 +90,7 @@ def _per_node(logs: dict[str, list[float]]) -> float:
 
 
 def _spreads(logs: dict[str, list[float]]) -> tuple[float, float | Gap]:
-    """Return the spread between nodes and that between repetitions, a Gap where nobody was measured twice."""
+    """Return the spread between nodes and the spread between repetitions; the latter is a Gap without repetitions."""
     total = robust_spread([statistics.fmean(each) for each in logs.values()])
     repeated = [(each, statistics.fmean(each)) for each in logs.values() if len(each) > 1]
     residuals = [(value - mean) * math.sqrt(len(each) / (len(each) - 1)) for each, mean in repeated for value in each]

@@ -1,6 +1,7 @@
-"""One report to the little that a fleet is compared by: what it is, what it is set to, how fast it was.
+"""Reduce a report to the values by which a fleet is compared: hardware, settings and speeds.
 
-Ten thousand reports are read, so this walks the JSON as it is; a part that is missing or odd is a figure less.
+Ten thousand reports are read, so this module reads the JSON directly. A missing or invalid part only removes one
+metric.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SIGNALS = 128  # exit codes from here on are signals
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """One node of one report. `settings` should be equal on equal nodes, `metrics` should be alike."""
+    """One node of one report. `settings` should be equal on equal nodes; `metrics` should be similar."""
 
     path: str
     host: str
@@ -47,7 +48,7 @@ class NodeDigest:
 
 
 def digest(path: str, document: object) -> tuple[NodeDigest, ...]:
-    """Return a digest per node of a report; MalformedInput where the document is none."""
+    """Return a digest per node of a report; MalformedInput if the document is no report."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list) or "verdict" not in document:
         raise MalformedInput(f"{path}: not a report of `preflight check` (it has no `nodes` and `verdict`)")
     nodes = [node for node in document["nodes"] if isinstance(node, dict)]
@@ -153,7 +154,7 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
 
 
 def _below_nccl(report: Json) -> Iterator[tuple[str, float]]:
-    """Yield of each product, copy, pair and counter the worst GPU's, before any load."""
+    """Yield the worst GPU's value of each matrix product, copy, pair and counter, before any load."""
     slowest: dict[str, float] = {}
     for test in _records(report.get("gpu_tests")):
         if test.get("repetition") == 0:
@@ -195,7 +196,7 @@ def _keep_least(slowest: dict[str, float], named: list[tuple[str, object]]) -> N
 
 
 def _gpu_metrics(gpus: list[Json]) -> Iterator[tuple[str, float]]:
-    """Yield of each figure the worst GPU's."""
+    """Yield the worst GPU's value of each metric."""
     found = {
         "hottest GPU C": [_number(gpu.get("temperature_c")) for gpu in gpus],
         "ECC corrected count": [_number(_inside(gpu, "ecc").get("aggregate_corrected")) for gpu in gpus],
@@ -243,7 +244,7 @@ def _in(unit_bytes: int, size_bytes: object) -> str | None:
 
 
 def _number(value: object) -> float:
-    """Return a finite number, UNREAD for everything else."""
+    """Return a finite number, UNREAD for any other value."""
     if type(value) is float or type(value) is int:  # a bool is an int, but no number; and this runs often
         return float(value) if -1e300 < value < 1e300 else UNREAD
     return UNREAD

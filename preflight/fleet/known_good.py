@@ -1,4 +1,4 @@
-"""From reports to what a baseline is computed from: the default's sound trials of real, ready, equal nodes."""
+"""Select the input of a baseline from reports: successful trials with default settings on real, ready, equal nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOSS = 0.05
 
 
 def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
-    """Learn from (path, document, problem); UsageError where hardware is mixed or good nodes are too few."""
+    """Compute a baseline from (path, document, problem); UsageError if hardware is mixed or good nodes are too few."""
     measured: Measured = {}
     left_out: list[Unread] = []
     first, reports = "", 0
@@ -54,7 +54,7 @@ def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
 
 
 def why_not_good(report: Report) -> str:
-    """Return why a report is not of one known-good node whose speed counts; "" where it is."""
+    """Return why a report does not describe one known-good node whose speed counts; "" if it does."""
     if report.simulated:
         return "simulated, so its speeds are not measurements"
     if report.exit_code >= SIGNALS:

@@ -1,4 +1,4 @@
-"""The outliers among equal nodes: by how far a metric lies from the median, and by settings of their own."""
+"""Find the outliers among equal nodes, by a metric's distance from the median and by settings that differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = 24
 
 
 def compare_nodes(nodes: Sequence[NodeDigest]) -> tuple[Group, ...]:
-    """Return the groups of equal nodes, largest first, with their outliers worst first."""
+    """Return the groups of equal nodes, the largest first, with their outliers, the most severe first."""
     groups: dict[tuple[tuple[str, str], ...], list[NodeDigest]] = defaultdict(list)
     for node in nodes:
         groups[node.kind].append(node)
@@ -92,7 +92,10 @@ def _is_count(name: str) -> bool:
 
 
 def _scale(name: str, value: float) -> float:
-    """Speeds and times differ by shares, temperatures by degrees; of a count the order of magnitude tells."""
+    """Return a value on its scale of comparison.
+
+    The scale is logarithmic for speeds, times and counts, and linear for temperatures in degrees.
+    """
     if _is_count(name):
         return math.log1p(value)
     return value if name.endswith(" C") else math.log(value)
@@ -105,7 +108,7 @@ def _unscale(name: str, value: float) -> float:
 
 
 def _leasts(name: str) -> tuple[float, float]:
-    """Return the least spread, and the least deviation that concerns anybody."""
+    """Return the minimum spread, and the minimum deviation that counts."""
     if _is_count(name):
         return COUNT_SPREAD, 0.0
     return 0.0, LEAST_DEGREES if name.endswith(" C") else -math.log1p(-LEAST_DEVIATION)
@@ -124,7 +127,7 @@ def _drifts(members: Sequence[NodeDigest]) -> tuple[Drift, ...]:
 
 
 def _odd_setting(drift: Drift, members: Sequence[NodeDigest]) -> list[Odd]:
-    """Return the few whose setting differs from what nearly all have; an even mix is drift, but nobody is odd."""
+    """Return the few nodes whose setting differs from that of nearly all. An even mix is drift without an outlier."""
     usual, holders = drift.values[0]
     if len(holders) < MAJORITY * len(members):
         return []

@@ -1,4 +1,4 @@
-"""From the digests of many reports to the overview: the newest of each host, who passes, who fails, who is odd."""
+"""Build the fleet overview from many digests: the newest report of each host; nodes that pass or fail; outliers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASSING = {"accept", "ready", "ready_with_env"}
 
 
 def overview(documents: Iterable[tuple[str, object, str]]) -> Fleet:
-    """Return the overview of (path, document, problem) as they come; what is no report is listed."""
+    """Return the overview of a stream of (path, document, problem); files that are no reports are listed."""
     reports = 0
     unread: list[Unread] = []
     replaced: list[Unread] = []
@@ -76,12 +76,12 @@ def _digests(path: str, document: object, problem: str) -> tuple[NodeDigest, ...
 
 
 def _is_copy(one: NodeDigest, other: NodeDigest) -> bool:
-    """Return whether two digests are of one report: each node of a common run writes it."""
+    """Return whether two digests come from one report; each node of a common run writes it."""
     return one == replace(other, path=one.path)
 
 
 def _state(node: NodeDigest) -> NodeState:
-    """Return the node's answer; what was simulated or cut short says nothing good or bad of it."""
+    """Return the node's verdict. A simulated or incomplete report neither passes nor fails the node."""
     verdict, reasons = node.node_verdict or node.verdict, node.reasons
     if node.is_simulated:
         verdict, reasons = UNKNOWN, ("simulated: it says nothing of the real node", *reasons)
@@ -91,5 +91,8 @@ def _state(node: NodeDigest) -> NodeState:
 
 
 def _weight(node: NodeDigest) -> tuple[bool, str]:
-    """Return what a later report must reach to count: a simulated one never replaces a real one."""
+    """Return the weight of a report, which a later one must reach to replace it.
+
+    A simulated report never replaces a real one.
+    """
     return not node.is_simulated, node.created_at

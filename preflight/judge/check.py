@@ -1,4 +1,4 @@
-"""What a check is, what it may look at, how all of them are run and end, and the exit code of facts alone."""
+"""The definition of a check, its inputs, how all checks are run and end, and the exit code for facts alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Findings = Iterator[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that checks may look at: the facts of each node, the trials, and what was asked for."""
+    """All inputs of the checks: the facts of each node, the trials, and the options."""
 
     nodes: tuple[NodeFacts, ...]
     trials: tuple[TrialResult, ...]  # empty for `probe`
@@ -87,14 +87,14 @@ class _Check(CheckDescription):
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck(_Check):
-    """A check of one node at a time; a fact that this node lacks skips it for this node only."""
+    """A check of one node at a time. If a node lacks a fact, the check is skipped for this node only."""
 
     judge: Callable[[NodeFacts, Case], Findings]
 
 
 @dataclass(frozen=True, slots=True)
 class RunCheck(_Check):
-    """A check of the run as a whole: its trials, or its nodes against each other."""
+    """A check of the whole run: of its trials, or of its nodes compared with each other."""
 
     judge: Callable[[Case], Findings]
 
@@ -105,15 +105,15 @@ Check = NodeCheck | RunCheck
 def node_check(
     name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...]
 ) -> Callable[[Callable[[NodeFacts, Case], Findings]], NodeCheck]:
-    """Make a check of a generator that judges one node, whose docstring is the check's documentation.
+    """Turn a generator that judges one node into a check; its docstring is the check's documentation.
 
-    `blame` is who has to act as a rule, `unseen` the effect on the verdict if it is inconclusive, `reads` the facts
-    that it looks at. The docstring's first paragraph is the promise, what holds when the check is silent; the last one,
-    after "Can't see:", is what no silence proves.
+    `blame` is the usual fault domain. `unseen` is the effect on the verdict if the check is inconclusive. `reads` names
+    the facts that the check reads. The docstring's first paragraph says what holds if the check finds nothing. Its last
+    paragraph, after "Can't see:", says what the check does not prove.
 
-    The generator says itself how it ended: silence is a pass; NotApplicable where it had nothing to look at, NotRun
-    where what it judges did not take place, UnreadableFact where a fact is missing (DispensableFact where that keeps no
-    node from being accepted). What it found before that stands.
+    The generator determines how the check ends. If it yields nothing, the check passes. It raises NotApplicable if
+    there was nothing to check, and NotRun if the measurement that it judges was not made. It raises UnreadableFact if a
+    fact is missing (DispensableFact if a node can be accepted without the fact). Findings before an exception are kept.
     """
 
     def check_of(judge: Callable[[NodeFacts, Case], Findings]) -> NodeCheck:
@@ -126,7 +126,7 @@ def node_check(
 def run_check(
     name: str, *, blame: Blame, unseen: Unseen, reads: tuple[str, ...]
 ) -> Callable[[Callable[[Case], Findings]], RunCheck]:
-    """Make a check of a generator that judges a whole run; the rest is as for `node_check`."""
+    """Turn a generator that judges a whole run into a check; the rest is as for `node_check`."""
 
     def check_of(judge: Callable[[Case], Findings]) -> RunCheck:
         promise, blind_to = _documented(judge)
@@ -136,7 +136,7 @@ def run_check(
 
 
 def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
-    """Return the promise of a check and what it can't see."""
+    """Return what a check verifies, and what it can't see."""
     documentation = inspect.getdoc(judge) or ""  # `python -OO` leaves none
     paragraphs = [" ".join(paragraph.split()).removesuffix(".") for paragraph in documentation.split("\n\n")]
     promise, blind_to = paragraphs[0], paragraphs[-1].removeprefix(BLIND_TO)
@@ -144,12 +144,12 @@ def _documented(judge: Callable[..., Findings]) -> tuple[str, str]:
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Return the checks of every file in `node` and in `run`, by name."""
+    """Return the checks of every file in `node` and in `run`, sorted by name."""
     return _checks_in("node", "run")
 
 
 def fact_checks() -> tuple[Check, ...]:
-    """Return the checks that need no run, and import no others: `probe` is to answer at once."""
+    """Return the checks that need no run, without importing others, so that `probe` answers quickly."""
     return _checks_in("node")
 
 
@@ -161,20 +161,20 @@ def _checks_in(*folders: str) -> tuple[Check, ...]:
 
 
 class CheckResults(NamedTuple):
-    """What the checks found, which of them were inconclusive or were not run, and how each ended."""
+    """The findings, the checks that were inconclusive or were not run, and how each check ended."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedCheck, ...]
     ran: tuple[RanCheck, ...]
 
     def of_classes(self, classes: Sequence[Blame]) -> CheckResults:
-        """Return it without the findings of other classes; those of preflight itself stay."""
+        """Return the results without findings of other fault domains; findings about preflight itself are kept."""
         kept = tuple(each for each in self.findings if each.blame in classes or each.blame is Blame.HARNESS)
         return self._replace(findings=kept)
 
 
 def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
-    """Return what the checks found and how each ended; an exception of any other kind is the check's own defect."""
+    """Return the findings, and how each check ended; an unexpected exception counts as a defect of the check."""
     findings: list[Finding] = []
     skipped: list[SkippedCheck] = []
     ran: list[RanCheck] = []
@@ -187,7 +187,7 @@ def run_checks(checks: tuple[Check, ...], case: Case) -> CheckResults:
 def _run(
     check: Check, subject: str, judge: Callable[[], Findings], findings: list[Finding], skipped: list[SkippedCheck]
 ) -> Ended:
-    """Run a check on one node, or once; what it found before a fact was missing stands."""
+    """Run a check on one node, or once; findings before a missing fact are kept."""
 
     def skip(reason: str, outcome: CheckOutcome, costs: Unseen, *, crashed: bool = False) -> Ended:
         reason = reason or "no reason was given"
@@ -228,7 +228,7 @@ def _skipped(why: str) -> Findings:
 
 
 def probe_exit_code(checked: CheckResults, *, strict: bool, is_cut_short: bool = False) -> int:
-    """Return the exit code of `preflight probe`: 1 for a failure, 3 where a check crashed or time ran out, else 0."""
+    """Return the exit code of `preflight probe`: 1 for a failure, 3 if a check crashed or time ran out, else 0."""
     failing = [f for f in checked.findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     if any(finding.blame is not Blame.HARNESS for finding in failing):
         return 1
@@ -244,7 +244,7 @@ BY_WEIGHT = (
 
 
 def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
-    """Return how a check ended on several nodes; the reason is that of the nodes where it ended so."""
+    """Return how a check ended on several nodes combined; the reason comes from the nodes that ended in this way."""
     outcomes = [outcome for outcome, _ in ended]
     outcome = next((each for each in BY_WEIGHT if each in outcomes), CheckOutcome.NOT_RUN)
     reason = "; ".join(dict.fromkeys(reason for each, reason in ended if each is outcome and reason))
@@ -252,13 +252,13 @@ def together(check: CheckDescription, ended: Sequence[Ended]) -> RanCheck:
 
 
 def found_by(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> tuple[RanCheck, ...]:
-    """Return how the checks ended; those that these findings name found something."""
+    """Return how the checks ended; checks named in these findings ended with findings."""
     named = {finding.check for finding in findings}
     return tuple(replace(each, outcome=CheckOutcome.FOUND, reason="") if each.check in named else each for each in ran)
 
 
 def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple[RanCheck, ...]:
-    """Return how each check ended where every node ran them alone."""
+    """Return how each check ended, if every node ran the checks alone."""
     ended: dict[str, list[tuple[str, RanCheck]]] = {}
     for host, checks in by_host:
         for each in checks:
@@ -272,5 +272,5 @@ def of_several_nodes(by_host: Sequence[tuple[str, Sequence[RanCheck]]]) -> tuple
 
 
 def not_run(checks: Sequence[CheckDescription], why: str) -> tuple[RanCheck, ...]:
-    """Return what a report says of checks that never had their turn."""
+    """Return the report entries of checks that never started."""
     return tuple(RanCheck(each.name, each.blame, each.promise, CheckOutcome.NOT_RUN, why) for each in checks)

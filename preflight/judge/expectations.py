@@ -1,4 +1,4 @@
-"""What `[expect]` of a policy can ask of a node: a row for each key."""
+"""The keys that `[expect]` of a policy supports, one row each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRIVER = re.compile(r"(>=)?\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What may stand after a key, in words and as a test of the value."""
+    """The kind of a key's value, with a description and a test."""
 
     words: str
     takes: Callable[[Any], bool]
@@ -38,7 +38,7 @@ VERSION = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A key: the facts it needs, its value, and how a node misses it; UnreadableFact where that can't be decided."""
+    """A key: the facts that it needs, its value, and how a node fails it. UnreadableFact if that can't be decided."""
 
     reads: tuple[str, ...]
     kind: Kind
@@ -111,7 +111,7 @@ def _switch(is_on: bool) -> str:
 
 
 def is_driver(version: str, wanted: str) -> bool:
-    """Return whether a driver is the one that a policy names, or at least that with `>=`."""
+    """Return whether a driver version is the policy's version, or at least that version if the policy says `>=`."""
     if wanted.startswith(">="):
         return version_tuple(version) >= version_tuple(wanted.removeprefix(">="))
     return version == wanted

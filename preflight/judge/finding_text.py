@@ -1,4 +1,4 @@
-"""How findings write ranks, GPUs, hosts and the first line of an error."""
+"""The text of ranks, GPUs, hosts and the first line of an error in findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_HOSTS = 4
 
 
 def fine_size(size_bytes: int) -> str:
-    """Return `62.99 GiB`: four digits, so that what was measured and what was needed don't look the same."""
+    """Return `62.99 GiB`: four digits, so that a measured and a needed size don't look equal."""
     return size_text(size_bytes, digits=4)
 
 
@@ -22,17 +22,17 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank, without trailing full stops; empty where there is none."""
+    """Return the first line that is not blank, without periods at its end; "" if there is none."""
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "")
 
 
 def listed(gpus: Sequence[int]) -> str:
-    """Return GPUs as `--gpus` takes them."""
+    """Return GPUs in the form that `--gpus` takes."""
     return ",".join(map(str, gpus))
 
 
 def first_hosts(hosts: Iterable[str]) -> str:
-    """Return the hosts as a person lists them, the first few by name."""
+    """Return a list of hosts as text; only the first few are named."""
     return first_named(list(dict.fromkeys(hosts)), MOST_HOSTS)
 
 

@@ -1,4 +1,4 @@
-"""What the checks of the tests below NCCL share: whether they ran, and a GPU against its siblings."""
+"""Helpers for the checks of tests below NCCL: whether the tests ran, and how a GPU compares with its siblings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_TO_JUDGE = 2  # siblings beside the one that is judged
 
 
 def gpu_results_of(case: Case) -> Hardware:
-    """Return the tests; NotApplicable where no GPU is to be used, NotRun where they did not run."""
+    """Return the tests; NotApplicable if the run uses no GPU, NotRun if the tests did not run."""
     if not case.wants_gpus:
         raise NotApplicable(NO_GPU)
     if case.hardware is None:
@@ -30,9 +30,9 @@ def gpu_results_of(case: Case) -> Hardware:
 
 
 def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> None:
-    """Raise UnreadableFact for the first test before the trials that could not tell, NotRun where there is none.
+    """Raise UnreadableFact for the first undecided test before the trials; raise NotRun if there are no tests.
 
-    Called after all was judged.
+    Call it after all tests were judged.
     """
     listed = list(tests)
     if not listed:
@@ -44,7 +44,7 @@ def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> N
 
 
 def must_have_speeds(hardware: Hardware) -> None:
-    """Raise UnreadableFact where no speed counts."""
+    """Raise UnreadableFact if no speed counts."""
     if hardware.disturbed:
         raise UnreadableFact(hardware.disturbed)
 
@@ -57,7 +57,7 @@ def gpu_called(case: Case, index: int) -> str:
 
 
 def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
-    """Return each GPU's median over its repetitions, of the values that are known."""
+    """Return each GPU's median over its repetitions, from the known values."""
     found: dict[int, list[float]] = defaultdict(list)
     for gpu, value in values:
         if not isinstance(value, Gap):
@@ -66,15 +66,15 @@ def by_gpu(values: Iterable[tuple[int, float | Gap]]) -> dict[int, float]:
 
 
 def gpu_laggards(case: Case, values: Mapping[int, float], below: float) -> list[tuple[int, float, float]]:
-    """Return what `laggards` does of a node's GPUs: only those of one model are siblings."""
+    """Return the result of `laggards` for a node's GPUs; only GPUs of one model are siblings."""
     return laggards(values, {gpu.nvml_index: name_of(gpu) for gpu in known_or(case.nodes[0].gpus, ())}, below)
 
 
 def laggards(values: Mapping[int, float], model: Mapping[int, str], below: float) -> list[tuple[int, float, float]]:
-    """Return place, value and the siblings' median of each that has less than the share `below` of it.
+    """Return place, value and the siblings' median of each item whose value is below the share `below` of this median.
 
-    And less than the siblings differ among themselves anyway: SIGMAS robust standard deviations (median/MAD). With a
-    single sibling nobody can tell which of the two is the slow one, unless the share is below the square of `below`.
+    The value must also be lower than the usual spread of the siblings: SIGMAS robust standard deviations (median/MAD).
+    With a single sibling, the slow one of the two is unknown, unless the share is below the square of `below`.
     """
     found = []
     for gpu, value in values.items():

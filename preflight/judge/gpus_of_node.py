@@ -1,4 +1,4 @@
-"""A node's GPUs: whether there are any, which of them a check looks at, and which values it may go without."""
+"""A node's GPUs: whether there are any, which GPUs a check examines, and which values may be missing."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ SLOWED_BY_HARDWARE = frozenset(SLOWED_BY) - {"sw_thermal_slowdown"}
 
 
 def came_late(reason: str) -> bool:
-    """Return whether NVML gave no answer in time: that may be a GPU that wakes, and rejects no node."""
+    """Return whether NVML gave no answer in time. The GPU may be waking up, so this rejects no node."""
     return NO_ANSWER in reason or reason.startswith((UNASKED, CUT_SHORT))
 
 
 def pci_devices(node: NodeFacts) -> tuple[NvidiaPciDevice, ...]:
-    """Return the NVIDIA devices on the bus; none where the bus could not be read."""
+    """Return the NVIDIA devices on the bus; empty if the bus could not be read."""
     return known_or(node.nvidia_pci, ())
 
 
 def nodes_of_gpus(node: NodeFacts) -> tuple[str, ...]:
-    """Return the names below /dev that stand for one GPU each (nvidia0, not nvidiactl)."""
+    """Return the device files in /dev that stand for one GPU each (nvidia0, not nvidiactl)."""
     if isinstance(node.device_nodes, Gap):
         return ()
     return tuple(name for name in node.device_nodes.nvidia if GPU_FILE.fullmatch(name.removeprefix("/dev/")))
 
 
 def has_nvidia(node: NodeFacts) -> bool:
-    """Return whether NVIDIA hardware is there; UnreadableFact if none shows and a fact could not be read."""
+    """Return whether the node has NVIDIA hardware; UnreadableFact if none is visible and a fact could not be read."""
     if pci_devices(node) or (not isinstance(node.device_nodes, Gap) and node.device_nodes.nvidia):
         return True
     for fact in (node.nvidia_pci, node.device_nodes):
@@ -59,21 +59,21 @@ def has_nvidia(node: NodeFacts) -> bool:
 
 
 def not_passed_in(node: NodeFacts) -> bool:
-    """Return whether a container sees GPUs on the bus and was given none of them."""
+    """Return whether a container shows GPUs on the bus but got access to none of them."""
     if isinstance(node.device_nodes, Gap):
         return False
     return is_contained(node) and bool(pci_devices(node)) and not nodes_of_gpus(node)
 
 
 def bound_drivers(node: NodeFacts) -> frozenset[str]:
-    """Return the kernel drivers that hold NVIDIA devices: nvidia, nouveau, vfio-pci."""
+    """Return the kernel drivers that are bound to NVIDIA devices: nvidia, nouveau, vfio-pci."""
     return frozenset(device.driver for device in pci_devices(node) if not isinstance(device.driver, Gap))
 
 
 def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return the GPUs that are to be used, all where none were named; a check of GPUs does not apply without any.
+    """Return the GPUs to use, by default all; NotApplicable if the run uses none.
 
-    UnreadableFact where they can't be listed.
+    UnreadableFact if the GPUs can't be listed.
     """
     gpus = gpus_to_use(node, case)
     if not gpus:
@@ -82,20 +82,20 @@ def chosen_gpus(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
 
 
 def gpus_to_use(node: NodeFacts, case: Case) -> tuple[Gpu, ...]:
-    """Return what `chosen_gpus` does, none where there is none."""
+    """Return the GPUs of `chosen_gpus`; empty if there are none."""
     if isinstance(node.gpus, Gap) and not has_nvidia(node):
         return ()
     return tuple(gpu for gpu in known(node.gpus) if is_chosen(gpu.nvml_index, case))
 
 
 def must_have_nvidia(node: NodeFacts) -> None:
-    """Raise NotApplicable where no NVIDIA hardware is there."""
+    """Raise NotApplicable if there is no NVIDIA hardware."""
     if not has_nvidia(node):
         raise NotApplicable(NO_GPU)
 
 
 def is_chosen(index: int, case: Case) -> bool:
-    """Return whether the GPU with this nvml_index is to be used."""
+    """Return whether the run uses the GPU with this nvml_index."""
     return not case.gpus or index in case.gpus
 
 
@@ -117,9 +117,9 @@ def pairs_called(node: NodeFacts, pairs: Sequence[tuple[int, int]]) -> str:
 
 
 def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
-    """Raise UnreadableFact for the first value that is there and could not be read, NotApplicable where none is there.
+    """Raise UnreadableFact for the first value that could not be read, NotApplicable if no value exists.
 
-    Called after everything that could be judged was judged: findings before it stand.
+    Call it after all judgments, so that earlier findings are kept.
     """
     listed = list(values)
     for gpu, value in listed:
@@ -130,10 +130,10 @@ def must_be_known(values: Iterable[tuple[Gpu, object]], what: str) -> None:
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Return whether somebody used the GPU when it was probed: a process is proof, or use together with memory.
+    """Return whether the GPU was in use when it was probed.
 
-    Use alone is none: NVML may report it right after the driver was loaded, and long after a process was killed in a
-    kernel.
+    A process is proof, and so is utilization together with memory. Utilization alone is no proof: NVML may report it
+    right after the driver was loaded, and long after a process was killed in a kernel.
     """
     own_bytes = CONTEXT_BYTES if isinstance(gpu.memory_reserved_bytes, int) else IDLE_BYTES
     holds_memory = known_or(gpu.memory_used_bytes, 0) >= own_bytes
@@ -141,16 +141,16 @@ def is_busy(gpu: Gpu) -> bool:
 
 
 def why_disturbed(gpus: Sequence[Gpu]) -> str:
-    """Return why no speed measured on these GPUs is theirs alone, "" where nobody else used them."""
+    """Return why speeds measured on these GPUs are not theirs alone; "" if no other process used the GPUs."""
     busy = ", ".join(str(gpu.nvml_index) for gpu in gpus if is_busy(gpu))
     return f"GPU {busy} was in use by somebody else" if busy else ""
 
 
 def has_switch(gpu: Gpu) -> bool:
-    """Return whether an NVSwitch is at the other end of any of the GPU's links."""
+    """Return whether any of the GPU's links ends at an NVSwitch."""
     return any(map(leads_to_switch, known_or(gpu.nvlinks, ())))
 
 
 def severity_for_gpus(case: Case) -> Severity:
-    """Return FAIL, or WARN where the user asked for a backend that needs no GPU."""
+    """Return FAIL, or WARN if the user asked for a backend that needs no GPU."""
     return Severity.FAIL if case.wants_gpus else Severity.WARN

@@ -1,4 +1,4 @@
-"""What an interface variable names on this node: NCCL's and gloo's grammars differ (facts 2.1, 4.2)."""
+"""The interfaces that an interface variable selects on this node; NCCL and gloo differ in grammar (facts 2.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_NAMED = 8
 
 
 def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the interfaces that NCCL_SOCKET_IFNAME leaves: prefixes, `=` exact, `^` all but these, `^=` both."""
+    """Return the interfaces that NCCL_SOCKET_IFNAME selects: by prefixes, `=` exactly, `^` all but these, `^=` both."""
     is_excluding, rest = value.startswith("^"), value.removeprefix("^")
     is_exact, rest = rest.startswith("="), rest.removeprefix("=")
     words = [word for word in rest.split(",") if word]
@@ -23,7 +23,7 @@ def nccl_matches(value: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return what is wrong with an NCCL_SOCKET_IFNAME on a node with these interfaces."""
+    """Return the problem with an NCCL_SOCKET_IFNAME on a node with these interfaces; None if there is none."""
     if not value:
         return None
     if len(value) == 1:
@@ -35,7 +35,7 @@ def nccl_remark(value: str, names: tuple[str, ...]) -> Remark | None:
 
 
 def gloo_remark(value: str, names: tuple[str, ...]) -> Remark | None:
-    """Return what is wrong with a GLOO_SOCKET_IFNAME, which takes whole names separated by commas and nothing else."""
+    """Return the problem with a GLOO_SOCKET_IFNAME, which accepts only whole names separated by commas."""
     if not value:
         return None
     if value[0] in "=^":

@@ -1,4 +1,4 @@
-"""What is known of NCCL's, gloo's and torch's variables, as data and one lint per trap (facts 1.0 to 1.5, 4.2)."""
+"""Known problems with NCCL's, gloo's and torch's variables, as data and one check per trap (facts 1.0 to 1.5, 4.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEANT_AS_YES = frozenset({"true", "yes", "on", "y", "t", "enable", "enabled"})
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What one setting does that its author may not expect, and what to write in its place."""
+    """An unexpected effect of one setting, and the setting to write instead."""
 
     severity: Severity
     problem: str
@@ -28,7 +28,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A value that does harm whatever else is set; `pattern` is matched against the whole value."""
+    """A value that is harmful regardless of other settings; `pattern` is matched with the whole value."""
 
     name: str
     pattern: str
@@ -68,7 +68,7 @@ TRAPS = (
 
 
 def remarks(name: str, value: str) -> tuple[Remark, ...]:
-    """Return what is to be said about one variable by its name and value alone; the first word is the most severe."""
+    """Return the remarks on one variable from its name and value alone, the most severe first."""
     if name != name.strip():
         return (Remark(WARN, f"defines a variable called {name!r}, blank included", "write NAME=value without blanks"),)
     found = (_integer(name, value), _level(name, value), _timeout(name, value), _switched_off(name, value))

@@ -1,4 +1,4 @@
-"""Who sets a node's limits and mounts, how many ranks share them, and what NCCL takes of /dev/shm for these."""
+"""The owner of a node's limits and mounts, the ranks that share them, and NCCL's need of /dev/shm for these ranks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CHANNELS = 4  # what NCCL opens between GPUs without NVLink; more only where SHM
 
 
 def is_contained(node: NodeFacts) -> bool:
-    """Return whether the node is known to be read from inside a container."""
+    """Return whether the facts are known to come from inside a container."""
     if isinstance(node.system, Gap) or isinstance(node.system.container, Gap):
         return False
     return node.system.container is not ContainerKind.NONE
 
 
 def owner(node: NodeFacts) -> Blame:
-    """Return who sets limits and mounts here: the host only where no container is in between, as far as is known."""
+    """Return the owner of limits and mounts: the host only if, as far as is known, there is no container in between."""
     if isinstance(node.system, Gap) or node.system.container is not ContainerKind.NONE:
         return Blame.CONTAINER
     return Blame.HOST
@@ -34,14 +34,14 @@ def owner_of_run(case: Case) -> Blame:
 
 
 def local_ranks_of(node: NodeFacts, case: Case) -> int:
-    """Return the ranks on this node; for `probe`, which starts none, one for each GPU."""
+    """Return the number of ranks on this node; for `probe`, which starts none, one per GPU."""
     if case.world_size:
         return math.ceil(case.world_size / max(1, len(case.nodes)))
     return 0 if isinstance(node.gpus, Gap) else len(node.gpus)
 
 
 def must_have_ranks(node: NodeFacts, case: Case) -> int:
-    """Return the ranks on this node; NotApplicable where there is none."""
+    """Return the number of ranks on this node; NotApplicable if it has none."""
     ranks = local_ranks_of(node, case)
     if not ranks:
         raise NotApplicable("no rank would run here")
@@ -49,10 +49,10 @@ def must_have_ranks(node: NodeFacts, case: Case) -> int:
 
 
 def nccl_shm_bytes(local_ranks: int) -> int:
-    """Return what NCCL may put into /dev/shm when all local ranks talk through it.
+    """Return the bytes that NCCL may use in /dev/shm if all local ranks communicate through it.
 
-    Each rank sends to its next neighbour in the ring and, from 3 ranks on, to the previous one in the tree: those are
-    all the connections of all_reduce and all_gather within a node, each opened once per channel.
+    Each rank sends to its next neighbor in the ring. From 3 ranks on, it also sends to the previous rank in the tree.
+    These are all connections of all_reduce and all_gather within a node, and each is opened once per channel.
     """
     if local_ranks < 2:
         return 0

@@ -1,7 +1,7 @@
-"""Failures that somebody outside the run caused, or that came before the backend was asked anything.
+"""Failures with a cause outside the run, or from before the backend was used.
 
-No GPU sends SIGKILL, and none sets a limit: such a failure says nothing of the node. It is the container's where its
-cgroup says so, else the harness's.
+No GPU sends SIGKILL or sets a limit, so such a failure says nothing about the node. The container is responsible if its
+cgroup shows that; otherwise the environment that started preflight is responsible.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_ADDRESSES = re.compile(r"failed to map segment|bad_alloc|(cannot|can't) alloc
 
 @dataclass(frozen=True, slots=True)
 class OutsideCause:
-    """Who a failure is traced to outside the run, why, what to do, and what shows it."""
+    """A cause outside the run: the responsible component, the reason, the fix, and the evidence."""
 
     blame: Blame
     why: str
@@ -46,13 +46,13 @@ class OutsideCause:
 
 
 def signal_from_outside(text: str) -> str:
-    """Return the signal of `died by SIGKILL` that only somebody else can have sent, "" where there is none."""
+    """Return the signal in `died by SIGKILL` if only another process can have sent it, else ""."""
     found = DIED_BY.search(text)
     return found[1] if found and found[1] not in OWN_SIGNALS else ""
 
 
 def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
-    """Return who outside the run caused a trial's failure; None where nothing shows that."""
+    """Return the cause outside the run of a trial's failure; None if no evidence shows one."""
     if trial.outcome not in FAILED or trial.outcome is Outcome.WRONG_DATA:
         return None
     ends = [end for end in trial.ranks if end.ended not in NO_BLAME_FOR]
@@ -60,7 +60,7 @@ def outside_cause(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def traced(problem: str, outside: Sequence[OutsideEvent], limits: Mapping[str, int]) -> str:
-    """Return why the ranks did not start, or not come to their end, with the limit behind it and what to do.
+    """Return why the ranks did not start or complete, with the limit that caused it and the fix.
 
     `limits` are those of a process: the `bytes` that it may map, the `cpu_s` that it may run.
     """
@@ -121,12 +121,15 @@ def _by_limit(case: Case, trial: TrialResult) -> OutsideCause | None:
 
 
 def limit_blame(case: Case) -> Blame:
-    """Return who answers for a limit that stopped a rank: whoever started preflight under it, never the node."""
+    """Return the component responsible for a limit that stopped a rank: the starter of preflight, never the node."""
     return Blame.CONTAINER if any(map(is_contained, case.nodes)) else Blame.HARNESS
 
 
 def _too_early(case: Case, ends: list[RankEnd]) -> OutsideCause | None:
-    """Blame nobody's machine for what failed before the backend was asked; between nodes the store is a network's."""
+    """Return a cause outside the node for a failure before the backend was used.
+
+    Return None for several nodes, because the network between them may make the store fail.
+    """
     early = ends and all(end.stage in BEFORE_THE_BACKEND for end in ends)
     if not early or len(case.nodes) > 1:
         return None

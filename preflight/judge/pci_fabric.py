@@ -1,4 +1,4 @@
-"""What the checks of PCI and RDMA share: the chosen GPUs' devices, the adapters that carry traffic, bare metal."""
+"""Helpers for the checks of PCI and RDMA: the chosen GPUs' devices, the adapters that carry traffic, bare metal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ VERBS_KINDS = frozenset({NicKind.INFINIBAND, NicKind.ROCE, NicKind.MIXED})
 
 
 def must_be_bare_metal(node: NodeFacts) -> None:
-    """Raise NotApplicable where a hypervisor is beneath; UnreadableFact if that is unknown."""
+    """Raise NotApplicable if the node runs under a hypervisor; UnreadableFact if that is unknown."""
     if known(known(node.system).hypervisor) != "none":
         raise NotApplicable("in a virtual machine this is the hypervisor's")
 
 
 def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
-    """Return the chosen GPUs by number, those that are in the PCI tree."""
+    """Return the PCI devices of the chosen GPUs by GPU number, if they are in the PCI tree."""
     tree = {device.bdf: device for device in known(node.pci)}
     if isinstance(node.gpus, Gap):
         by_place = dict(enumerate(each for each in tree.values() if each.kind is PciKind.GPU))
@@ -34,7 +34,7 @@ def chosen_devices(node: NodeFacts, case: Case) -> dict[int, PciDevice]:
 
 
 def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
-    """Return the pairs of chosen GPUs that no NVLink joins: their traffic goes over PCIe; NotApplicable for none."""
+    """Return the pairs of chosen GPUs without an NVLink, whose traffic uses PCIe; NotApplicable if there are none."""
     if len(case.gpus) < 2:
         raise NotApplicable("no two GPUs are to be used")
     locality = locality_of(node)
@@ -45,7 +45,7 @@ def pcie_pairs(node: NodeFacts, case: Case) -> list[tuple[int, int]]:
 
 
 def verbs_nics(node: NodeFacts) -> tuple[Nic, ...]:
-    """Return the InfiniBand and RoCE adapters; EFA is its own kind."""
+    """Return the InfiniBand and RoCE adapters, without EFA adapters."""
     return tuple(nic for nic in known(node.nics) if nic.kind in VERBS_KINDS)
 
 
@@ -55,25 +55,25 @@ def ports_of(node: NodeFacts, nic: Nic) -> tuple[HcaPort, ...]:
 
 
 def carries_traffic(node: NodeFacts, name: str) -> bool:
-    """Return whether an adapter has an active port; one whose ports are not known may."""
+    """Return whether an adapter has an active port, or may have one because its ports are not known."""
     ports = () if isinstance(node.hca_ports, Gap) else tuple(port for port in node.hca_ports if port.hca == name)
     return not ports or any(isinstance(port.state, Gap) or port.state is PortState.ACTIVE for port in ports)
 
 
 def meanwhile(case: Case) -> str:
-    """Return what to do until P2P over PCIe is repaired; nothing once its data were verified."""
+    """Return the workaround until P2P over PCIe is repaired; "" if its data were verified."""
     return "" if any(map(_is_proved, case.trials)) else f"; {MEANWHILE}"
 
 
 def _is_proved(trial: TrialResult) -> bool:
-    """Return whether all pairs of ranks went by P2P, over PCIe where no NVLink joins them, and all data were right."""
+    """Return whether all pairs of ranks used P2P (over PCIe if no NVLink joins them) and all data were right."""
     right = trial.outcome is Outcome.OK and trial.results and all(result.verified for result in trial.results)
     ways = [carrier.transport for carrier in trial.transport if carrier.kind is CarrierKind.PATH]
     return bool(right and ways) and all(way is Transport.P2P for way in ways) and may_use_p2p(trial, over_nvlink=False)
 
 
 def may_use_p2p(trial: TrialResult, over_nvlink: bool) -> bool:
-    """Return whether a trial's data may have gone through peer access; where nothing tells, it may have."""
+    """Return whether a trial's data may have used peer access; True if the transport is not known."""
     env = dict(trial.env)
     if env.get("NCCL_P2P_DISABLE") == "1" or (env.get("NCCL_P2P_LEVEL") == "NVL" and not over_nvlink):
         return False

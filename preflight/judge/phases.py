@@ -1,4 +1,4 @@
-"""Which parts of a run came to their end, and what a run says that was cut short before it could answer."""
+"""The phases that a run completed, and the report of a run that was cut short before it had a verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBE, START, TRIALS, COMPARISONS, JUDGING = "probe", "start of the ranks", "tri
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run came."""
+    """The progress of a run."""
 
     probed: bool
     launched: bool
@@ -29,7 +29,7 @@ class RunProgress:
 
 
 def phases_of(run: RunProgress) -> tuple[RunPhase, ...]:
-    """Return the phases in their order, each with what it gave or what cut it short."""
+    """Return the phases in order, each with its result or the reason for which it was cut short."""
     why = first_line(run.problem)
     if not run.probed:
         later = (RunPhase(name, RunPhaseEnd.NOT_REACHED, why) for name in (START, TRIALS, JUDGING))

@@ -1,4 +1,4 @@
-"""Read a policy file, and judge findings as it says."""
+"""Read a policy file, and apply it to findings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ SEVERITY = {Level.FATAL: Severity.FAIL, Level.WARN: Severity.WARN, Level.INFO: S
 
 
 def parse_policy(text: str, source: str, checks: Collection[str], today: str) -> Policy:
-    """Return the policy of a TOML text; MalformedInput names the first unknown key, check or value.
+    """Return the policy in a TOML text; MalformedInput names the first unknown key, check or value.
 
-    [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] what EXPECTED
-    has; [lookback] xids, link_flaps =
-    "24h"; [floors] "all_reduce 1 GiB" = GB/s.
+    [checks] name = "fatal" | "warn" | "info"; [[waivers]] check, subject, reason, until; [expect] the keys of EXPECTED;
+    [lookback] xids, link_flaps = "24h"; [floors] "all_reduce 1 GiB" = GB/s.
     """
     tables = read_toml(text, source)
     _only(tables, TABLES, source, "table")
@@ -44,9 +43,9 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
 
 
 def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
-    """Return the findings with the policy's severities; a waived one stays, as a note that says so.
+    """Return the findings with the policy's severities; a waived finding is kept as a note that names the waiver.
 
-    A check that is fatal makes its warnings failures, a milder level lowers them; notes stay notes.
+    If a check is fatal, its warnings become failures. A milder level lowers the severity. Notes stay notes.
     """
     levels = dict(policy.levels)
     judged = []

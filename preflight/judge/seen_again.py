@@ -1,6 +1,7 @@
-"""The parts at fault in findings and in earlier runs, by names that outlive a boot: UUIDs of GPUs, GUIDs of ports.
+"""The faulty parts in findings and in earlier runs, by names that survive a reboot: UUIDs of GPUs, GUIDs of ports.
 
-A single failure rejects no node. It does if the same part fails in two of three runs, or if a counter confirms it.
+A single failure rejects no node. A node is rejected if the same part fails in two of three runs, or if a counter
+confirms the failure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SLOW = BESIDE_A_WORKING_DEFAULT | {"gpu-slow", "gpu-throttled", "gpu-throttled-u
 
 
 def weighed(findings: Sequence[Finding], past: Sequence[Report]) -> tuple[Finding, ...]:
-    """Return the findings, those that occurred once confirmed if earlier runs or a counter of this one agree."""
+    """Return the findings. A finding that occurred once is confirmed if earlier runs or a counter of this run agree."""
     counted = [each for each in findings if each.check == COUNTERS and each.severity is not Severity.INFO]
     return tuple(_weighed(each, counted, past) if each.is_unconfirmed else each for each in findings)
 
@@ -57,7 +58,7 @@ def _confirmed(finding: Finding, why: str, evidence: tuple[Evidence, ...]) -> Fi
 
 
 def _accusation(run: Report, part: str, check: str) -> Finding | None:
-    """Return what a run found at a part: that it failed or, as now, that it was slow."""
+    """Return a run's finding about a part of the same kind as now: a failure, or slowness."""
     against = (each for each in run.findings if part in each.parts and each.blame in REJECTS_A_NODE)
     alike = (each for each in against if (each.check in SLOW) == (check in SLOW))
     return next((each for each in alike if each.severity is not Severity.INFO), None)
@@ -69,7 +70,10 @@ def _evidence(run: Report, what: Finding) -> Evidence:
 
 
 def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the GPUs of the ranks that a failure was traced to; of two of whom nobody was named, the pair."""
+    """Return the GPUs of the ranks to which a failure was traced.
+
+    If no rank is named and there are two, return the pair.
+    """
     uuids = _uuids_by_rank(case)
     named = sorted({rank for rank in ranks if rank < len(uuids)})
     if named:
@@ -78,26 +82,26 @@ def parts_of_ranks(case: Case, ranks: Iterable[int]) -> tuple[str, ...]:
 
 
 def part_of_gpu(node: NodeFacts, nvml_index: int) -> tuple[str, ...]:
-    """Return the GPU's UUID; nothing where it has none that is known."""
+    """Return the GPU's UUID; empty if it is not known."""
     uuid = _uuid(node, nvml_index)
     return (uuid,) if uuid else ()
 
 
 def part_of_pair(node: NodeFacts, a: int, b: int) -> tuple[str, ...]:
-    """Return both UUIDs in one."""
+    """Return the UUIDs of both GPUs joined into one name; empty if one is not known."""
     uuids = sorted((_uuid(node, a), _uuid(node, b)))
     return (PAIR.join(uuids),) if all(uuids) else ()
 
 
 def part_of_port(node: NodeFacts, hca: str, port: int) -> tuple[str, ...]:
-    """Return the port's GUID, which is the lower half of its first GID; nothing where that could not be read."""
+    """Return the port's GUID, which is the lower half of its first GID; empty if the GID could not be read."""
     gids = (known_or(each.gids, ()) for each in known_or(node.hca_ports, ()) if (each.hca, each.port) == (hca, port))
     first = next((gid.gid for gid in next(gids, ()) if gid.gid_index == 0), "")
     return (f"port {':'.join(first.split(':')[-4:])}",) if first else ()
 
 
 def parts_of_node(node: NodeFacts) -> frozenset[str]:
-    """Return all its GPUs and RDMA ports that are known by such a name."""
+    """Return the names of all the node's GPUs and RDMA ports for which such a name is known."""
     gpus = (part_of_gpu(node, gpu.nvml_index) for gpu in known_or(node.gpus, ()))
     ports = (part_of_port(node, each.hca, each.port) for each in known_or(node.hca_ports, ()))
     return frozenset(chain(*gpus, *ports))
@@ -109,7 +113,7 @@ def _uuid(node: NodeFacts, nvml_index: int) -> str:
 
 
 def _uuids_by_rank(case: Case) -> tuple[str, ...]:
-    """Return the UUID of each rank's GPU; nothing where ranks have none, or if it is unknown which is whose."""
+    """Return the UUID of each rank's GPU; empty if ranks have no GPUs, or if the assignment is unknown."""
     chosen = case.gpus_by_node or (case.gpus,)
     uuids = [_uuid(node, index) for node, gpus in zip(case.nodes, chosen, strict=False) for index in gpus]
     return tuple(uuids) if case.wants_gpus and len(uuids) == case.world_size else ()

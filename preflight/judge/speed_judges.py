@@ -1,4 +1,4 @@
-"""By what a run's speeds are judged: the site's floors, known-good nodes, or what the links should give."""
+"""The references for judging a run's speeds: the site's minimums, known-good nodes, or the rates of the links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD_AGAINST_LINKS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One collective at its largest size, and what its path should give."""
+    """One collective at its largest size, and the speed that its path should give."""
 
     result: CollectiveResult
     busbw_gb_s: float
@@ -31,12 +31,15 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """The measured speed over the least that would be healthy."""
+        """The measured speed divided by the minimum healthy speed."""
         return self.busbw_gb_s / self.expected.low_gb_s
 
 
 def judged_by(case: Case) -> tuple[JudgedBy, ...]:
-    """Return who decided about speeds, in words a report shows; the links only where nobody outranks them."""
+    """Return the references that decided about speeds, for the report.
+
+    Links count only if no other reference applies.
+    """
     if not case.trials:
         return ()
     judges: list[JudgedBy] = []
@@ -66,14 +69,14 @@ def _by_links(case: Case) -> JudgedBy:
 
 
 def outranked_by(case: Case) -> str:
-    """Return who decides about speeds in the links' place: the site knows its machines better; "" for nobody."""
+    """Return the reference that overrides the links, since the site knows its machines better; "" if none."""
     if case.policy is not None and case.policy.floors:
         return f"the policy {case.policy.source}"
     return f"the baseline {case.baseline_source}" if is_beside_baseline(case) else ""
 
 
 def beside_baseline(case: Case) -> tuple[Judged, ...]:
-    """Return each reference with this node's shares of it; UnreadableFact where they can't be compared."""
+    """Return each reference of the baseline with this node's shares of it; UnreadableFact if they can't be compared."""
     if case.baseline is None:
         return ()
     if len(case.nodes) != 1:
@@ -96,7 +99,7 @@ def is_beside_baseline(case: Case) -> bool:
 
 
 def hardware_of_case(case: Case) -> tuple[tuple[str, str], ...]:
-    """Return what must be equal for a comparison; UnreadableFact where it could not be read."""
+    """Return the properties that must be equal for a comparison; UnreadableFact if they could not be read."""
     node = case.nodes[0]
     gpus = [gpu for gpu in known_or(node.gpus, ()) if gpu.nvml_index in case.gpus]
     return hardware_class_of(case.backend, case.world_size, known(node.system).architecture, gpus)
@@ -111,9 +114,9 @@ def what(judged: Judged) -> str:
 
 
 def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
-    """Return the trial to judge by, and its collectives that can be held against the links, at least one.
+    """Return the trial to judge, and its collectives that can be compared with the links, at least one.
 
-    NotApplicable where none can be, NotRun where no trial works.
+    NotApplicable if no collective can be compared, NotRun if no trial works.
     """
     if not case.wants_gpus or case.links is None:
         raise NotApplicable("what a CPU path should give is not known")
@@ -127,7 +130,7 @@ def beside_links(case: Case) -> tuple[TrialResult, list[Measured]]:
 
 
 def _trial_to_judge(case: Case) -> TrialResult:
-    """Return the default where it works, else what works with the fewest settings."""
+    """Return the trial with default settings if it works, else the working trial with the fewest settings."""
     must_have_trials(case)
     default = default_trial(case.trials)
     if default is not None and works(default):

@@ -1,4 +1,4 @@
-"""Causes that a failed trial's own error text gives away."""
+"""Causes that are visible in a failed trial's own error text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIGURATION = ("duplicate.nccl", "version.too_old", "version.arch")
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A line of a failed trial that gives its cause away."""
+    """A line of a failed trial that shows the cause."""
 
     candidate: str
     rank: int
@@ -34,7 +34,7 @@ class Symptom:
 
 
 def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of one failed trial that say one of `texts`, at most one a rank."""
+    """Return the lines of one failed trial that contain one of `texts`, at most one per rank."""
     if trial.outcome not in FAILED:
         return ()
     says = any_of(*texts).search
@@ -44,12 +44,12 @@ def symptoms_in(trial: TrialResult, texts: tuple[str, ...]) -> tuple[Symptom, ..
 
 
 def symptoms_of(case: Case, texts: tuple[str, ...]) -> tuple[Symptom, ...]:
-    """Return the lines of all failed trials that say one of `texts`."""
+    """Return the lines of all failed trials that contain one of `texts`."""
     return tuple(line for trial in case.trials for line in symptoms_in(trial, texts))
 
 
 def blame_by_text(case: Case, trial: TrialResult) -> Blame | None:
-    """Return who caused a failure whose text names the cause; None where it does not."""
+    """Return the responsible component for a failure whose text names the cause; None if the text does not."""
     if symptoms_in(trial, CONFIGURATION):
         return Blame.CONFIGURATION
     if symptoms_in(trial, SHM + MEMLOCK + NOFILE + PIDS):

@@ -1,4 +1,4 @@
-"""From findings and trials to the one answer: verdict, node's answer, exit code, headline; or a report of none."""
+"""Combine findings and trials into the answer: verdict, node's verdict, exit code and headline; or an empty report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNT_AS_WARNINGS = WORKED_ROUND | NOT_SHOWN_BY_A_JOB
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer for the job, for the node where --accept asked for it, the exit code, and one sentence."""
+    """The verdict for the job, for the node if --accept asked for it, the exit code, and one sentence."""
 
     verdict: Verdict
     node_verdict: NodeVerdict | Gap
@@ -53,10 +53,10 @@ def decide(
     accept: bool,
     cpu_path: bool,
 ) -> Decision:
-    """Return the answer; with `strict` a warning counts as a failure, with `accept` the node decides the exit code.
+    """Return the answer; with `strict`, a warning counts as a failure; with `accept`, the node decides the exit code.
 
-    Only a FAIL finding that blames something else than preflight, or trials of which none works, prove `not_ready`.
-    What preflight could not do, or a check that crashed, leaves `unknown`, never `ready`.
+    `not_ready` is proven only by a FAIL finding that does not blame preflight, or by trials of which none works. If
+    preflight failed to do a part, or if a check crashed, the verdict is `unknown`, never `ready`.
     """
     failing = [f for f in findings if f.severity is Severity.FAIL or (strict and f.severity is Severity.WARN)]
     verdict, why = _for_the_job(failing, skipped, trials, advice, problems)
@@ -72,7 +72,7 @@ def decide(
 def unanswered(
     why: str, exit_code: int | None, *, version: str, created_at: str, backend: str, profile: str, accept: bool
 ) -> Report:
-    """Return a report that says why it holds nothing; what is known is put into it by whoever knows it."""
+    """Return a report that says why it has no results; the caller adds the values that it knows."""
     return Report(
         schema_version=SCHEMA_VERSION,
         preflight_version=version,

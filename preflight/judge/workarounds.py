@@ -1,4 +1,4 @@
-"""Which trials worked, what cured a default that failed, and whose fault the failure then is."""
+"""The trials that worked, the workarounds for failing default settings, and the fault domain of the failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from preflight.search.settings.control import Proof, has_failed, intermittent, p
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A fault that a candidate hides by switching a transport off, and how it is repaired."""
+    """A fault that a configuration hides because it disables a transport, and the repair of the fault."""
 
     transport: str
     blame: Blame
@@ -34,19 +34,19 @@ FAULTS = (P2P, NVLS, IB, SHM)  # what says most of the machine first
 
 
 def default_trial(trials: Iterable[TrialResult]) -> TrialResult | None:
-    """Return the trial that sets nothing, or None where it was not run."""
+    """Return the trial with default settings, or None if it was not run."""
     return next((trial for trial in trials if trial.candidate == DEFAULT), None)
 
 
 def must_have_trials(case: Case) -> tuple[TrialResult, ...]:
-    """Return the trials; NotRun where none came to its turn."""
+    """Return the trials; NotRun if none was started."""
     if all(trial.outcome is Outcome.SKIPPED for trial in case.trials):
         raise NotRun(next((trial.problem for trial in case.trials if trial.problem), "no trial was run"))
     return case.trials
 
 
 def must_have_working_default(case: Case) -> TrialResult:
-    """Return the default's trial; NotRun where it did not take place, NotApplicable where it failed."""
+    """Return the trial with default settings; NotRun if it was not run, NotApplicable if it failed."""
     must_have_trials(case)
     default = default_trial(case.trials)
     if default is None or default.outcome is Outcome.SKIPPED:
@@ -57,7 +57,7 @@ def must_have_working_default(case: Case) -> TrialResult:
 
 
 def works(trial: TrialResult) -> bool:
-    """Return whether a trial ended well and every result that it has was verified."""
+    """Return whether a trial ended well and all its results were verified."""
     return trial.outcome is Outcome.OK and all(result.verified for result in trial.results)
 
 
@@ -68,9 +68,10 @@ def default_works(case: Case) -> bool:
 
 
 def cures(case: Case) -> tuple[TrialResult, ...]:
-    """Return the candidates that work where the default does not and set no more than they need to.
+    """Return the minimal configurations that work although the default settings fail.
 
-    None where the default works. Of a search that gives settings up one by one only its last steps are left.
+    The result is empty if the default settings work. Of a bisection that removes settings one by one, only the last
+    steps are returned.
     """
     if default_works(case):
         return ()
@@ -83,18 +84,21 @@ def cures(case: Case) -> tuple[TrialResult, ...]:
 
 
 def _set_by(trial: TrialResult) -> frozenset[tuple[str, str]]:
-    """Return what a trial set; as-is recommends nothing and set what was inherited."""
+    """Return the variables that a trial set.
+
+    The inherited environment recommends nothing, and set the inherited variables.
+    """
     return frozenset(trial.trial_env if trial.candidate == AS_IS else trial.env)
 
 
 def proven_severity(case: Case) -> Severity:
-    """Return the severity of a cause that a trial failed from: WARN while some setting works round it, else FAIL."""
+    """Return the severity of a cause that made a trial fail: WARN if some settings are a workaround, else FAIL."""
     is_open = case.control is None and any(works(trial) for trial in case.trials)
     return Severity.WARN if is_open or default_works(case) or cures(case) else Severity.FAIL
 
 
 def is_seen_once(case: Case) -> bool:
-    """Return whether the failure of a run did not come again: it comes and goes, or there was no second try."""
+    """Return whether a failure of the run did not repeat: it is intermittent, or there was no second try."""
     if case.control is None:
         return False
     reruns = case.control.reruns
@@ -103,9 +107,9 @@ def is_seen_once(case: Case) -> bool:
 
 
 def hidden_faults(case: Case) -> tuple[Hidden, ...]:
-    """Return the faults that every cure hides by switching transports off; none where one switches nothing off.
+    """Return the faults that every workaround hides by disabling transports; empty if one workaround disables none.
 
-    A cure may hide several: where P2P hangs and InfiniBand is broken as well, it takes two settings.
+    A workaround may hide several faults: if P2P hangs and InfiniBand is broken as well, it needs two settings.
     """
     found = [_hidden_by(trial) for trial in cures(case)]
     if not found or set() in found:

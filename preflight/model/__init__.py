@@ -1,1 +1,1 @@
-"""The nouns of preflight: frozen records without I/O and without a clock."""
+"""The data types of preflight: frozen records that do no I/O and read no clock."""

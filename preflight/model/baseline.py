@@ -1,8 +1,8 @@
-"""What known-good nodes reach, with bounds that say how sure they are.
+"""The speeds that known-good nodes reach, and thresholds computed from their spread.
 
-All arithmetic is on the logarithm of the bus bandwidth: noise is a share of the speed. Two spreads are distinguished:
-`between_nodes` (good nodes differ) and `between_repetitions` (the same node measured again differs); averaging
-repetitions shrinks the second only.
+All arithmetic is on the logarithm of the bus bandwidth, because noise is proportional to the speed. Two spreads are
+distinguished: `between_nodes` (good nodes differ) and `between_repetitions` (repeated measurements of one node differ).
+Averaging repetitions reduces only the second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROBUST_SHARE = 0.8  # efficiency of the robust spread beside the standard deviat
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What good nodes reach in one collective at one size, or (size_bytes 0) in a group of sizes together."""
+    """The bus bandwidth of good nodes in one collective at one size, or (size_bytes 0) over a group of sizes."""
 
     collective: Collective
     size_bytes: int
@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Thresholds for one kind of node."""
+    """Thresholds for one hardware class of node."""
 
     baseline_schema: int
     hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model
@@ -54,7 +54,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A node's measurements and one reference."""
+    """A comparison of a node's measurements with one reference."""
 
     reference: Reference
     measured: tuple[float, ...]  # shares of the reference, one per repetition
@@ -71,7 +71,7 @@ NO_BASELINE = Baseline(BASELINE_SCHEMA, (), (), ())
 def hardware_class_of(
     backend: str, world_size: int, architecture: str | Gap, gpus: Sequence[Gpu]
 ) -> tuple[tuple[str, str], ...]:
-    """Return what must be equal for a comparison; `gpus` are those that the ranks used."""
+    """Return the properties that must be equal for a comparison of nodes; `gpus` are the GPUs that the ranks used."""
     names = sorted("of unknown model" if isinstance(gpu.name, Gap) else gpu.name for gpu in gpus)
     models = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
     machine = "unknown" if isinstance(architecture, Gap) else architecture
@@ -79,13 +79,13 @@ def hardware_class_of(
 
 
 def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...]) -> str:
-    """Return what differs between two kinds of node, the first's value first; "" where nothing does."""
+    """Return the differences between two hardware classes, the first class's value first; "" if they are equal."""
     others = dict(other)
     return "; ".join(f"{name}: {value}, not {others.get(name)}" for name, value in one if others.get(name) != value)
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
-    """Return a sound trial's speeds in GB/s; of a trial that failed, or whose speeds don't count, none."""
+    """Return the speeds of a successful trial in GB/s; empty if the trial failed or its speeds don't count."""
     if trial.outcome is not Outcome.OK or not all(result.verified for result in trial.results):
         return {}
     speeds = {(each.collective, each.size_bytes): each.busbw_gb_s for each in trial.results}
@@ -93,13 +93,16 @@ def speeds_of(trial: TrialResult) -> dict[Point, float]:
 
 
 def repetitions_of(trials: Sequence[TrialResult]) -> tuple[dict[Point, float], ...]:
-    """Return the speeds of the default's trial and of its repetitions; hot GPUs (`burn`) are another matter."""
+    """Return the speeds of the trial with default settings and of its repetitions.
+
+    Trials on hot GPUs (`burn`) are excluded.
+    """
     measured = [speeds_of(each) for each in trials if each.candidate == DEFAULT or each.candidate.startswith(AGAIN)]
     return tuple(speeds for speeds in measured if speeds)
 
 
 def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
-    """Return whether the default's trial looks slow and may be repeated once more; a repetition that failed ends it."""
+    """Return whether the default settings look slow and may be tried again. No repetition follows one that failed."""
     repeats = [each for each in trials if each.candidate.startswith(AGAIN)]
     if len(repeats) >= MOST_REPEATS or not all(speeds_of(each) for each in repeats):
         return False
@@ -107,12 +110,15 @@ def wants_repetition(baseline: Baseline, trials: Sequence[TrialResult]) -> bool:
 
 
 def group_of(size_bytes: int) -> str:
-    """Return which sizes behave alike."""
+    """Return the name of the group of sizes that behave like this size: "large" or "small"."""
     return "large" if size_bytes >= LARGE_BYTES else "small"
 
 
 def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) -> tuple[Judged, ...]:
-    """Compare a node's repetitions, each a busbw in GB/s per collective and size, with every reference they cover."""
+    """Compare a node's repetitions with every reference that they cover.
+
+    A repetition holds the busbw in GB/s per collective and size.
+    """
     sizes = [each for each in baseline.references if each.size_bytes]
     judged = []
     for reference in baseline.references:
@@ -127,13 +133,16 @@ def judge_node(baseline: Baseline, repetitions: Sequence[dict[Point, float]]) ->
 
 
 def false_rejections(references: Sequence[Reference], reference: Reference) -> float:
-    """Return which share of good nodes this reference alone may reject."""
+    """Return the share of good nodes that this reference alone may reject."""
     kin = [each for each in references if _kind(each) == _kind(reference)]
     return FALSE_REJECTIONS * PARTS[_kind(reference)] / len(kin)
 
 
 def floor_share(reference: Reference, measured: int, probability: float) -> float:
-    """Return the share of the reference below which a good node falls with this probability, measured so often."""
+    """Return the share of the reference below which a good node falls with this probability.
+
+    The share holds for the mean of `measured` repetitions.
+    """
     freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1))
     return math.exp(-t_quantile(freedom, 1 - probability) * spread(reference, measured))
 

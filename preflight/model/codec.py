@@ -1,8 +1,8 @@
-"""Records to JSON values and back.
+"""Conversion of records to JSON values and back.
 
-A record becomes an object, a tuple an array, an enum its value, and pairs (`tuple[tuple[K, V], ...]`) an object.
-A Gap becomes null; its path and reason stand in the `gaps` array of the outermost record, and in that of a record
-around it that has `gaps_of_its_own`, where others look for them.
+A record becomes an object, a tuple becomes an array, and an enum becomes its value. Pairs (`tuple[tuple[K, V], ...]`)
+become an object. A Gap becomes null. The path and the reason of a Gap are in the `gaps` array of the outermost record.
+They are also in the `gaps` array of an enclosing record that has `gaps_of_its_own`, where other programs look for them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def encode(record: object) -> dict[str, Any]:
 def decode(kind: type[T], value: object) -> T:
     """Return the record of type `kind` that a JSON object describes; MalformedInput names the first wrong path.
 
-    Keys that the record does not know are ignored. A key that the document lacks is given its
-    default, or is a Gap where a Gap is allowed.
+    Keys that the record does not define are ignored. A missing key gets the field's default. A missing key without a
+    default becomes a Gap if the field's type allows one.
     """
     return typing.cast(T, _decode(kind, value, "", _gap_reasons(value)))
 
@@ -54,7 +54,7 @@ def encode_value(value: object) -> dict[str, Any]:
 
 
 def decode_value(kind: Any, document: object) -> Any:
-    """Return the fact of type `kind` that `encode_value` wrote; MalformedInput where the object is not such a fact."""
+    """Return the fact of type `kind` that `encode_value` wrote; raise MalformedInput if the object is no such fact."""
     if not isinstance(document, dict) or VALUE not in document:
         raise _wrong("", f"an object with the key {VALUE!r}", document)
     return _decode(kind, document[VALUE], VALUE, _gap_reasons(document))

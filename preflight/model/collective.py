@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Collective(Enum):
-    """A collective operation; the values are the spellings of every output."""
+    """A collective operation; each value is the name that all outputs use."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -16,7 +16,7 @@ class Collective(Enum):
 
 
 def bus_factor(collective: Collective, world_size: int) -> float:
-    """Return busbw / algbw for `world_size` ranks; 0.0 where one rank moves nothing."""
+    """Return busbw / algbw for `world_size` ranks; 0.0 if the collective moves nothing because there is one rank."""
     n = world_size
     match collective:
         case Collective.ALL_REDUCE:
@@ -37,12 +37,15 @@ def algbw_gb_s(size_bytes: int, time_s: float) -> float:
 
 
 def busbw_gb_s(collective: Collective, size_bytes: int, time_s: float, world_size: int) -> float:
-    """Return the bus bandwidth in GB/s, comparable with a link rate whatever the number of ranks."""
+    """Return the bus bandwidth in GB/s, which is comparable with a link rate for any number of ranks."""
     return algbw_gb_s(size_bytes, time_s) * bus_factor(collective, world_size)
 
 
 def element_count(collective: Collective, nominal_bytes: int, world_size: int, element_bytes: int) -> int:
-    """Return how many elements S has: at least one per rank where S is a total, a whole number per rank."""
+    """Return the number of elements in S.
+
+    If S is a total, every rank has the same whole number of elements, at least 1.
+    """
     match collective:
         case Collective.ALL_REDUCE | Collective.BROADCAST:
             return max(1, nominal_bytes // element_bytes)

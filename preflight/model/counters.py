@@ -1,6 +1,7 @@
-"""What hardware and kernel count, read before and after a run: only the difference is judged.
+"""Counters of the hardware and the kernel, read before and after a run. Only the difference is judged.
 
-Errors and bytes of the hardware; and what the kernel did to processes: whoever died of that, no GPU has killed.
+The hardware counts errors and bytes. The kernel counts processes that it killed or stopped from starting; no GPU is at
+fault for those.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from preflight.model.gap import Gap
 
 
 class CounterKind(Enum):
-    """What it means when a counter grows."""
+    """The meaning of a counter's increase."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
     SURVIVED = "survived"  # an error that was got over and should not come: a link trained anew, a refused request
@@ -42,7 +43,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class CounterChange:
-    """How far a counter went during the run."""
+    """The increase of a counter during the run."""
 
     subject: str
     name: str
@@ -55,7 +56,10 @@ class CounterChange:
 
 
 def changes(before: tuple[Counter, ...], after: tuple[Counter, ...]) -> tuple[CounterChange, ...]:
-    """Return the differences, of what is in either; a counter that fell was reset in between and says nothing."""
+    """Return the difference of each counter that is in either reading.
+
+    A counter that fell was reset and is left out.
+    """
     first = {(each.subject, each.name): each for each in before}
     last = {(each.subject, each.name): each for each in after}
     return tuple(_change(first.get(key), last.get(key)) for key in dict.fromkeys([*first, *last]))
@@ -81,7 +85,7 @@ def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
 
 
 class OutsideKind(Enum):
-    """What ends a process, or keeps one from starting, that has done nothing wrong itself."""
+    """A reason for which a process ends, or cannot start, without a fault of its own."""
 
     OOM_KILL = "OOM kills"  # by the kernel, in this cgroup
     PIDS_LIMIT = "processes and threads refused by the pids limit"
@@ -90,7 +94,7 @@ class OutsideKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutsideEvent:
-    """How often one of these happened during the run."""
+    """The number of times that one kind of outside event happened during the run."""
 
     kind: OutsideKind
     times: int
@@ -101,7 +105,7 @@ Counts = Mapping[OutsideKind, tuple[int | Gap, str]]  # with the source
 
 
 def events_between(before: Counts, after: Counts) -> tuple[OutsideEvent, ...]:
-    """Return what happened between two readings; nothing of what either could not read."""
+    """Return the events between two readings; a counter that either reading lacks gives no event."""
     found = []
     for kind, (count, source) in after.items():
         earlier = before[kind][0] if kind in before else Gap("not read")

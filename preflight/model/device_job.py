@@ -1,4 +1,4 @@
-"""What a process does on one or two GPUs alone, and which of them run at the same time."""
+"""The work that a process does on one or two GPUs outside of NCCL, and the jobs that run at the same time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.gpu_test import PairLimit
 
 
 class JobKind(Enum):
-    """What is done."""
+    """The kind of a job on GPUs."""
 
     PAIR_DATA = "pair_data"  # do copies between two GPUs arrive
     PAIR_SPEED = "pair_speed"  # how fast are they
@@ -19,7 +19,7 @@ class JobKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NumaCpus:
-    """A NUMA node that pinned host memory is taken from, and CPUs of it that touch the memory first."""
+    """A NUMA node that provides pinned host memory, and CPUs of that node that touch the memory first."""
 
     numa_node: int
     cpus: tuple[int, ...]
@@ -28,7 +28,7 @@ class NumaCpus:
 
 @dataclass(frozen=True, slots=True)
 class ProductSize:
-    """A product of two square matrices."""
+    """The size of a product of two square matrices."""
 
     dtype: str  # float32 | bfloat16
     rows: int
@@ -36,7 +36,10 @@ class ProductSize:
 
 @dataclass(frozen=True, slots=True)
 class DeviceJob:
-    """One thing to do. A GPU's place is its number among the chosen ones, which is CUDA's in the ranks."""
+    """One job on a GPU.
+
+    A GPU's place is its number among the chosen GPUs, which is also its CUDA index in the ranks.
+    """
 
     kind: JobKind
     places: tuple[int, ...]  # two for a pair, else one
@@ -49,7 +52,7 @@ class DeviceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """What one process does, one job after another."""
+    """The jobs that one process runs, one after another."""
 
     places: tuple[int, ...]
     owner: int  # the place among these whose supervisor has its process do it
@@ -58,7 +61,7 @@ class JobGroup:
 
 @dataclass(frozen=True, slots=True)
 class GpuTestRound:
-    """Groups that are done at the same time; no GPU is in two of them."""
+    """Job groups that run at the same time; no GPU is in two of them."""
 
     label: str
     groups: tuple[JobGroup, ...]
@@ -66,7 +69,7 @@ class GpuTestRound:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """What is done before the trials, and what is repeated after them under load."""
+    """The jobs that run before the trials, and the jobs that are repeated after them under load."""
 
     gpus: tuple[int, ...] = ()  # nvml_index by place
     rounds: tuple[GpuTestRound, ...] = ()

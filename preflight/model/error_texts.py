@@ -1,7 +1,8 @@
-"""What errors say, read once: `explain` has these as signs of a cause, the checks as a proof, the search as suspicion.
+"""Error texts that several parts of preflight recognize, each defined once.
 
-A new text is one more alternative of its row, and all three know it. They are the texts of NCCL, torch, CUDA, libraries
-and the kernel (facts 1.1, 2.2, 2.3, 7) of which somebody besides `explain` asks; all others stand with their cause.
+`explain` uses the texts as signs of a cause, the checks use them as proof, and the search uses them as suspicion. A new
+text is one more alternative in its row, and all three recognize it. The texts come from NCCL, torch, CUDA, libraries
+and the kernel (facts 1.1, 2.2, 2.3, 7). Texts that only `explain` uses are defined with their cause.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import NamedTuple
 
 
 class ErrorText(NamedTuple):
-    """What a line means, its words for a linear-time engine (no look-around, no nested repetition), the suspects."""
+    """The meaning of a log line, its pattern and its suspects.
+
+    The pattern is for a linear-time engine: it has no look-around and no nested repetition.
+    """
 
     means: str
     pattern: str
@@ -149,5 +153,8 @@ TEXTS = {
 
 @functools.cache
 def any_of(*names: str) -> re.Pattern[str]:
-    """Return what finds any of the texts, in capitals or not: ranks' errors and NCCL's own log are not of one case."""
+    """Return a pattern that finds any of the texts.
+
+    Case is ignored, because ranks' errors and NCCL's log differ in case.
+    """
     return re.compile("|".join(TEXTS[name].pattern for name in names), re.IGNORECASE | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What `preflight explain` found out about a failed or hung run."""
+"""The result of `preflight explain` for a failed or hung run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SCHEMA_VERSION = 1
 
 
 class ExplainVerdict(str, Enum):
-    """How an explanation can end."""
+    """The possible results of an explanation."""
 
     CAUSE_NAMED = "cause_named"
     HEALTHY = "healthy"
@@ -18,7 +18,7 @@ class ExplainVerdict(str, Enum):
 
 
 class Confidence(str, Enum):
-    """How far a cause is proved by the log."""
+    """The degree to which the log proves a cause."""
 
     HIGH = "high"  # the log says so explicitly
     MEDIUM = "medium"  # it follows from what the log says
@@ -35,7 +35,7 @@ EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A line of the log, and what it says; `time`, `rank` and `host` are empty where the line does not tell."""
+    """A line of the log, and its origin; `time`, `rank` and `host` are empty if the line does not name them."""
 
     source: str
     line: int
@@ -48,7 +48,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class NamedCause:
-    """A cause, with what proves it and what to do."""
+    """A cause, with its evidence and the steps to take."""
 
     cause: str
     verdict: str  # one sentence
@@ -62,7 +62,7 @@ class NamedCause:
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """Something else in the log, and why it followed from the cause."""
+    """Another event in the log, and the reason for which it followed from the cause."""
 
     cause: str
     what: str
@@ -73,7 +73,7 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True)
 class SourceRead:
-    """One log and how much of it was read; `note` says what could not be read."""
+    """One log, and how much of it was read; `note` names the part that could not be read."""
 
     name: str
     size_bytes: int
@@ -83,7 +83,7 @@ class SourceRead:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer to "what killed this run"."""
+    """The answer to the question "what killed this run"."""
 
     schema_version: int
     verdict: ExplainVerdict

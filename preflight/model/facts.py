@@ -1,4 +1,4 @@
-"""What was read of a node: frozen records in which a value that could not be read is a Gap with its reason."""
+"""The facts that were read from a node: frozen records in which a missing value is a Gap with its reason."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from preflight.model.hca import HcaPort, Nic, NicPath, RdmaFacts, UnreadLine
 
 
 class Limit(Enum):
-    """A limit that is not there, as opposed to one that could not be read."""
+    """The value of a limit that is not set; a limit that could not be read is a Gap instead."""
 
     UNLIMITED = "unlimited"
 
 
 class ContainerKind(Enum):
-    """How the process is contained, as far as the kernel shows it."""
+    """The kind of container that the process runs in, as far as the kernel shows it."""
 
     NONE = "none"
     DOCKER = "docker"
@@ -35,7 +35,7 @@ NOT_READ = Gap("not read")
 
 
 class Overcommit(Enum):
-    """What the kernel lets processes ask for (vm.overcommit_memory)."""
+    """The kernel's policy on how much memory processes may request (vm.overcommit_memory)."""
 
     HEURISTIC = 0
     ALWAYS = 1
@@ -44,7 +44,7 @@ class Overcommit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SystemFacts:
-    """The operating system, its CPUs and what the container leaves of them."""
+    """The operating system, the CPUs, and the share of them that the container may use."""
 
     kernel: str | Gap
     architecture: str | Gap
@@ -65,7 +65,7 @@ class SystemFacts:
 
 @dataclass(frozen=True, slots=True)
 class NameResolution:
-    """What the host's own name resolves to; gloo binds to the first of these addresses."""
+    """The addresses to which the host's own name resolves; gloo binds to the first one."""
 
     name: str
     addresses: tuple[str, ...]
@@ -73,7 +73,7 @@ class NameResolution:
 
 @dataclass(frozen=True, slots=True)
 class ShmFacts:
-    """/dev/shm, where NCCL and data loaders put their shared segments."""
+    """/dev/shm, where NCCL and data loaders create their shared memory segments."""
 
     size_bytes: int
     free_bytes: int
@@ -102,7 +102,10 @@ class NvidiaPciDevice:
 
 
 class PciKind(Enum):
-    """What a device is, bridges by their place: the types in config space need root."""
+    """The kind of a PCI device.
+
+    Bridges are identified by their position, because reading the types in config space needs root.
+    """
 
     GPU = "gpu"
     NIC = "nic"
@@ -132,7 +135,7 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNodes:
-    """What the kernel driver and the container runtime give us to open."""
+    """The device files that the kernel driver and the container runtime provide."""
 
     nvidia: tuple[str, ...]  # names below /dev that start with nvidia
     kernel_module: str | Gap  # version of the loaded nvidia module
@@ -140,7 +143,7 @@ class DeviceNodes:
 
 @dataclass(frozen=True, slots=True)
 class OtherDevice:
-    """A GPU or an accelerator of another maker than NVIDIA, as model/other_makers.py tells them."""
+    """A GPU or an accelerator of another maker than NVIDIA, as model/other_makers.py identifies it."""
 
     what: str  # "AMD GPU"
     where: str  # its address on the PCI bus, or its device file
@@ -149,7 +152,7 @@ class OtherDevice:
 
     @property
     def is_on_bus(self) -> bool:
-        """Return whether the PCI bus shows it, not only /dev."""
+        """Return whether the device is visible on the PCI bus, not only in /dev."""
         return bool(self.device)
 
 
@@ -164,7 +167,7 @@ class NumaNode:
 
 
 class NetifKind(Enum):
-    """What stands behind a network interface."""
+    """The kind of device behind a network interface."""
 
     PHYSICAL = "physical"
     BOND = "bond"
@@ -198,7 +201,7 @@ class Netif:
 
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
-    """The torch that the workers will import, read without importing it."""
+    """The torch that the workers will import; preflight reads these facts without importing it."""
 
     version: str
     cuda: str | Gap  # CUDA that it was built for; a Gap for a CPU build
@@ -209,7 +212,7 @@ class TorchFacts:
 
 @dataclass(frozen=True, slots=True)
 class SoftwareFacts:
-    """The Python that runs preflight, and its torch."""
+    """The Python that runs preflight, and the torch in that Python."""
 
     python: str
     preflight: str
@@ -229,7 +232,7 @@ class EnvVar:
 
 @dataclass(frozen=True, slots=True)
 class NcclConfEntry:
-    """A setting from a file that NCCL reads before it looks at its defaults."""
+    """A setting from a file that NCCL reads before it applies its defaults."""
 
     file: str
     name: str
@@ -238,7 +241,7 @@ class NcclConfEntry:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Everything that was read of one node."""
+    """All facts that were read from one node."""
 
     gaps_of_its_own: ClassVar[bool] = True  # in JSON
 
@@ -269,5 +272,5 @@ class NodeFacts:
 
 
 def inherited_value(node: NodeFacts, name: str) -> str | None:
-    """Return the value of a variable that the job inherits on a node; None where it is not set or not known."""
+    """Return the value of a variable that the job inherits on a node; None if it is not set or not known."""
     return next((variable.value for variable in known_or(node.environment, ()) if variable.name == name), None)

@@ -1,4 +1,4 @@
-"""What a check concludes: a problem, whom to blame, what proves it and what to do."""
+"""The result of a check: a problem, who has to act, the evidence and the fix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Severity(Enum):
-    """How much a finding matters: FAIL means not ready, WARN and INFO do not stop a job."""
+    """The severity of a finding: FAIL means not ready; WARN and INFO do not stop a job."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -15,7 +15,7 @@ class Severity(Enum):
 
 
 class Blame(Enum):
-    """Who has to act. Only HOST, GPU and FABRIC may reject a node."""
+    """The party that has to act. Only HOST, GPU and FABRIC may reject a node."""
 
     APPLICATION = "application"
     CONFIGURATION = "configuration"
@@ -37,7 +37,7 @@ class CheckOutcome(Enum):
 
 
 class Unseen(Enum):
-    """What it costs that a check was inconclusive, or that what it judges was not run."""
+    """The effect on the verdict if a check was inconclusive, or if the measurement that it judges was not run."""
 
     NOTHING = "nothing"  # it says so on the page; what the check finds never rejects a node, or others see it too
     ACCEPTANCE = "acceptance"  # a node is not accepted: what the check may find rejects it
@@ -49,7 +49,7 @@ REJECTS_A_NODE = frozenset({Blame.HOST, Blame.GPU, Blame.FABRIC})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One observed value and where it was read or measured."""
+    """One observed value, and the place where it was read or measured."""
 
     what: str
     value: str
@@ -74,7 +74,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckDescription:
-    """A check as a list of checks shows it."""
+    """A check, as a list of checks describes it."""
 
     name: str
     promise: str
@@ -86,14 +86,14 @@ class CheckDescription:
 
 @dataclass(frozen=True, slots=True)
 class CheckList:
-    """What `preflight checks --json` writes."""
+    """The document that `preflight checks --json` writes."""
 
     checks: tuple[CheckDescription, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RanCheck:
-    """A check and how it ended."""
+    """A check, and how it ended."""
 
     check: str
     blame: Blame = field(metadata={"json": "class"})
@@ -104,7 +104,10 @@ class RanCheck:
 
 @dataclass(frozen=True, slots=True)
 class SkippedCheck:
-    """A check that was inconclusive or was not run, and why; never the same as a check that found nothing."""
+    """A check that was inconclusive or was not run, and the reason.
+
+    It is never the same as a check that found nothing.
+    """
 
     check: str
     blame: Blame = field(metadata={"json": "class"})

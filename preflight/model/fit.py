@@ -1,4 +1,4 @@
-"""Whether a job's memory has room: what it needs at least, by place and phase, against what is free."""
+"""Whether a job fits in memory: its minimum need, by place and phase, compared with the free memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.gap import Gap
 
 
 class Certainty(Enum):
-    """How sure a term is, the surest first. Each sum includes those of the surer terms."""
+    """The certainty of a term, the surest first. The sum of each certainty includes the surer terms."""
 
     CERTAIN = "certain"  # no job of this kind does without, unless it offloads to the CPU
     USUAL = "usual"  # what the frameworks do unless told otherwise
@@ -18,21 +18,21 @@ class Certainty(Enum):
 
 
 class MemoryPlace(Enum):
-    """Whose memory."""
+    """The memory that is needed: of a GPU or of the host."""
 
     GPU = "gpu"  # each one, where the work is divided evenly
     HOST = "host"  # of this node
 
 
 class MemoryPhase(Enum):
-    """When it is needed."""
+    """The phase of the job in which memory is needed."""
 
     TRAINING = "training"
     SAVE = "save"
 
 
 class FitVerdict(Enum):
-    """A lower bound can only refuse."""
+    """The verdict on a job's memory. A lower bound can only show that a job does not fit."""
 
     CANNOT_FIT = "cannot_fit"  # what is certain is more than there is
     MAY_FIT = "may_fit"
@@ -41,7 +41,7 @@ class FitVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryTerm:
-    """One thing that takes memory, and why it takes this much."""
+    """One use of memory, its size, and the reason for that size."""
 
     name: str
     needed_bytes: int
@@ -51,7 +51,7 @@ class MemoryTerm:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What one place needs in one phase; the sums of each certainty include those above it."""
+    """The memory that one place needs in one phase. The sum of each certainty includes the sums of the surer ones."""
 
     place: MemoryPlace
     phase: MemoryPhase
@@ -67,7 +67,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The answer to "will it fit", with the worst of the verdicts."""
+    """The answer to the question "will it fit", with the worst of the verdicts."""
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
@@ -76,7 +76,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a Hugging Face config.json says of a model's size, as far as activations depend on it."""
+    """The sizes in a Hugging Face config.json on which the memory of activations depends."""
 
     hidden_size: int
     layers: int
@@ -86,7 +86,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a GPU works on at once."""
+    """The input that a GPU processes in one step."""
 
     shape: ModelShape
     seq_len: int
@@ -95,7 +95,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What a node has to give."""
+    """The memory that a node has free."""
 
     ranks: int  # of the job on this node
     gpu_free_bytes: int | Gap  # on the fullest of the GPUs

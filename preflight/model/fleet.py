@@ -1,4 +1,4 @@
-"""What many reports say together."""
+"""The records of `preflight fleet`: the result of comparing many reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from preflight.model.gap import Gap
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Why one node is an outlier of its group."""
+    """An outlier: the reason for which one node differs from its group."""
 
     host: str
     path: str
@@ -22,7 +22,7 @@ class Odd:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How a figure is spread over a group; outside the bounds a node is odd."""
+    """The distribution of a metric over a group; a node outside the bounds is an outlier."""
 
     name: str
     nodes: int
@@ -36,7 +36,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A setting that is not the same on all nodes of a group: its values, most frequent first, with their hosts."""
+    """A setting that differs between the nodes of a group: its values, most frequent first, with their hosts."""
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
@@ -44,7 +44,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes with equal hardware, and what is odd among them."""
+    """Nodes with equal hardware, and the outliers among them."""
 
     kind: tuple[tuple[str, str], ...]
     hosts: tuple[str, ...]
@@ -56,7 +56,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node's own verdict, and why."""
+    """A node's own verdict, and its reason."""
 
     host: str
     path: str
@@ -66,7 +66,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file that is no report, and why; or a report that a newer one of the same host replaces."""
+    """A file that is not a report, and why; or a report that a newer report of the same host replaces."""
 
     path: str
     reason: str
@@ -74,7 +74,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnds:
-    """On how many nodes a check ended in which way."""
+    """For one check, the number of nodes on which it ended in each way."""
 
     check: str
     ends: tuple[tuple[str, int], ...]  # all five of CheckOutcome, in their order
@@ -82,7 +82,7 @@ class CheckEnds:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The overview. `passing` are nodes that are ready (with --accept: accepted) and not odd."""
+    """The overview of all nodes. `passing` nodes are ready (with --accept: accepted) and no outliers."""
 
     reports: int
     nodes: int
@@ -100,7 +100,7 @@ class Fleet:
 
     @property
     def exit_code(self) -> int:
-        """Return 1 for outliers or failing nodes, 3 where something is unknown or nothing could be read, else 0."""
+        """Return 1 for outliers or failing nodes, 3 if something is unknown or nothing could be read, else 0."""
         if self.failing or self.would_drain or any(group.odd for group in self.groups):
             return 1
         return 3 if self.unknown or not self.nodes else 0
@@ -108,7 +108,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A reference of a baseline, and what it is good for."""
+    """A reference of a baseline, its threshold, and the number of good nodes with which it detects a loss of 5%."""
 
     reference: Reference
     floor: float  # as a share: below it a node is rejected, after all repetitions
@@ -117,7 +117,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """A baseline, and what it rests on."""
+    """A baseline, and the data that it was computed from."""
 
     baseline: Baseline
     bounds: tuple[Bound, ...]

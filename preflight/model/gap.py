@@ -1,4 +1,4 @@
-"""A fact that could not be read, which every other record of facts may hold in a value's place."""
+"""A fact that could not be read. A record of facts may hold it in the place of a value."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Gap:
 
 
 def known(value: T | Gap) -> T:
-    """Return the value; raise UnreadableFact with the gap's reason where there is none."""
+    """Return the value; raise UnreadableFact with the gap's reason if the value is a Gap."""
     if isinstance(value, Gap):
         raise UnreadableFact(value.reason)
     return value
 
 
 def known_or(value: T | Gap, default: D) -> T | D:
-    """Return the value, or this in the place of a gap."""
+    """Return the value, or `default` if the value is a Gap."""
     return default if isinstance(value, Gap) else value
 
 
 def or_none(value: T | Gap) -> T | None:
-    """Return the value, None in the place of a gap."""
+    """Return the value, or None if the value is a Gap."""
     return None if isinstance(value, Gap) else value

@@ -1,4 +1,7 @@
-"""What was read of a node's GPUs and of the paths between them; NVML's words, a Gap where it gave none."""
+"""The facts that were read about a node's GPUs and the paths between them, in NVML's words.
+
+A value that NVML did not give is a Gap.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ GPU_FILE = re.compile(r"nvidia\d{1,6}", re.ASCII)  # below /dev, one for each GP
 
 
 class Mode(Enum):
-    """A mode of the driver that is on or off."""
+    """The state of a driver mode: on or off."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
 
 
 class ComputeMode(Enum):
-    """Who may open a CUDA context."""
+    """The processes that may open a CUDA context on the GPU."""
 
     DEFAULT = "default"
     EXCLUSIVE_THREAD = "exclusive_thread"
@@ -32,7 +35,7 @@ EXCLUSIVE = (ComputeMode.EXCLUSIVE_PROCESS, ComputeMode.EXCLUSIVE_THREAD)  # one
 
 
 class VirtualizationMode(Enum):
-    """What part of a virtual machine the GPU is."""
+    """The role of the GPU in virtualization."""
 
     NONE = "none"
     PASSTHROUGH = "passthrough"
@@ -42,7 +45,7 @@ class VirtualizationMode(Enum):
 
 
 class RecoveryAction(Enum):
-    """What the driver asks to be done with the GPU."""
+    """The action that the driver requests for the GPU."""
 
     NONE = "none"
     GPU_RESET = "gpu_reset"
@@ -55,7 +58,7 @@ class RecoveryAction(Enum):
 
 
 class FabricState(Enum):
-    """How far the GPU's registration with the NVSwitch fabric has come."""
+    """The progress of the GPU's registration with the NVSwitch fabric."""
 
     NOT_SUPPORTED = "not_supported"
     NOT_STARTED = "not_started"
@@ -64,7 +67,7 @@ class FabricState(Enum):
 
 
 class LinkPeer(Enum):
-    """What is at the other end of an NVLink."""
+    """The kind of device at the other end of an NVLink."""
 
     GPU = "gpu"
     NPU = "npu"
@@ -73,7 +76,10 @@ class LinkPeer(Enum):
 
 
 class P2pStatus(Enum):
-    """The driver's statement on peer access, which is no measurement: it says OK where an IOMMU drops the data."""
+    """The driver's statement on peer access.
+
+    It is no measurement: the driver says OK even if an IOMMU drops the data.
+    """
 
     OK = "ok"
     CHIPSET_NOT_SUPPORTED = "chipset_not_supported"
@@ -97,7 +103,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class EccCounts:
-    """Memory errors, since the driver was loaded (volatile) and over the GPU's life (aggregate)."""
+    """Memory errors since the driver was loaded (volatile) and over the GPU's life (aggregate)."""
 
     volatile_corrected: int | Gap
     volatile_uncorrected: int | Gap
@@ -126,7 +132,7 @@ class RetiredPages:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Clocks now and at most."""
+    """The current and the maximum clocks."""
 
     sm_mhz: int | Gap
     sm_max_mhz: int | Gap
@@ -136,7 +142,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
-    """The GPU's PCIe link. The generation falls while idle, the width does not."""
+    """The GPU's PCIe link. The generation falls when the GPU is idle; the width does not."""
 
     gen: int | Gap
     gen_max: int | Gap  # of GPU and slot together
@@ -161,7 +167,9 @@ class NvLink:
 
 
 def leads_to_switch(link: NvLink) -> bool:
-    """Return whether a link ends at an NVSwitch; a peer that a virtual machine does not show is one, as NCCL takes it.
+    """Return whether a link ends at an NVSwitch.
+
+    Like NCCL, preflight takes a peer that a virtual machine hides for an NVSwitch.
 
     (ncclTopoGetXmlFromGpu, xml.cc 2.27.7: "Remote NVLink device is not visible inside this VM. Assume NVSwitch.")
     """
@@ -219,7 +227,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuPath:
-    """How two GPUs reach each other, in the words of `nvidia-smi topo -m`: NV18, PIX, PXB, PHB, NODE, SYS."""
+    """The path between two GPUs, in the words of `nvidia-smi topo -m`: NV18, PIX, PXB, PHB, NODE, SYS."""
 
     a: int  # nvml_index, the smaller one
     b: int
@@ -228,7 +236,7 @@ class GpuPath:
 
 @dataclass(frozen=True, slots=True)
 class GpuP2p:
-    """What the driver says of peer access between two GPUs, by capability."""
+    """The driver's statements on peer access between two GPUs, by capability."""
 
     a: int  # nvml_index, the smaller one
     b: int
@@ -241,7 +249,7 @@ class GpuP2p:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableGpu:
-    """A GPU that NVML counts but does not identify: lost, or not for this process."""
+    """A GPU that NVML counts but does not identify: it is lost, or this process may not use it."""
 
     nvml_index: int
     reason: str
@@ -257,6 +265,6 @@ class DriverFacts:
 
 
 def gpu_known_by(nvml_index: int, why: str, **known: Any) -> Gpu:
-    """Return a GPU of which only these values are known, every other one a Gap with this reason."""
+    """Return a GPU of which only these values are known; every other value is a Gap with this reason."""
     gaps = {field.name: Gap(why) for field in fields(Gpu) if field.name != "nvml_index"}
     return Gpu(nvml_index=nvml_index, **gaps | known)

@@ -1,4 +1,4 @@
-"""What was measured on GPUs by themselves and between two of them; NCCL has no part in it."""
+"""The measurements on single GPUs and between two GPUs, without NCCL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from preflight.model.gpu import P2pStatus
 
 
 class CopyBy(Enum):
-    """Who moves the data between two GPUs: NCCL does it with kernels, `tensor.to()` with the copy engine."""
+    """The engine that moves data between two GPUs: NCCL uses kernels, `tensor.to()` uses the copy engine."""
 
     COPY_ENGINE = "copy_engine"
     SM = "sm"
 
 
 class Direction(Enum):
-    """From which GPU of a pair to which."""
+    """The direction of a copy between the two GPUs of a pair."""
 
     A_TO_B = "a_to_b"
     B_TO_A = "b_to_a"
@@ -26,7 +26,7 @@ class Direction(Enum):
 
 
 class Arrived(Enum):
-    """What the target held after a copy that CUDA called successful."""
+    """The content of the target after a copy that CUDA reported as successful."""
 
     RIGHT = "right"
     NEVER_WRITTEN = "never_written"  # every wrong element still held what was there before
@@ -58,7 +58,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class PairSpeed:
-    """How fast one GPU of a pair writes to the other; in both directions at once, the sum of the two."""
+    """The speed at which one GPU of a pair writes to the other; for both directions at once, the sum of the two."""
 
     by: CopyBy
     direction: Direction
@@ -69,7 +69,7 @@ class PairSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PairTruth:
-    """What the driver says of a pair of GPUs, what CUDA says, and what arrived."""
+    """The state of a pair of GPUs: the driver's statement, CUDA's statement, and the data that arrived."""
 
     a: int  # nvml_index, the smaller one
     b: int
@@ -85,7 +85,10 @@ class PairTruth:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """A matrix product, repeated; its factors are small whole numbers: every order of summing gives the same bits."""
+    """A repeated matrix product.
+
+    Its factors are small whole numbers, so every order of summation gives the same bits.
+    """
 
     dtype: str  # float32 | bfloat16
     rows: int  # of the square matrices
@@ -100,7 +103,7 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """Copies between pinned memory of a NUMA node and the GPU."""
+    """Copies between the GPU and pinned memory of a NUMA node."""
 
     direction: str  # h2d | d2h
     numa_node: int | Gap
@@ -112,7 +115,7 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True)
 class UnderLoad:
-    """What NVML said while the GPU was at work."""
+    """The values that NVML reported while the GPU was under load."""
 
     samples: int
     sm_mhz_median: float | Gap
@@ -127,7 +130,7 @@ class UnderLoad:
 
 @dataclass(frozen=True, slots=True)
 class GpuTest:
-    """What one GPU computed and copied alone."""
+    """The results of one GPU's own computations and copies."""
 
     gpu: int  # nvml_index
     end: Ending
@@ -142,7 +145,7 @@ class GpuTest:
 
 @dataclass(frozen=True, slots=True)
 class PairLimit:
-    """What the links between two GPUs carry one way."""
+    """The one-way rate that the links between two GPUs can carry."""
 
     a: int
     b: int
@@ -155,7 +158,7 @@ UNTESTED = "no GPU was tested"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Everything that was measured below NCCL."""
+    """All measurements below NCCL."""
 
     pairs: tuple[PairTruth, ...]
     gpus: tuple[GpuTest, ...]
@@ -169,7 +172,7 @@ class Hardware:
 
 
 def without_hardware_speeds(hardware: Hardware, why: str) -> Hardware:
-    """Return the tests with a Gap for every speed; whether the data was right stays."""
+    """Return the tests with a Gap for every speed; the results of data verification are kept."""
     gap = Gap(why)
     pairs = tuple(
         replace(pair, speeds=tuple(replace(speed, gb_s=gap, latency_us=gap) for speed in pair.speeds))

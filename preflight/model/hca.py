@@ -1,4 +1,4 @@
-"""What was read of the RDMA adapters (HCAs), of their ports, and of the ways between them and the GPUs."""
+"""The facts that were read about RDMA adapters (HCAs), their ports, and the paths between them and the GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PhysState(Enum):
 
 
 class NicKind(Enum):
-    """What an adapter's ports speak."""
+    """The protocol of an adapter's ports."""
 
     INFINIBAND = "infiniband"
     ROCE = "roce"
@@ -44,7 +44,7 @@ class NicKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """An address of a port; empty slots of its table are left out."""
+    """An address (GID) of a port; empty slots of the GID table are left out."""
 
     gid_index: int
     gid: str
@@ -54,7 +54,7 @@ class Gid:
 
 @dataclass(frozen=True, slots=True)
 class PortCounter:
-    """A counter of a port, by the name of its file."""
+    """A counter of a port, named like its file."""
 
     name: str
     value: int
@@ -93,7 +93,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class NicPath:
-    """How a GPU reaches an adapter, in the words of `nvidia-smi topo -m`: PIX, PXB, PHB, NODE, SYS."""
+    """The path between a GPU and an adapter, in the words of `nvidia-smi topo -m`: PIX, PXB, PHB, NODE, SYS."""
 
     gpu: int  # nvml_index; without NVML the place in bus order
     nic: str
@@ -102,7 +102,7 @@ class NicPath:
 
 @dataclass(frozen=True, slots=True)
 class RdmaFacts:
-    """What an application can open and register."""
+    """The RDMA devices that an application can open, and the memory that it can register."""
 
     uverbs: tuple[str, ...]  # /dev/infiniband/uverbs*
     uverbs_expected: tuple[str, ...] | Gap  # those that /sys/class/infiniband_verbs names
@@ -112,7 +112,7 @@ class RdmaFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnreadLine:
-    """A line of a pasted text of which something could not be read; the reason is `content`'s gap."""
+    """A line of a pasted text that could not be read completely; the gap in `content` holds the reason."""
 
     line: int  # from 1
     content: str | Gap

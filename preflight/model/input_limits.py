@@ -1,8 +1,8 @@
-"""The price list of what comes from outside: how large, how deep, how many values; one table and one error for all.
+"""Limits on every input from outside (bytes, depth, number of values): one table, and one error for all inputs.
 
-No input costs more than 500 MB and 5 s, whatever it holds within its limits: a list of empty lists takes 25 times its
-text. The largest report of a real run so far has 273 KB. Logs are read piece by piece, and have no size. The
-pattern for each variable of Slurm or Kubernetes limits what it may hold (trial/nodes/placement.py).
+No input within its limits costs more than 500 MB and 5 s. For example, a list of empty lists takes 25 times the size of
+its text. The largest report of a real run so far has 273 KB. Logs are read piece by piece and have no size limit. The
+pattern for each variable of Slurm or Kubernetes limits its content (trial/nodes/placement.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from preflight.errors import MalformedInput
 
 @dataclass(frozen=True, slots=True)
 class InputLimit:
-    """What one kind of input may hold."""
+    """The limits of one kind of input."""
 
     kind: str
     most_bytes: int
@@ -24,7 +24,7 @@ class InputLimit:
     most_depth: int
 
     def too_large(self) -> str:
-        """Return the words for what has too many bytes."""
+        """Return the error text for an input that has too many bytes."""
         size = f"{self.most_bytes >> 20} MiB" if self.most_bytes >> 20 else f"{self.most_bytes >> 10} KiB"
         return f"larger than {size}, which no {self.kind} is"
 
@@ -43,9 +43,9 @@ MODEL_CONFIG = InputLimit("model configuration", 4 * MIB, 200_000, 40)
 
 
 def parse_json(text: str, limit: InputLimit, name: str) -> Any:
-    """Return the document of a text; MalformedInput in one line, beginning with `name`, where it holds none.
+    """Return the JSON document in a text. MalformedInput is one line that begins with `name`.
 
-    Also where it is larger, deeper or of more values than such a document can be.
+    It is raised if the text is no JSON, or is larger, is deeper or has more values than the limit allows.
     """
     check_text(text, limit, name)
     try:
@@ -57,7 +57,7 @@ def parse_json(text: str, limit: InputLimit, name: str) -> Any:
 
 
 def check_text(text: str, limit: InputLimit, name: str) -> None:
-    """Raise MalformedInput where a text is more than its kind may hold."""
+    """Raise MalformedInput if a text exceeds the limits of its kind."""
     if len(text) > limit.most_bytes:
         raise MalformedInput(f"{name}: {limit.too_large()}")
     if limit.most_values and sum(text.count(each) for each in ",[{:=") > limit.most_values:

@@ -1,4 +1,7 @@
-"""Which of several nodes is at fault: the groups that were tried in rounds, and which nodes they name or clear."""
+"""The search for the node at fault among several nodes: the groups that were tried in rounds, and the conclusions.
+
+The conclusions name or clear single nodes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ ALL_RANKS = -1
 
 
 class GroupOutcome(Enum):
-    """What a group showed; its worst member decides."""
+    """The result of a group; its worst member decides."""
 
     OK = "ok"
     SLOW = "slow"  # clearly slower than the other groups of as many nodes
@@ -22,7 +25,7 @@ class GroupOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupTrial:
-    """A process group of a few nodes' ranks: how it ended, and how fast it was."""
+    """A trial of a process group of a few nodes' ranks: how it ended, and how fast it was."""
 
     nodes: tuple[int, ...]  # node ranks
     observed: GroupOutcome = field(metadata={"json": "seen"})  # the key of every release
@@ -34,7 +37,7 @@ class GroupTrial:
 
 @dataclass(frozen=True, slots=True)
 class IsolationRound:
-    """Groups that were tried at the same time, and what for."""
+    """Groups that were tried at the same time, and the purpose of the round."""
 
     why: str
     groups: tuple[GroupTrial, ...]
@@ -43,14 +46,14 @@ class IsolationRound:
 
 @dataclass(frozen=True, slots=True)
 class BadPath:
-    """Two nodes that fail together, while each works with others."""
+    """Two nodes that fail together, although each works with other nodes."""
 
     a: int
     b: int
 
 
 class RouteKind(Enum):
-    """What data between nodes can be held to."""
+    """The kind of hardware to which traffic between nodes can be restricted."""
 
     NETIF = "netif"
     PORT = "port"  # of an RDMA adapter
@@ -58,7 +61,7 @@ class RouteKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One interface, or one RDMA port, of each of several nodes."""
+    """One network interface, or one RDMA port, of each of several nodes."""
 
     kind: RouteKind
     ends: tuple[tuple[int, str], ...]  # by node rank: the interface's name, or HCA:PORT
@@ -67,7 +70,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RouteTrial:
-    """A node at fault and a good one, held to one way between them."""
+    """A trial of a node at fault with a good node, restricted to one route between them."""
 
     kind: RouteKind
     own: str  # the end of the node at fault
@@ -77,7 +80,7 @@ class RouteTrial:
 
     @property
     def shown(self) -> GroupOutcome:
-        """What it shows of the node: nothing where the way failed between good nodes too."""
+        """The result for the node at fault; UNTRIED if the route also failed between good nodes."""
         fails_beside = isinstance(self.beside, GroupTrial) and self.beside.observed is GroupOutcome.DEAD
         is_void = fails_beside and self.trial.observed is not GroupOutcome.OK
         return GroupOutcome.UNTRIED if is_void else self.trial.observed
@@ -85,7 +88,7 @@ class RouteTrial:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """All rounds and what follows from them; nodes are given by their rank."""
+    """All rounds and their conclusions; nodes are given by their rank."""
 
     why: str  # what made the rounds worth taking; empty where there were none
     candidate: str  # with whose settings the groups ran

@@ -1,4 +1,4 @@
-"""The training job that somebody wants to run: as far as its timeout and its memory depend on it."""
+"""The training job that the user wants to run, as far as its timeout and its memory depend on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Dtype(Enum):
-    """Of the weights that the forward pass uses; with a 16-bit one the optimizer keeps an fp32 master copy."""
+    """The data type of the weights in the forward pass; with a 16-bit type the optimizer keeps an fp32 master copy."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -15,7 +15,7 @@ class Dtype(Enum):
 
 
 class Optimizer(Enum):
-    """What is kept per trained parameter besides weight and gradient."""
+    """The optimizer, which determines what is kept per trained parameter besides weight and gradient."""
 
     ADAMW = "adamw"  # two fp32 moments
     ADAMW_8BIT = "adamw8bit"  # two 8-bit moments
@@ -25,7 +25,7 @@ class Optimizer(Enum):
 
 
 class Strategy(Enum):
-    """How weights, gradients and optimizer states are divided among the ranks."""
+    """The way in which weights, gradients and optimizer states are divided among the ranks."""
 
     DDP = "ddp"
     FSDP = "fsdp"
@@ -35,7 +35,7 @@ class Strategy(Enum):
 
 
 class Save(Enum):
-    """How a checkpoint is written."""
+    """The way in which a checkpoint is written."""
 
     FULL = "full"  # rank 0 gathers and writes everything
     SHARDED = "sharded"  # every rank writes its part
@@ -47,7 +47,10 @@ RANKS_PER_NODE = 8  # assumed where only the ranks are known
 
 @dataclass(frozen=True, slots=True)
 class ParamCount:
-    """Parameters of a model; of a mixture of experts all are stored and saved, fewer work on a token."""
+    """The number of parameters of a model.
+
+    A mixture of experts stores and saves all of them, but fewer work on a token.
+    """
 
     total: int
     active: int
@@ -55,7 +58,7 @@ class ParamCount:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the user said of the job; the phases are seconds in which one rank works while the others wait."""
+    """The user's description of the job. Phases are in seconds; in a phase, one rank works while the others wait."""
 
     params: ParamCount | None = None
     dtype: Dtype = Dtype.BF16
@@ -70,5 +73,5 @@ class Job:
 
     @property
     def assumed_nodes(self) -> int:
-        """How many nodes the ranks fill at 8 to a node."""
+        """The number of nodes that the ranks fill with 8 ranks per node."""
         return -(-self.world_size // RANKS_PER_NODE)

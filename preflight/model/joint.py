@@ -1,4 +1,4 @@
-"""What the launchers of several nodes say to each other: records that cross hosts as JSON."""
+"""The messages between the launchers of several nodes: records that cross hosts as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROTOCOL = 2  # of these records and of the messages around them
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who calls. Nothing else is read of a caller before this has been found to fit."""
+    """The identity of a connecting node. Until it has been accepted, nothing else is read from the connection."""
 
     protocol: int
     preflight: str  # version
@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class SoloResult:
-    """What one node found alone, before the common trials."""
+    """The single-node result of one node, from before the common trials."""
 
     host: str
     ranks: int
@@ -51,7 +51,7 @@ class SoloResult:
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """What all nodes do together, as one of them gets it."""
+    """The multi-node plan, in the version that one node receives."""
 
     place: NodePlace
     trials: TrialPlan
@@ -60,7 +60,7 @@ class JointPlan:
 
 @dataclass(frozen=True, slots=True)
 class JointPhase:
-    """Several nodes as node 0 knows them: what each found alone, and how far they came together."""
+    """Node 0's view of several nodes: their single-node results, and the progress of the common trials."""
 
     solo_results: Mapping[int, SoloResult]  # by node rank
     has_begun: bool  # their joint trials have

@@ -1,6 +1,7 @@
-"""What is known of launchers, schedulers and engines: a row for each, asked by whoever meets a job of theirs.
+"""A table of launchers, schedulers and engines, which every part that handles their jobs uses.
 
-A new one is a row here. What it has no words for stays empty, and is then not asked of it.
+A new launcher is a new row. An empty field means that the launcher has no such term, and preflight does not look for
+it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class RankVariables(NamedTuple):
-    """The variables in which a rank finds its number, and how many ranks there are; "" where nothing says it."""
+    """The variables that give a rank its number and the number of ranks; "" if no variable gives it."""
 
     rank: str
     size: str
@@ -20,7 +21,7 @@ class RankVariables(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
-    """How the command line says which of a node's GPUs the job takes, by options without their dashes."""
+    """The command-line options that select a node's GPUs for the job, without their dashes."""
 
     counts: tuple[str, ...]  # the product of those that are given
     nodes: str = ""  # the counts are of so many nodes together
@@ -31,7 +32,10 @@ class GpuOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeVariables:
-    """The variables that say of a process started once a node where it stands, the first that is set first."""
+    """For a process that is started once per node, the variables that give its position.
+
+    The first variable that is set counts.
+    """
 
     shown_by: tuple[str, ...]  # any of these: it is this launcher
     nodes: str

@@ -1,4 +1,4 @@
-"""What links can carry by generation, the rows of data/links.toml, and what healthy machines reach of it."""
+"""The rates of links by generation (data/links.toml), and the shares of them that healthy machines reach."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NvlinkRate:
-    """One NVLink, one way; a row with a compute capability goes before one without."""
+    """The one-way rate of one NVLink; a row with a compute capability takes precedence over a row without one."""
 
     generation: str
     gb_s_per_link: float
@@ -17,7 +17,7 @@ class NvlinkRate:
 
 @dataclass(frozen=True, slots=True)
 class PcieRate:
-    """One PCIe lane, one way, after encoding."""
+    """The one-way rate of one PCIe lane, without the encoding overhead."""
 
     generation: int
     gb_s_per_lane: float
@@ -26,7 +26,7 @@ class PcieRate:
 
 @dataclass(frozen=True, slots=True)
 class NvlsRule:
-    """Above how many GPUs of a compute capability NCCL takes NVLS for all-reduce."""
+    """The number of GPUs of a compute capability above which NCCL uses NVLS for all-reduce."""
 
     compute_capability: str
     above_gpus: int
@@ -35,7 +35,7 @@ class NvlsRule:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The healthy shares of a path's limit with large messages."""
+    """The shares of a path's limit that healthy machines reach with large messages."""
 
     path: str
     low: float
@@ -45,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How small messages fall behind."""
+    """The decrease of the bandwidth for small messages."""
 
     hop_us: float
     source: str
@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """All rows."""
+    """All rows of the table."""
 
     nvlink: tuple[NvlinkRate, ...]
     pcie: tuple[PcieRate, ...]
@@ -64,7 +64,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A healthy busbw at one message size, and how it was worked out."""
+    """A healthy busbw at one message size, and its derivation."""
 
     what: str  # "all_reduce"
     size_bytes: int

@@ -1,4 +1,4 @@
-"""What the kernel wrote before a run of Xids and of links that went down, and when: for a policy's [lookback]."""
+"""Kernel messages about Xids and links that went down before a run, with their times: for a policy's [lookback]."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TimedLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelHistory:
-    """What the kernel log holds of Xids and links, and how far it reaches back."""
+    """The lines of the kernel log about Xids and links, and the time that the log covers."""
 
     now_s: float  # since the boot
     begins_s: float  # 0 where nothing since the boot was overwritten
@@ -32,23 +32,26 @@ class KernelHistory:
     losses: tuple[tuple[str, int | Gap], ...] = ()  # how often each interface with a link has lost it since it was made
 
     def within(self, window_s: float) -> tuple[TimedLine, ...]:
-        """Return the lines that are no older than that."""
+        """Return the lines that are at most `window_s` old."""
         return tuple(line for line in self.lines if line.at_s >= self.now_s - window_s)
 
     def is_whole(self, window_s: float) -> bool:
-        """Return whether the log reaches back so far, or to the boot: before that nobody has written down anything."""
+        """Return whether the log covers the window, or everything since boot; before the boot there was no log."""
         return self.begins_s <= max(0.0, self.now_s - window_s)
 
 
 def xids_in(lines: Sequence[TimedLine]) -> Iterator[tuple[str, int, TimedLine]]:
-    """Yield the GPU's address on the bus, as the driver writes it, the Xid, and the line."""
+    """Yield the GPU's bus address (as the driver writes it), the Xid, and the line."""
     for line in lines:
         if match := XID_LINE.search(line.text):
             yield match[1].lower(), int(match[2]), line
 
 
 def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
-    """Return by interface when it went down and came up again; not what a start does, nor what stays down."""
+    """Return, by interface, the lines at which it went down and came up again.
+
+    Starts and links that stay down are left out.
+    """
     down: dict[str, TimedLine] = {}
     found: dict[str, list[TimedLine]] = {}
     for line in lines:
@@ -64,5 +67,5 @@ def flaps_in(lines: Sequence[TimedLine]) -> dict[str, list[TimedLine]]:
 
 
 def interfaces_in(lines: Sequence[TimedLine]) -> frozenset[str]:
-    """Return the interfaces whose drivers write of their links at all."""
+    """Return the interfaces whose drivers write any messages about their links."""
     return frozenset(match[1] for line in lines if (match := LINK.search(line.text)))

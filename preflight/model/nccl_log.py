@@ -1,4 +1,4 @@
-"""What NCCL says at INFO of networks, interfaces, cards, paths, algorithms: the transport that was really used."""
+"""NCCL's INFO lines about networks, interfaces, adapters, paths and algorithms: the transport that was really used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """What NCCL chose for a collective of a size; the collective is empty where the version does not print it."""
+    """NCCL's choice for a collective of a size; `collective` is empty if the NCCL version does not print it."""
 
     collective: str
     size_bytes: int
@@ -53,7 +53,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """What the lines said, each thing once; empty where they said nothing."""
+    """The content of the lines, each item once; a field is empty if no line mentions it."""
 
     bootstrap: tuple[str, ...] = ()  # interfaces
     networks: tuple[str, ...] = ()
@@ -65,7 +65,10 @@ class NcclLog:
     has_nvls: bool = False
 
     def carriers(self) -> tuple[Carrier, ...]:
-        """Return what carried the data, in the order of the texts: a trial that has the default's had no effect."""
+        """Return what carried the data, sorted by text.
+
+        A trial whose carriers equal those of the default settings had no effect.
+        """
         found = {*self.paths, *(Carrier(CarrierKind.PATH, detail, (rank,)) for rank, detail in self.collnet)}
         found |= {Carrier(CarrierKind.NETWORK, name) for name in self.networks}
         found |= {Carrier(CarrierKind.NETIF, name) for name in (*self.bootstrap, *self.socket_interfaces)}
@@ -73,7 +76,7 @@ class NcclLog:
         return tuple(sorted(found | ({NVLS} if self.has_nvls else set()), key=lambda carrier: carrier.text))
 
     def algorithm_carriers(self) -> tuple[Carrier, ...]:
-        """Return the algorithm of each collective by size, as `AllReduce 32 MiB RING/SIMPLE`."""
+        """Return the algorithm of each collective by size, such as `AllReduce 32 MiB RING/SIMPLE`."""
         names = {
             f"{each.collective or 'collective'} {size_text(each.size_bytes)} {each.algorithm}/{each.protocol}"
             for each in self.algorithms
@@ -82,7 +85,7 @@ class NcclLog:
 
 
 def read_nccl_log(lines: Iterable[str]) -> NcclLog:
-    """Read the lines of any number of processes; what is not NCCL's is passed over."""
+    """Read the lines of any number of processes; lines that are not NCCL's are ignored."""
     found: defaultdict[str, dict[Any, None]] = defaultdict(dict)  # by field; a dict keeps the order of the lines
     has_nvls = False
     for line in lines:

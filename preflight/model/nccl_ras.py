@@ -1,4 +1,7 @@
-"""Which releases of NCCL may be asked through RAS, by the reports about them: a question can end the job."""
+"""The releases of NCCL that are safe to query through RAS, according to bug reports.
+
+In some releases, a query can end the job.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RasReview:
-    """What the GitHub issue threads say about a range of releases; a release that no row covers was not reviewed."""
+    """The result of reviewing GitHub issue threads on a range of releases. A release in no row was not reviewed."""
 
     first: Version
     before: Version  # the first release that the row no longer covers
@@ -39,7 +42,7 @@ REVIEWS = (
 
 
 def parse_nccl_version(text: str) -> Version | None:
-    """Return `2.27.5` as numbers; None where the text is no version of three numbers."""
+    """Return `2.27.5` as numbers; None if the text is no version of three numbers."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
         return None
@@ -47,7 +50,7 @@ def parse_nccl_version(text: str) -> Version | None:
 
 
 def why_not_ask(text: str, reviews: Sequence[RasReview] = REVIEWS) -> str:
-    """Return why RAS of this release of NCCL is not asked, as a sentence without its end; "" where it may be."""
+    """Return why this release of NCCL is not queried through RAS, as a sentence without a period; "" if it may be."""
     version = parse_nccl_version(text)
     rows = [each for each in reviews if version is not None and each.first <= version < each.before]
     risky = next((each for each in rows if not each.is_safe), None)

@@ -1,4 +1,4 @@
-"""What is known of each of NCCL's variables: how it is read, what it takes away, which fault that hides, the repair."""
+"""A table of NCCL's variables: how NCCL reads each, what it disables, which fault that hides, and the repair."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from preflight.model.repairs import FABRIC_MANAGER, NO_REPAIR, P2P_ANYWHERE, RDM
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable; a new one is a row here, and where it is worth a trial a line in search/settings."""
+    """A variable of NCCL.
+
+    A new variable is a new row here, and also a line in search/settings if it is worth a trial.
+    """
 
     name: str
     is_integer: bool = True  # read by strtoll in base 0: what does not start with a number is 0

@@ -1,4 +1,7 @@
-"""What nodes learn of the ways between them before their common trials: who reaches whom, and through what."""
+"""The network paths between nodes, surveyed before the common trials.
+
+The survey shows which nodes reach each other, and through which interface.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from preflight.model.trial import NOT_MEASURED
 
 
 class PathEnd(Enum):
-    """How an attempt to reach another node's address from an interface ended."""
+    """The result of an attempt to reach another node's address from an interface."""
 
     OK = "ok"
     SMALL_ONLY = "small_only"  # a connection and small messages get through, 256 KiB do not
@@ -27,7 +30,7 @@ class PathEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An address of a node at which others may try to reach it."""
+    """An address at which other nodes may try to reach a node."""
 
     netif: str
     kind: NetifKind
@@ -41,7 +44,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """The addresses of one node, or why there are none."""
+    """The addresses of one node, or the reason for which it has none."""
 
     node_rank: int
     host: str
@@ -51,7 +54,7 @@ class NodeOffers:
 
 @dataclass(frozen=True, slots=True)
 class PathTask:
-    """One attempt that a node is asked for."""
+    """One connection attempt that a node is asked to make."""
 
     netif: str
     address: str  # from which it connects
@@ -63,7 +66,7 @@ class PathTask:
 
 @dataclass(frozen=True, slots=True)
 class PathResult:
-    """What came of one attempt."""
+    """The result of one connection attempt."""
 
     from_node: int
     netif: str
@@ -77,7 +80,7 @@ class PathResult:
 
 @dataclass(frozen=True, slots=True)
 class NetifSet:
-    """One interface of every node: a way for all to reach all."""
+    """One interface of every node, over which all nodes reach each other."""
 
     name: str
     netifs: tuple[tuple[int, str], ...]  # by node rank
@@ -90,7 +93,7 @@ class NetifSet:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far a node's clock is from node 0's, by the quickest of a few round trips."""
+    """The difference of a node's clock from node 0's clock, by the fastest of a few round trips."""
 
     node_rank: int
     host: str
@@ -100,7 +103,7 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSurvey:
-    """Everything that was measured between the nodes, apart from the trials."""
+    """All measurements between the nodes, apart from the trials."""
 
     nodes: tuple[NodeOffers, ...]
     results: tuple[PathResult, ...]  # on many nodes only what did not work, and not more than a report can hold
@@ -112,11 +115,11 @@ class NetworkSurvey:
     took_s: float
 
     def host_of(self, node_rank: int) -> str:
-        """Return a node's host name."""
+        """Return the host name of a node."""
         return next((node.host for node in self.nodes if node.node_rank == node_rank), f"node {node_rank}")
 
     def offer(self, node_rank: int, netif: str) -> Offer | None:
-        """Return what a node offered at an interface."""
+        """Return the address that a node offered at an interface; None if it offered none."""
         offers = (each for node in self.nodes if node.node_rank == node_rank for each in node.offers)
         return next((each for each in offers if each.netif == netif), None)
 

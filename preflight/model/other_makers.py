@@ -1,9 +1,9 @@
-"""GPUs and accelerators that are not NVIDIA's: how they show themselves, and what their makers test them with.
+"""GPUs and accelerators that are not NVIDIA's: how to recognize them, and their makers' test tools.
 
-Only what is made for computing counts. Every desktop and laptop has a display controller, and class and
-vendor alone do not tell it from an accelerator: an AMD laptop GPU is a "Display controller" (0x0380) as an MI210 is, an
-Intel NPU and Intel's FPGAs are "Processing accelerators" (0x1200), and so is the ZIP engine of a Kunpeng server. The
-identities are those of amdgpu_drv.c and include/drm/intel/pciids.h (Linux), of pci.ids and of Google's tpu-info.
+Only devices made for computing count. Every desktop and laptop has a display controller, and PCI class and vendor alone
+do not distinguish it from an accelerator. An AMD laptop GPU is a "Display controller" (0x0380), as an MI210 is. An
+Intel NPU, Intel's FPGAs and the ZIP engine of a Kunpeng server are all "Processing accelerators" (0x1200). The
+identities come from amdgpu_drv.c and include/drm/intel/pciids.h (Linux), from pci.ids and from Google's tpu-info.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ OTHER_MAKERS = (
 def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
     """Return the devices of other makers that a job would compute on.
 
-    These are accelerators, and also display controllers where torch is built for their maker.
+    These are accelerators. If torch is built for their maker, display controllers count too.
     """
     software = node.software
     torch = None if isinstance(software, Gap) or isinstance(software.torch, Gap) else software.torch
@@ -70,7 +70,7 @@ def other_gpus(node: NodeFacts) -> tuple[OtherDevice, ...]:
 
 
 def called(devices: tuple[OtherDevice, ...]) -> str:
-    """Return `8 AMD GPUs`; a device that shows itself on the bus and below /dev counts once."""
+    """Return `8 AMD GPUs`; a device that is both on the bus and in /dev counts once."""
     on_bus = [each for each in devices if each.is_on_bus]
     counted = on_bus or devices
     names = dict.fromkeys(each.what for each in counted)

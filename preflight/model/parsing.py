@@ -1,4 +1,4 @@
-"""Durations as people type them, version numbers as others write them, and integers as strtoll reads them."""
+"""Parsers for durations that people type, for version numbers, and for integers as strtoll reads them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SHOWN = 40  # characters of what was typed
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """Return `2.13.0+cpu` as (2, 13, 0); empty where there is no number in front."""
+    """Return `2.13.0+cpu` as (2, 13, 0); empty if the text does not start with a number."""
     found = re.match(r"[vV]?(\d+(?:\.\d+)*)", text.strip())
     return tuple(int(part[:9]) for part in found.group(1).split(".")) if found else ()
 
 
 def parsed_integer(value: str) -> tuple[int, str]:
-    """Return what strtoll with base 0 reads, and the text that it leaves; 0 and the whole text where it reads none."""
+    """Return the integer that strtoll with base 0 reads, and the rest of the text; 0 and the whole text if none."""
     found = re.match(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", value, re.ASCII)
     if found is None:
         return 0, value
@@ -49,6 +49,6 @@ def parse_duration_s(text: str, option: str) -> float:
 
 
 def wrong(option: str, text: str, why: str) -> UsageError:
-    """Return the error of a value that is not understood."""
+    """Return the error for an option value that preflight does not understand."""
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     return UsageError(f"{option} {shown}: {why}")

@@ -1,4 +1,4 @@
-"""Where in a run of several nodes this one stands, and who said so; lists of hosts as Slurm writes them."""
+"""The position of this node in a run of several nodes, and its sources; host lists in Slurm's notation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One value of the placement and where it came from."""
+    """One value of the placement, and its source."""
 
     what: str
     value: str
@@ -21,7 +21,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """This node's place; one node has no rendezvous endpoint. `hosts` is empty unless a scheduler names them."""
+    """This node's position.
+
+    A single node has no rendezvous endpoint. `hosts` is empty unless a scheduler names them.
+    """
 
     nodes: int
     node_rank: int
@@ -32,12 +35,15 @@ class Placement:
     origins: tuple[Origin, ...]
 
     def name_of(self, node_rank: int) -> str:
-        """Return a node as a reader knows it before it has spoken: by its host name, else by its number."""
+        """Return a name for a node that has not connected yet: its host name if known, else its number."""
         return f"{self.hosts[node_rank]} (node {node_rank})" if node_rank < len(self.hosts) else f"node {node_rank}"
 
 
 def compress(hosts: Iterable[str]) -> str:
-    """Return `gpu[001-003,007],login1`, sorted; a name without a number, or with odd characters, stands alone."""
+    """Return `gpu[001-003,007],login1`, sorted.
+
+    A name without a number, or with unusual characters, is listed in full.
+    """
     runs: dict[tuple[str, str, int], list[int]] = {}
     alone: list[str] = []
     for host in sorted(set(hosts)):

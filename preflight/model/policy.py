@@ -1,4 +1,4 @@
-"""What a site decides for its nodes: how much each check matters, what is waived, what a node must have and reach."""
+"""A site's policy for its nodes: the severity of each check, waivers, required properties and minimum speeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preflight.model.collective import Collective
 
 
 class Level(Enum):
-    """How much a check's failures and warnings matter here."""
+    """The severity of a check's failures and warnings at this site."""
 
     FATAL = "fatal"
     WARN = "warn"
@@ -20,7 +20,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A problem that is known and accepted until a day (ISO 8601, the last one on which it holds)."""
+    """A known problem that is accepted until a date (ISO 8601; the waiver still holds on that day)."""
 
     check: str
     subject: str  # part of the finding's subject; "" for any
@@ -30,7 +30,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Lookback:
-    """How far back from a run is looked, in seconds; None where the policy does not say."""
+    """The time before a run that is examined, in seconds; None if the policy does not set it."""
 
     xids: float | None = None  # in the kernel log
     link_flaps: float | None = None  # links that went down and came up again: interfaces and RDMA ports
@@ -38,7 +38,7 @@ class Lookback:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least bus bandwidth of the default settings."""
+    """The minimum bus bandwidth with default settings."""
 
     collective: Collective
     size_bytes: int

@@ -1,4 +1,4 @@
-"""How thorough a run is, and what of it is left out."""
+"""The thoroughness of a run, and the parts that it leaves out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most rep
 
 
 class Profile(Enum):
-    """How thorough a run is, from the quickest on; a new one is a name here and a row of EFFORTS."""
+    """The thoroughness of a run, the quickest first. A new profile is a new name here and a new row in EFFORTS."""
 
     QUICK = "quick"
     STANDARD = "standard"
@@ -22,13 +22,13 @@ class Profile(Enum):
 
     @property
     def effort(self) -> Effort:
-        """What this profile measures, and how long it may take."""
+        """The measurements of this profile, and its time limit."""
         return EFFORTS[self]
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a profile measures and how often; speed is what costs most of the time."""
+    """The measurements of a profile and their number; measuring speed takes most of the time."""
 
     words: str  # of --help
     deadline_s: float
@@ -44,7 +44,7 @@ class Effort:
     burn_s: float = 0.0  # how long its tests are repeated under load, unless --minutes says otherwise
 
     def until_s(self, burn_s: float | None) -> float:
-        """Return when a run ends that was given no deadline: what was asked for must fit in."""
+        """Return the time limit of a run without a deadline; it leaves time for the requested burn-in."""
         if not self.burn_s or burn_s is None:
             return self.deadline_s
         return max(self.deadline_s, burn_s + BESIDES_BURNING_S)
@@ -63,7 +63,7 @@ EFFORTS = {
 
 
 class GpuTests(Enum):
-    """What is tested besides the collectives, by the names that `--tests` takes."""
+    """The tests besides the collectives, by the names that `--tests` takes."""
 
     PAIRS = "pairs"  # copies between two GPUs
     GPUS = "gpus"  # products on each GPU, and copies between it and the host

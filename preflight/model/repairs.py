@@ -1,4 +1,4 @@
-"""How a fault is repaired: one wording each, for the checks, the workarounds, `explain` and the `.env` (facts 7)."""
+"""The repair of each fault: one wording each, for the checks, the workarounds, `explain` and the `.env` (facts 7)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What to do on a machine, and in a container where that is something else; an imperative, without a full stop."""
+    """The repair on a machine, and in a container if it differs there; an imperative, without a period at the end."""
 
     machine: str
     container: str = ""
 
     def where(self, contained: bool) -> str:
-        """Return the text for this place."""
+        """Return the text for a container, or for a machine."""
         return (self.container if contained else "") or self.machine
 
     @property
     def steps(self) -> tuple[str, str]:
-        """Both, as steps for a reader of whose machine nothing is known."""
+        """Both texts, as steps for a reader whose machine is not known."""
         return f"On the machine: {self.machine}.", f"In a container: {self.container}."
 
 
@@ -26,7 +26,7 @@ NO_REPAIR = Repair("")
 
 
 def shm_room(gib: int = 8) -> Repair:
-    """Return how /dev/shm gets so much room; 8 GiB where nobody knows what is needed."""
+    """Return the repair that enlarges /dev/shm to this size; 8 GiB if the need is not known."""
     return Repair(
         f"enlarge /dev/shm with `sudo mount -o remount,size={gib}g /dev/shm`, and set the same size in /etc/fstab",
         f"start the container with `--shm-size={gib}g` or `--ipc=host` (docker, podman), or mount an emptyDir with "

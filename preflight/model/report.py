@@ -1,4 +1,4 @@
-"""The whole outcome of one run, and what it advises."""
+"""The complete result of one run, and its advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE_NODE = Gap("nothing was tried between nodes")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnv:
-    """What one node sets, where nodes differ: interfaces have other names."""
+    """The variables that one node sets, if nodes differ because their interfaces have different names."""
 
     host: str
     node_rank: int
@@ -38,10 +38,10 @@ class NodeEnv:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Settings to source, variables to remove, timeouts and GPUs; empty where nothing need change.
+    """Settings to source, variables to remove, timeouts and GPUs; empty if no change is needed.
 
-    `evidence` holds, for every name in `env` and `unset`, the trial that earned the line and the number it is
-    compared with. Names in `one_node_only` were measured on one node and must not act on several.
+    For every name in `env` and `unset`, `evidence` holds the trial that justifies the line and the number that the
+    trial is compared with. Names in `one_node_only` were measured on one node and must not apply to several.
     """
 
     env: tuple[tuple[str, str], ...]
@@ -58,7 +58,10 @@ class Advice:
     nodes: tuple[NodeEnv, ...] = ()  # several nodes that do not set the same: `env` is then this node's own
 
     def applied_to(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment that sourcing the `.env` on this node would make of another; changes nothing."""
+        """Return a copy of an environment as it is after the `.env` was sourced on this node.
+
+        `environ` is not changed.
+        """
         several = next(filter(None, map(environ.get, NODE_COUNTS)), "1") != "1"
         left = {name for name in self.one_node_only if several}
         kept = {name: value for name, value in environ.items() if name in left or name not in self.unset}
@@ -67,7 +70,7 @@ class Advice:
 
 
 class Verdict(Enum):
-    """The answer for the job."""
+    """The verdict for the job."""
 
     READY = "ready"
     READY_WITH_ENV = "ready_with_env"
@@ -76,7 +79,7 @@ class Verdict(Enum):
 
 
 class NodeVerdict(Enum):
-    """The answer for the node, given with --accept only."""
+    """The verdict for the node, given with --accept only."""
 
     ACCEPT = "accept"
     REJECT = "reject"
@@ -84,7 +87,7 @@ class NodeVerdict(Enum):
 
 
 class RunPhaseEnd(Enum):
-    """How far a part of the run came."""
+    """How far a phase of the run came."""
 
     COMPLETED = "completed"
     PARTIAL = "partial"  # it was cut short: what it gave until then is in the report
@@ -94,7 +97,7 @@ class RunPhaseEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunPhase:
-    """A part of the run, in the order in which they come."""
+    """A phase of the run. The report lists phases in their order."""
 
     name: str
     end: RunPhaseEnd
@@ -102,7 +105,7 @@ class RunPhase:
 
 
 class SpeedJudge(Enum):
-    """By what speeds were judged."""
+    """The reference by which speeds were judged."""
 
     POLICY = "policy"  # the site's floors
     BASELINE = "baseline"  # what known-good nodes reach
@@ -112,7 +115,7 @@ class SpeedJudge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """Who decided about speeds; several may, and then each of them rejects."""
+    """A reference that decided about speeds. There may be several, and each of them can reject the node."""
 
     by: SpeedJudge
     detail: str = field(metadata={"json": "told"})  # the file and how much is in it, or why nobody could
@@ -120,7 +123,7 @@ class JudgedBy:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was asked, read, tried, found and advised."""
+    """The whole report: options, facts, trials, findings and advice."""
 
     schema_version: int
     preflight_version: str
@@ -161,6 +164,9 @@ class Report:
     parts_tried: tuple[str, ...] = ()  # this node's GPUs by UUID, RDMA ports by GUID; none where a run was cut short
 
     def raise_unless_ready(self, *, allow_unknown: bool = False) -> None:
-        """Raise NotReady, with the headline, unless the job may start; `allow_unknown`: or nobody could tell."""
+        """Raise NotReady, with the headline, unless the job may start.
+
+        With `allow_unknown`, the verdict UNKNOWN does not raise.
+        """
         if self.exit_code != 0 and not (allow_unknown and self.verdict is Verdict.UNKNOWN):
             raise NotReady(self.headline, self.exit_code)

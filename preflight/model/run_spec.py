@@ -1,4 +1,4 @@
-"""What the launcher asks the ranks to do, and the raw answers: the records that cross processes as JSON."""
+"""The records that the launcher and the ranks exchange as JSON: the launcher's requests, and the ranks' raw results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_TIMEOUT_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Seconds in which a stage of a trial must move on before the trial counts as hung."""
+    """The seconds in which each stage of a trial must make progress before the trial counts as hung."""
 
     start_s: float  # spawned, device, store
     init_s: float
@@ -26,27 +26,33 @@ class StageLimits:
     stretches: bool  # a step may take stretched_s() where that is longer
 
     def for_stage(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return the limit of a stage whose step should take so long."""
+        """Return the limit of a stage whose step is expected to take `expected_s`."""
         by_name = {"init": self.init_s, "first": self.first_s, "timed": self.timed_s, "verified": self.timed_s}
         return max(by_name.get(stage, self.start_s), stretched_s(expected_s) if self.stretches else 0.0)
 
     def own_timeout_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return after how long a rank raises on its own: before the limit, so that only the stuck one stays silent."""
+        """Return the time after which a rank raises an error.
+
+        It is below the limit, so only the stuck rank stays silent.
+        """
         return OWN_TIMEOUT_SHARE * self.for_stage(stage, expected_s)
 
     def watchdog_s(self, stage: str, expected_s: float = 0.0) -> float:
-        """Return torch's own timeout on GPUs: after the limit, since its watchdog ends the process without a word."""
+        """Return torch's own timeout on GPUs.
+
+        It is above the limit, because torch's watchdog ends the process without a message.
+        """
         return 2 * self.for_stage(stage, expected_s)
 
 
 def stretched_s(expected_s: float) -> float:
-    """Return how long a step may take that should take so long: 20 times that, or 3 times and a minute if sooner."""
+    """Return the maximum time of a step: 20 times the expected time, or 3 times plus 60 s, whichever is shorter."""
     return min(20 * expected_s, 3 * expected_s + 60)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How a collective at one size is timed."""
+    """The parameters for timing a collective at one size."""
 
     collective: Collective
     nominal_bytes: int
@@ -58,7 +64,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class OwnEnv:
-    """What a candidate sets on one node, where that is not what it sets elsewhere: interface names differ."""
+    """The variables that a configuration sets on one node only, because interface names differ between nodes."""
 
     candidate: str
     env: tuple[tuple[str, str], ...]
@@ -66,7 +72,7 @@ class OwnEnv:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What carries the collectives."""
+    """The communication backend of the collectives."""
 
     name: str
     module: str  # imported in the trial child before the group is made; "" for none
@@ -75,7 +81,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class RankGpus:
-    """The GPUs of a node's ranks, one per local rank; none on the CPU."""
+    """The GPUs of a node's ranks, one per local rank; empty on the CPU."""
 
     uuids: tuple[str, ...] = ()
     bdfs: tuple[str, ...] = ()  # "" where not known
@@ -86,7 +92,7 @@ NO_GPUS = RankGpus()
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Where the ranks of one node stand among all that take part."""
+    """The position of one node's ranks among all ranks of the run."""
 
     world_size: int
     nodes: int = 1
@@ -97,13 +103,13 @@ class NodePlace:
 
     @property
     def local_size(self) -> int:
-        """How many of the ranks are on this node."""
+        """The number of ranks on this node."""
         return self.ranks_here or self.world_size
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What is tried, in what order, and how it is measured."""
+    """The configurations to try, their order, and how to measure them."""
 
     candidates: tuple[Candidate, ...]
     limits: StageLimits
@@ -120,18 +126,18 @@ class TrialPlan:
     routes: tuple[Route, ...] = ()  # between the nodes, to be tried one at a time with whoever is at fault; for node 0
 
     def named(self, name: str) -> Candidate:
-        """Return the candidate of that name."""
+        """Return the configuration with that name."""
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def on_this_node(self, candidate: Candidate) -> Candidate:
-        """Return a candidate with what it sets on this node."""
+        """Return a configuration with the variables that it sets on this node."""
         own = next((own.env for own in self.own_env if own.candidate == candidate.name), candidate.env)
         return replace(candidate, env=own)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """Everything that the ranks of one node need to know."""
+    """All inputs of the ranks of one node."""
 
     run_dir: str
     backend: Backend
@@ -147,13 +153,13 @@ class RunSpec:
 
 
 def joint_dir(run_dir: str) -> str:
-    """Return the folder of the run directory for what all nodes do together."""
+    """Return the folder, inside the run directory, for the phase that all nodes run together."""
     return f"{run_dir}/joint"
 
 
 @dataclass(frozen=True, slots=True)
 class RankSamples:
-    """One rank's timings of one collective at one size, a value per repetition."""
+    """One rank's timings of one collective at one size, with one value per repetition."""
 
     rank: int
     barrier_us: tuple[float, ...]  # waiting in the barrier before the call
@@ -166,7 +172,7 @@ class RankSamples:
 
 @dataclass(frozen=True, slots=True)
 class DuelTurn:
-    """What one turn of a duel measured for one side at one decision point."""
+    """The measurement of one interleaved sample of a paired comparison, for one side at one decision point."""
 
     pair: int
     turn: int
@@ -179,7 +185,10 @@ class DuelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """The raw turns of a candidate against the default; empty with a problem when it could not be finished."""
+    """The raw samples of a configuration compared with the default settings.
+
+    They are empty, with a problem, if it could not finish.
+    """
 
     candidate: str
     turns: tuple[DuelTurn, ...]
@@ -188,7 +197,10 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where the ranks of a trial meet: a file, or with a host a prefix in the store that a server there holds."""
+    """The rendezvous of a trial's ranks: a file.
+
+    If `host` is set, the rendezvous is a prefix in the store of a server there.
+    """
 
     path: str
     host: str = ""
@@ -197,7 +209,7 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one trial child does: it is forked with it, or started by exec with it as a JSON file."""
+    """The input of one trial child. A forked child inherits it; a child started by exec reads it from a JSON file."""
 
     label: str  # unique within the run, names its files
     rank: int

@@ -1,7 +1,7 @@
-"""From the ranks' raw timings to one result: the slowest rank per repetition, and each rank's own share.
+"""Aggregation of the ranks' raw timings: the slowest rank per repetition, and each rank's own share.
 
-They cross processes and hosts with the timings as text of 4 bytes each: a trial of 8,192 ranks has millions, and as
-JSON numbers, reading and writing them takes node 0 most of a minute.
+Samples cross processes and hosts as text with 4 bytes per timing. A trial of 8,192 ranks has millions of timings. If
+they were JSON numbers, node 0 would need most of a minute to read and write them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MISFIT = "samples of a rank that don't fit together, or are no numbers"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What verification of one collective at one size showed on all ranks together."""
+    """The result of verifying one collective at one size on all ranks together."""
 
     wrong_elements: int
     verified_calls: int  # of the repetitions, on every rank
@@ -40,7 +40,7 @@ def aggregate(
     ranks: Sequence[RankSamples],
     took_s: float | Gap = NOT_MEASURED,
 ) -> CollectiveResult:
-    """Return the result over all ranks' samples; `took_s` is all that the step took."""
+    """Return the result over all ranks' samples; `took_s` is the duration of the whole step."""
     proof = Verification(sum(rank.wrong_elements for rank in ranks), min(rank.verified_calls for rank in ranks))
     return result_of(collective, size_bytes, len(ranks), slowest_rank_us(ranks), proof, rank_times(ranks), took_s)
 
@@ -56,7 +56,7 @@ def result_of(
 ) -> CollectiveResult:
     """Return the result of repetitions, each of which takes as long as its slowest rank.
 
-    So nccl-tests and every training step see it.
+    nccl-tests and every training step experience the same time.
     """
     median_us = statistics.median(slowest_us)
     p95_us = percentile(slowest_us, 0.95)
@@ -85,7 +85,7 @@ def slowest_rank_us(ranks: Sequence[RankSamples]) -> tuple[float, ...]:
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
-    """Return the nearest-rank percentile: always a value that was measured."""
+    """Return the nearest-rank percentile, which is always a measured value."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
@@ -93,13 +93,14 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
     """Return each rank's own share of the collective, in rank order.
 
-    All ranks wait for the slowest, so how long a call takes on a rank says little. What a rank adds itself is
+    All ranks wait for the slowest, so the duration of a call on one rank says little. A rank's own share is the sum of
 
         the shortest call of any rank                (the work that all share)
       + its own pause between barrier and call       (it enters late, the others' calls grow)
       + its lateness at the next barrier             (it leaves late, the others wait there)
 
-    No clocks of different ranks are compared: lateness at a barrier is by how much a rank waits less than the longest.
+    Clocks of different ranks are never compared. A rank's lateness at a barrier is the longest wait of any rank minus
+    its own wait.
     """
     by_kind = ([each.call_us for each in ranks], [each.gap_us for each in ranks], [each.barrier_us for each in ranks])
     calls, gaps, barriers = (list(zip(*each, strict=True)) for each in by_kind)
@@ -118,7 +119,10 @@ def rank_times(ranks: Sequence[RankSamples]) -> tuple[RankTime, ...]:
 
 
 def slowdowns(values: Sequence[float]) -> list[float]:
-    """Return each value over the median of the others; sorted once, since there may be thousands."""
+    """Return each value divided by the median of the other values.
+
+    The values are sorted only once, as there may be thousands.
+    """
     if len(values) < 2:
         return [1.0] * len(values)
     ordered = sorted(values)
@@ -134,7 +138,7 @@ def slowdowns(values: Sequence[float]) -> list[float]:
 
 
 def pack_samples(samples: RankSamples) -> dict[str, Any]:
-    """Return a JSON object of a rank's samples; a timing keeps seven digits."""
+    """Return a JSON object of a rank's samples; each timing keeps seven digits."""
     times = array("f", (*samples.barrier_us, *samples.call_us, *samples.gap_us))
     packed = base64.b64encode(_little_endian(times).tobytes()).decode()
     proof = {"wrong_elements": samples.wrong_elements, "verified_calls": samples.verified_calls}
@@ -142,7 +146,7 @@ def pack_samples(samples: RankSamples) -> dict[str, Any]:
 
 
 def unpack_samples(value: Any) -> RankSamples:
-    """Return the samples of a packed object; MalformedInput where it is none."""
+    """Return the samples in a packed object; raise MalformedInput if the object is none."""
     values = tuple(timings(value))
     count, rest = divmod(len(values), 3)
     if rest or not math.isfinite(sum(values)):
@@ -153,7 +157,7 @@ def unpack_samples(value: Any) -> RankSamples:
 
 
 def timings(value: Any) -> array[float]:
-    """Return the microseconds of a packed object: of all barriers, then calls, then gaps."""
+    """Return the microseconds in a packed object: first all barriers, then all calls, then all gaps."""
     times = array("f")
     try:
         times.frombytes(binascii.a2b_base64(value["times"]))
@@ -163,22 +167,22 @@ def timings(value: Any) -> array[float]:
 
 
 def rank_of(value: Any) -> int:
-    """Return whose samples a packed object holds."""
+    """Return the rank of a packed object's samples."""
     return _whole(value, "rank")
 
 
 def wrong_elements(value: Any) -> int:
-    """Return how many elements of a packed object's step were wrong, without unpacking the rest."""
+    """Return the number of wrong elements in a packed object's step, without unpacking the rest."""
     return _whole(value, "wrong_elements")
 
 
 def verified_calls(value: Any) -> int:
-    """Return how many repetitions of a packed object's step were verified."""
+    """Return the number of verified repetitions in a packed object's step."""
     return _whole(value, "verified_calls")
 
 
 def is_spread(value: Any) -> bool:
-    """Return whether a packed object's wrong elements may be another rank's fault."""
+    """Return whether another rank may have caused a packed object's wrong elements."""
     return isinstance(value, dict) and value.get("is_spread") is True
 
 

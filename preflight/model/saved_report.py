@@ -1,4 +1,4 @@
-"""A saved report or a baseline, back as a record."""
+"""Loading of a saved report or baseline into a record."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MOST_SPREAD = 10.0  # of a logarithm: e^10 between good nodes would be no bound 
 
 
 def load_report(text: str, name: str = "the report") -> Report:
-    """Return the report that a text holds; MalformedInput in one line, beginning with `name`, where it holds none.
+    """Return the report in a text; raise MalformedInput, one line that begins with `name`, if the text is no report.
 
-    Another schema_version than ours is refused, since its keys may mean something else.
+    A report with another schema_version is refused, because its keys may have another meaning.
     """
     return as_report(parse_json(text, REPORT, name), name)
 
 
 def as_report(document: object, name: str) -> Report:
-    """Return the report that a parsed document holds; MalformedInput like `load_report`."""
+    """Return the report in a parsed document; raise MalformedInput like `load_report`."""
     if not isinstance(document, dict) or VERSION not in document:
         raise MalformedInput(f"{name}: no report: it has no {VERSION!r}; give what `preflight check` wrote")
     _check_version(document[VERSION], name, "report", VERSION, SCHEMA_VERSION)
@@ -41,7 +41,7 @@ def as_report(document: object, name: str) -> Report:
 
 
 def load_baseline(text: str, name: str = "the baseline") -> Baseline:
-    """Return the baseline that a text holds; MalformedInput in one line where it holds none that can be judged by."""
+    """Return the baseline in a text; raise MalformedInput, in one line, if the text is no usable baseline."""
     document = parse_json(text, BASELINE_FILE, name)
     if not isinstance(document, dict) or BASELINE not in document:
         raise MalformedInput(f"{name}: no baseline: it has no {BASELINE!r}; give what `preflight baseline` wrote")
@@ -65,7 +65,7 @@ def _decoded(kind: type[T], document: object, name: str, what: str) -> T:
 
 
 def _check_names(report: Report, name: str) -> None:
-    """Refuse names that would act where they are used: in a shell that sources them, in a list of hosts."""
+    """Refuse names that could do harm in use: in a shell that sources them, or in a list of hosts."""
     advice = report.advice
     variables = (
         *advice.env,

@@ -1,4 +1,4 @@
-"""The JSON Schema (2020-12) of a record, from its dataclass: what `preflight schema` prints."""
+"""The JSON Schema (2020-12) of a record, derived from its dataclass: the output of `preflight schema`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def report_schema() -> dict[str, Any]:
 
 
 def stuck_schema() -> dict[str, Any]:
-    """Return the schema of what `preflight stuck --json` writes."""
+    """Return the schema of the document that `preflight stuck --json` writes."""
     return schema_of(StuckReport, STUCK_IDENTIFIER, "preflight stuck")
 
 
 def schema_of(kind: type, identifier: str, title: str) -> dict[str, Any]:
-    """Return the schema of a record that stands for a whole document.
+    """Return the schema of a record that forms a whole document.
 
-    Keys that have a default are not required; keys that are not named are allowed.
+    Keys that have a default are not required. Additional keys are allowed.
     """
     definitions: dict[str, Any] = {}
     root = _described(kind, _record(kind, definitions))

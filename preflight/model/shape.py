@@ -1,4 +1,4 @@
-"""How the type of a fact is shaped in JSON: the one place that knows, for the codec and the JSON Schema alike."""
+"""The JSON shape of a fact's type, defined once for both the codec and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from preflight.model.gap import Gap
 
 
 class Form(Enum):
-    """What stands for a value in JSON."""
+    """The JSON form of a value."""
 
     GAP = auto()  # null
     SCALAR = auto()
@@ -32,7 +32,7 @@ class Shape(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of a record; `json` is its key."""
+    """A field of a record; `json` is its key in JSON."""
 
     name: str
     json: str
@@ -42,7 +42,7 @@ class Field(NamedTuple):
 
 @functools.cache
 def shape_of(kind: Any) -> Shape:
-    """Return a type's shape; node 0 of a thousand decodes each fact of each of them."""
+    """Return a type's shape. Shapes are cached, because node 0 decodes every fact of up to a thousand nodes."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return Shape(Form.UNION, parts)
@@ -58,7 +58,7 @@ def shape_of(kind: Any) -> Shape:
 
 @functools.cache
 def fields_of(record: type) -> tuple[Field, ...]:
-    """Return the fields of a record; one may have another name in JSON (`metadata={"json": ...}`)."""
+    """Return the fields of a record. A field may have another name in JSON (`metadata={"json": ...}`)."""
     kinds = get_type_hints(record)
     return tuple(
         Field(each.name, each.metadata.get("json", each.name), kinds[each.name], each.default is not MISSING)

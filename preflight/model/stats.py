@@ -1,4 +1,4 @@
-"""Statistics that a few odd values don't mislead, and how sure a few values are."""
+"""Robust statistics, which a few outliers do not distort, and the uncertainty of small samples."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ QN_SCALE = 2.2219
 
 
 def t_quantile(df: float, confidence: float) -> float:
-    """Return Student's quantile by the Cornish-Fisher series about the normal one (Hill, CACM 13, 1970).
+    """Return Student's t quantile by the Cornish-Fisher series about the normal quantile (Hill, CACM 13, 1970).
 
-    For 0.99 it is 0.02% too small with 5 degrees of freedom, and nearer with more.
+    For a confidence of 0.99 the result is 0.02% too small with 5 degrees of freedom. The error shrinks with more.
     """
     z = statistics.NormalDist().inv_cdf(confidence)
     first = (z**3 + z) / 4
@@ -24,12 +24,15 @@ def t_quantile(df: float, confidence: float) -> float:
 
 
 def robust_centre(values: Sequence[float]) -> float:
-    """Return the median of all pairwise means (Hodges and Lehmann): as robust as needed, nearly as sure as the mean."""
+    """Return the median of all pairwise means (Hodges and Lehmann).
+
+    It resists outliers and is nearly as precise as the mean.
+    """
     return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[: i + 1])
 
 
 def robust_spread(values: Sequence[float]) -> float:
-    """Return the standard deviation that the bulk of the values suggests; half of them may be anything."""
+    """Return a standard deviation estimated from the bulk of the values; up to half of the values may be outliers."""
     count = len(values)
     if count < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""How fast a directory was when it was tried: by the ranks of one node, or by all nodes together."""
+"""The measured speed of a directory, with the ranks of one node or with all nodes together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_DIRECTORY = Gap("no --checkpoint-dir was given, or there are several nodes")
 
 @dataclass(frozen=True, slots=True)
 class StorageSpeed:
-    """Bytes per second with fsync and without the page cache's help; the `all` figures are sums over the writers."""
+    """Bytes per second with fsync and without the page cache; the `all` values are sums over the writers."""
 
     directory: str  # the real path: symbolic links are followed
     writers: int  # ranks that wrote together
@@ -29,7 +29,7 @@ class StorageSpeed:
 
 @dataclass(frozen=True, slots=True)
 class NodeStorage:
-    """What one node saw of the directory that everyone writes to."""
+    """One node's measurement of the directory that all nodes write to."""
 
     node_rank: int
     host: str
@@ -46,7 +46,7 @@ class NodeStorage:
 
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
-    """A directory that every node wrote to at the same time, and in which each read another's file."""
+    """A directory to which all nodes wrote at the same time; each node also read another node's file."""
 
     directory: str
     file_bytes: int  # of each node

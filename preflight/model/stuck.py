@@ -1,4 +1,4 @@
-"""What `preflight stuck` answers: which ranks are where, which of them hold up the others, and why."""
+"""The answer of `preflight stuck`: where each rank is, which ranks hold up the others, and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_RANKS = 8  # that are named
 
 
 class JobRow(NamedTuple):
-    """By what a person recognizes one of several jobs."""
+    """The values by which a person recognizes one of several jobs."""
 
     pid: int  # of its first rank
     ranks: int  # on this node
@@ -25,7 +25,7 @@ class JobRow(NamedTuple):
 
 
 class StuckVerdict(str, Enum):
-    """How the question can end."""
+    """The possible verdicts on a job."""
 
     STUCK = "stuck"
     NOT_STUCK = "not_stuck"
@@ -36,7 +36,7 @@ EXIT_CODES = {StuckVerdict.NOT_STUCK: 0, StuckVerdict.STUCK: 1, StuckVerdict.UNK
 
 
 class Activity(str, Enum):
-    """What a rank stands in."""
+    """The activity of a rank."""
 
     COLLECTIVE = "collective"
     STARTING = "starting"  # rendezvous, the store, a process group that is being made
@@ -81,7 +81,7 @@ IN_WORDS = {
 
 
 class Reason(str, Enum):
-    """Why a job stands still."""
+    """The reason for which a job makes no progress."""
 
     DEAD_RANK = "dead_rank"
     STOPPED_PROCESS = "stopped_process"
@@ -97,7 +97,7 @@ class Reason(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where a rank stands."""
+    """The place of a rank: its activity, its call, and whether it makes progress."""
 
     rank: int | Gap
     host: str
@@ -114,27 +114,27 @@ class RankPlace:
 
     @classmethod
     def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:
-        """Return the place of a rank of which no process lives, DEAD or MISSING."""
+        """Return the place of a rank without a live process: its activity is DEAD or MISSING."""
         return cls(rank, host, pid, activity, doing, "", "", False, True, False, Gap(why), "")
 
     @property
     def is_gone(self) -> bool:
-        """Whether no process of it lives."""
+        """Return whether the rank has no live process."""
         return self.activity in (Activity.DEAD, Activity.MISSING)
 
     @property
     def wait(self) -> str:
-        """`in all_reduce`, or `for the GPU` where the collective runs there."""
+        """The wait in words: `in all_reduce`, or `for the GPU` if the collective runs on the GPU."""
         return f"for {self.doing}" if self.activity is Activity.GPU_WORK else f"in {self.doing}"
 
     @property
     def surroundings(self) -> str:
-        """`, within evaluation`; "" where nothing surrounds the call."""
+        """The surrounding activity: `, within evaluation`; "" if nothing surrounds the call."""
         return f", within {self.within.replace('_', ' ')}" if self.within else ""
 
     @property
     def whereabouts(self) -> str:
-        """Where it stands, as what follows "is": `in a save: torch.save (train.py:52, save), for 40 s`."""
+        """The rank's place as the text after "is": `in a save: torch.save (train.py:52, save), for 40 s`."""
         at = f" ({self.at})" if self.at else ""
         time = f", for {duration_text(self.for_s)}" if self.stands and isinstance(self.for_s, float) else ""
         detail = f", {self.detail}" if self.detail else ""
@@ -142,7 +142,7 @@ class RankPlace:
 
     @property
     def rest(self) -> str:
-        """Whether its process sleeps or works: `pid 102: has slept for 40 s`."""
+        """Whether the rank's process sleeps or runs, in words: `pid 102: has slept for 40 s`."""
         if self.spins:
             rest = "runs without a pause, in one place"
         elif self.stands and isinstance(self.for_s, float):
@@ -153,12 +153,12 @@ class RankPlace:
 
 
 def ranks_of(places: Sequence[RankPlace]) -> tuple[int, ...]:
-    """Return the numbers that are known, in order."""
+    """Return the known rank numbers, sorted."""
     return tuple(sorted(place.rank for place in places if isinstance(place.rank, int)))
 
 
 def rank_names(places: Sequence[RankPlace]) -> str:
-    """Return `rank 3`, `ranks 1, 2`, `ranks 0-3` or the pid of a rank whose number is not known."""
+    """Return `rank 3`, `ranks 1, 2`, `ranks 0-3`, or the pid of a rank whose number is not known."""
     numbers = ranks_of(places)
     unknown = [f"process {place.pid}" for place in places if not isinstance(place.rank, int)]
     more = f" and {len(numbers) - MOST_RANKS} more" if numbers[MOST_RANKS:] else ""
@@ -181,7 +181,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class StuckReport:
-    """The answer to "my job hangs, now"."""
+    """The answer to the question "why does my job hang now"."""
 
     schema_version: int
     verdict: StuckVerdict

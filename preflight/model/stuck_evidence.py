@@ -1,6 +1,6 @@
-"""One node's evidence on a job that hangs: its ranks, where each is, and what could not be read.
+"""One node's evidence about a hung job: its ranks, where each rank is, and the values that could not be read.
 
-`watch` is the time during which the processes were looked at several times; amounts are those of that time.
+The watch is the time during which the processes were sampled several times. All amounts are changes during that time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORKING_SHARE = 0.45  # of a GPU's power limit: a kernel that waits takes less
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A call on a Python stack; with `--native` also one of C or C++."""
+    """A call on a Python stack; with `--native`, also a C or C++ call."""
 
     function: str
     file: str
@@ -33,13 +33,13 @@ class Frame:
 
     @property
     def short_name(self) -> str:
-        """The function's own name, without the classes and functions around it."""
+        """The function's name, without enclosing classes and functions."""
         return self.function.rpartition(">.")[2].rpartition(".")[2] or self.function
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The stack of a thread, innermost call first."""
+    """The stack of a thread, with the innermost call first."""
 
     tid: int
     thread: str
@@ -48,13 +48,13 @@ class Stack:
 
     @property
     def python_frames(self) -> tuple[Frame, ...]:
-        """The frames of Python: those of C are there only where they were asked for."""
+        """The Python frames. The stack has C frames only if they were requested."""
         return tuple(each for each in self.frames if not OF_C.search(each.file))
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadState:
-    """A thread as the kernel sees it: the one-letter state and the kernel function in which it waits ("" = runs)."""
+    """A thread as the kernel reports it: its one-letter state and the kernel function in which it waits ("" = runs)."""
 
     tid: int
     name: str
@@ -66,11 +66,11 @@ class ThreadState:
 
     @property
     def may_have_run(self) -> bool:
-        """Whether it runs, or may have run during the watch: the kernel need not count its switches."""
+        """Return whether the thread runs or may have run during the watch; not every kernel counts its switches."""
         return self.state == "R" or self.wakes != 0
 
     def rests(self, rest_s: float) -> bool:
-        """Return whether it has slept for `rest_s`, or through the watch where the kernel does not tell how long."""
+        """Return whether the thread slept for `rest_s`, or for the whole watch if the kernel gives no duration."""
         if self.state == "R":
             return False
         if isinstance(self.asleep_s, float):
@@ -80,7 +80,7 @@ class ThreadState:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file of a file system that a process has open."""
+    """A file in a file system that a process has open."""
 
     fd: int
     path: str
@@ -91,7 +91,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A TCP connection of a process, as /proc/net/tcp has it."""
+    """A TCP connection of a process, as listed in /proc/net/tcp."""
 
     local: str
     remote: str
@@ -102,12 +102,12 @@ class Connection:
 
     @property
     def local_host(self) -> str:
-        """The address of this end without its port."""
+        """The local address without its port."""
         return self.local.rpartition(":")[0]
 
     @property
     def remote_host(self) -> str:
-        """The address of the other end without its port."""
+        """The remote address without its port."""
         return self.remote.rpartition(":")[0]
 
 
@@ -130,19 +130,19 @@ class Process:
 
     @property
     def main_thread(self) -> ThreadState | None:
-        """The main thread; None where the process has ended."""
+        """The main thread; None if the process has ended."""
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
     @property
     def main_stack(self) -> Stack | None:
-        """The main thread's stack; None where it was not read."""
+        """The main thread's stack; None if it was not read."""
         stacks = known_or(self.stacks, ())
         by_tid = next((stack for stack in stacks if stack.tid == self.pid), None)
         return by_tid or next((stack for stack in stacks if stack.thread == "MainThread"), None)
 
     @property
     def keeps_its_stack(self) -> bool:
-        """Whether Python's part of the main stack was read at both ends of the watch, and is the same."""
+        """Return whether the Python frames of the main stack were read at both ends of the watch and are the same."""
         first, last = (
             next((stack.python_frames for stack in known_or(stacks, ()) if stack.tid == self.pid), ())
             for stacks in (self.earlier_stacks, self.stacks)
@@ -151,17 +151,17 @@ class Process:
 
     @property
     def is_in_group(self) -> bool:
-        """Whether it has threads of a process group."""
+        """Return whether the process has threads of a process group."""
         return any(thread.name.startswith(GROUP_THREADS) for thread in self.threads)
 
     @property
     def uses_nccl(self) -> bool:
-        """Whether it has a process group of NCCL's, whose collectives run on the GPU."""
+        """Return whether the process has an NCCL process group, whose collectives run on the GPU."""
         return any(thread.name.startswith("pt_nccl") for thread in self.threads)
 
     @property
     def serves_a_data_loader(self) -> bool:
-        """Whether it is a DataLoader's worker, by torch's name for it or by its stack."""
+        """Return whether the process is a DataLoader worker, according to torch's name for it or its stack."""
         stack = self.main_stack
         return self.is_data_worker or (
             stack is not None and any(frame.function.endswith("_worker_loop") for frame in stack.frames)
@@ -169,14 +169,14 @@ class Process:
 
     @property
     def fastest_written_file(self) -> OpenFile | None:
-        """The file that it writes fastest; None where it writes none."""
+        """The file that the process writes fastest; None if it writes none."""
         moving = [each for each in known_or(self.files, ()) if each.is_written and each.moved_bytes > 0]
         return max(moving, key=lambda each: each.moved_bytes, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTail:
-    """The last lines that a rank wrote, where that is a file."""
+    """The last lines of a rank's output, if the output goes to a file."""
 
     path: str
     lines: tuple[str, ...]
@@ -198,7 +198,7 @@ class RankProcess:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A process that a rank started and that outlived it."""
+    """A process that a rank started and that still runs after the rank ended."""
 
     rank: int
     process: Process
@@ -206,7 +206,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class HeldLock:
-    """A file lock for which a process of the job waits, and who holds it."""
+    """A file lock for which a process of the job waits, and the process that holds it."""
 
     waiting_pid: int
     holding_pid: int
@@ -216,7 +216,7 @@ class HeldLock:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """A GPU as NVML sees it."""
+    """The state of a GPU, as NVML reports it."""
 
     nvml_index: int
     uuid: str | Gap
@@ -227,7 +227,7 @@ class GpuState:
 
     @property
     def works(self) -> bool | None:
-        """Whether its power is that of a GPU that computes; None where the power is not known."""
+        """Return whether the GPU's power is that of a computing GPU; None if the power is not known."""
         if isinstance(self.power_w, Gap) or isinstance(self.power_limit_w, Gap):
             return None
         return self.power_w >= WORKING_SHARE * self.power_limit_w
@@ -235,7 +235,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class RasRank:
-    """A rank that NCCL's RAS names, and where it runs ("" and 0 where it does not say)."""
+    """A rank that NCCL's RAS names, and its node and pid ("" and 0 if RAS does not give them)."""
 
     rank: int
     pid: int
@@ -250,7 +250,7 @@ class RasRank:
 
 @dataclass(frozen=True, slots=True)
 class RasAnswer:
-    """What NCCL's RAS says of the job: its words, the ranks that it misses, those that it shows behind."""
+    """The answer of NCCL's RAS about the job: its text, the missing ranks, and the ranks that are behind."""
 
     address: str
     nccl_version: str
@@ -270,7 +270,7 @@ class RecordedLag:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvidence:
-    """What one node tells."""
+    """The evidence from one node."""
 
     schema_version: int
     host: str
@@ -289,7 +289,7 @@ class NodeEvidence:
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:
-        """The ranks that should run on this node and that no process carries."""
+        """The ranks that should run on this node but have no process."""
         numbers = {each.rank for each in self.ranks if isinstance(each.rank, int)}
         size = next((each.local_world_size for each in self.ranks if isinstance(each.local_world_size, int)), 0)
         if not numbers or not 0 < size <= 4096:

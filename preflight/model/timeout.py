@@ -1,4 +1,4 @@
-"""A safe timeout with its argument: the terms of its sum, what they were taken from, and the line of each framework."""
+"""A safe timeout with its derivation: the components of the time budget, their sources, and frameworks' settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.gap import Gap
 
 
 class Framework(str, Enum):
-    """The frameworks whose line timeout/frameworks.py has, by the name that it has there."""
+    """The frameworks for which timeout/frameworks.py has a setting, by the name that it uses."""
 
     TORCH = "torch"
     TORCHRUN = "torchrun"
@@ -22,7 +22,7 @@ class Framework(str, Enum):
 
 
 class Source(Enum):
-    """Where a number comes from."""
+    """The source of a number."""
 
     MEASURED = "measured"
     GIVEN = "given"
@@ -30,7 +30,7 @@ class Source(Enum):
 
 
 class Part(Enum):
-    """Which of the two sums a term is in."""
+    """The sum to which a component belongs."""
 
     INIT = "init"  # until all ranks are through their first collective
     TRAINING = "training"
@@ -38,7 +38,7 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """What was measured of the machine, as far as it was; the reason of a Gap says what would measure it."""
+    """The measured timings of the machine. The reason of a Gap says which measurement would give the value."""
 
     write_one_bytes_per_s: float | Gap  # one rank alone into the checkpoint's directory
     write_all_bytes_per_s: float | Gap  # all ranks together, their sum
@@ -55,7 +55,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term: a time, how often the sum takes it, and why it is what it is."""
+    """One component of the time budget: a time, its multiplier, and the reason for both."""
 
     name: str
     part: Part
@@ -69,7 +69,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkLine:
-    """Where a framework takes the timeout, in its own words and unit."""
+    """The setting with which a framework takes the timeout, in its own words and unit."""
 
     name: str
     line: str
@@ -83,7 +83,10 @@ class FrameworkLine:
 
 @dataclass(frozen=True, slots=True)
 class SafeTimeout:
-    """The two timeouts and their argument. `pg_timeout_s` is never the shorter: torch has one for both phases."""
+    """The two timeouts and their derivation.
+
+    `pg_timeout_s` is at least the other, because torch has one for both phases.
+    """
 
     init_timeout_s: int
     pg_timeout_s: int

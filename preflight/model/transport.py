@@ -1,4 +1,4 @@
-"""What carried a trial's data, entry by entry; the one place that writes and reads the text form of the report."""
+"""The transports that carried a trial's data. Only this module writes and reads their text form in the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Transport(str, Enum):
-    """How the data of a pair of ranks travels."""
+    """The way in which the data of a pair of ranks travels."""
 
     P2P = "P2P"
     SHM = "SHM"
@@ -38,7 +38,7 @@ PRINTED_PATH = re.compile(
 
 
 class CarrierKind(Enum):
-    """What an entry is about; the value is how its text begins."""
+    """The subject of an entry; the value is the beginning of its text."""
 
     PATH = ""  # of two ranks, or of one that hands its data to a switch
     NETWORK = "network "
@@ -64,14 +64,14 @@ class Carrier:
 
     @property
     def text(self) -> str:
-        """Return the entry as the report has it: `0>1 via P2P/CUMEM`, `3 via COLLNET/SHARP/0`, `netif eth0`, `NVLS`."""
+        """Return the entry's text in the report: `0>1 via P2P/CUMEM`, `3 via COLLNET/SHARP/0`, `netif eth0`, `NVLS`."""
         if self.kind is CarrierKind.PATH:
             return f"{'>'.join(map(str, self.ranks))} via {self.name}"
         return f"{self.kind.value}{self.name}" if self.kind in NAMED else self.name
 
     @classmethod
     def from_text(cls, text: str) -> Carrier:
-        """Return the entry that a report has as this text."""
+        """Return the entry for a text in the report."""
         if match := PATH.fullmatch(text):
             return cls(CarrierKind.PATH, match[3], tuple(int(rank) for rank in match.groups()[:2] if rank))
         for kind in NAMED:
@@ -81,12 +81,12 @@ class Carrier:
 
     @property
     def is_pair(self) -> bool:
-        """Whether it is a path from one rank to another."""
+        """Return whether the entry is a path from one rank to another."""
         return len(self.ranks) == 2
 
     @property
     def transport(self) -> Transport | None:
-        """How a path carries the data; None for what is no path, or one whose words are not known."""
+        """The transport of a path; None if the entry is no path, or if its words are not known."""
         return transport_of(self.name) if self.kind is CarrierKind.PATH else None
 
 
@@ -94,22 +94,22 @@ NVLS = Carrier(CarrierKind.NVLS, "NVLS")
 
 
 def transport_of(detail: str) -> Transport | None:
-    """Return how a path carries data, by NCCL's words for it, None where they are not known."""
+    """Return the transport for NCCL's description of a path; None if the description is not known."""
     return next(
         (transport for transport, words in WORDS.items() if re.match(rf"{transport.value}\b|{words}", detail)), None
     )
 
 
 def carriers_from(texts: Iterable[str]) -> tuple[Carrier, ...]:
-    """Return the entries that these texts stand for, each once, in the order of their texts."""
+    """Return the entries for these texts, each once, sorted by text."""
     return tuple(Carrier.from_text(text) for text in sorted(set(texts)))
 
 
 def texts_of(carriers: Iterable[Carrier]) -> tuple[str, ...]:
-    """Return the entries as the report has them."""
+    """Return the texts of the entries in the report."""
     return tuple(carrier.text for carrier in carriers)
 
 
 def path_names(carriers: Iterable[Carrier]) -> tuple[str, ...]:
-    """Return the paths that any ranks took, each once, such as `NET/IB/0`."""
+    """Return the paths that any ranks used, each once, such as `NET/IB/0`."""
     return tuple(sorted({carrier.name for carrier in carriers if carrier.kind is CarrierKind.PATH}))

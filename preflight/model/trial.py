@@ -1,4 +1,4 @@
-"""Settings worth trying, and what came of trying them, once or again: some failures come and go by themselves."""
+"""Configurations to try, and the results of trials and their repetitions. Repetitions detect intermittent failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from preflight.model.transport import Carrier
 
 
 class Scope(Enum):
-    """Where what a candidate teaches holds: a network setting tested on one node must not reach several."""
+    """The range in which a configuration's result holds.
+
+    A network setting tested on one node must not apply to several.
+    """
 
     ANYWHERE = "anywhere"
     ONE_NODE = "one_node"
@@ -20,7 +23,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A set of environment variables that is worth a trial, and why."""
+    """A configuration: a set of environment variables that is worth a trial, and why."""
 
     name: str
     env: tuple[tuple[str, str], ...]  # what would be recommended
@@ -31,7 +34,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One conservative setting: it gives something up and so protects from the faults of what it gives up."""
+    """One conservative setting. It disables a feature, and so protects from the faults of that feature."""
 
     name: str  # the variable, or `netif eth0`; unique within a run
     env: tuple[tuple[str, str], ...]
@@ -51,7 +54,7 @@ IN_START = "start"  # up to the first collective: when that connects, and which 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate or a setting that was not worth a trial, and why."""
+    """A configuration or a setting that was not worth a trial, and why."""
 
     candidate: str
     reason: str
@@ -74,7 +77,7 @@ FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR, Outcome.WRO
 
 @dataclass(frozen=True, slots=True)
 class RankTime:
-    """One rank's own share of a collective: what it does not spend waiting for others."""
+    """One rank's own share of a collective: the time that the rank does not spend waiting for others."""
 
     rank: int
     own_us: float  # median over the repetitions
@@ -83,10 +86,10 @@ class RankTime:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveResult:
-    """One collective at one size, over the repetitions the time of the slowest rank in each.
+    """The result of one collective at one size; each repetition counts with the time of its slowest rank.
 
-    Its speeds are Gaps, and `ranks` is empty, if another job used the GPUs. Of 256 ranks and more it
-    holds the earliest and the 63 latest.
+    If another job used the GPUs, the speeds are Gaps and `ranks` is empty. With 256 ranks or more, `ranks` holds the
+    earliest rank and the 63 latest.
     """
 
     collective: Collective
@@ -107,13 +110,13 @@ class CollectiveResult:
 
     @property
     def shown_gb_s(self) -> float | Gap:
-        """The bus bandwidth; of one rank alone, which has none, the algorithm's."""
+        """The bus bandwidth; for one rank alone, which has no bus bandwidth, the algorithm bandwidth."""
         return self.busbw_gb_s if isinstance(self.busbw_gb_s, Gap) else self.busbw_gb_s or self.algbw_gb_s
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log, by its number there."""
+    """A line of a log, with its line number."""
 
     line: int
     text: str
@@ -121,7 +124,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """How one rank's process of a trial ended."""
+    """How one rank's process ended in a trial."""
 
     rank: int
     ended: str  # done | timeout | error | signal | stuck | stopped | killed | unkillable | usage
@@ -133,7 +136,7 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class TrialCause:
-    """What a failed trial's own logs prove, as `preflight explain` names it."""
+    """The cause that a failed trial's own logs prove, by the name that `preflight explain` uses."""
 
     cause: str
     verdict: str
@@ -143,7 +146,7 @@ class TrialCause:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One candidate's trial on all ranks."""
+    """The trial of one configuration on all ranks."""
 
     candidate: str
     reason: str
@@ -169,7 +172,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class RailTest:
-    """A group of all ranks of the node whose data went through one port, with P2P and shared memory off."""
+    """A test of one RDMA port. The data of all ranks of the node goes through it, with P2P and shared memory off."""
 
     hca: str
     port: int
@@ -183,7 +186,7 @@ class RailTest:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The fresh, alternated measurement of a candidate against the default."""
+    """The paired comparison of a configuration with the default settings, from new interleaved measurements."""
 
     candidate: str
     rounds: int
@@ -197,14 +200,14 @@ NOT_REGISTERED = "usage"  # how a rank ended whose --backend names what its modu
 
 
 def unregistered_backend(trial: TrialResult) -> str:
-    """Return what the ranks said of a backend that its module does not register, "" where one ended otherwise."""
+    """Return the ranks' message that their module does not register the backend; "" if any rank ended otherwise."""
     said = [end.detail for end in trial.ranks if end.ended == NOT_REGISTERED]
     others = {end.ended for end in trial.ranks} - {NOT_REGISTERED, "killed"}
     return said[0] if said and not others else ""
 
 
 def without_speeds(trial: TrialResult, why: str) -> TrialResult:
-    """Return the trial with a Gap for every speed; whether the data was right stays."""
+    """Return the trial with a Gap for every speed; the results of data verification are kept."""
     gap = Gap(why)
     blank = dict.fromkeys(("min_us", "median_us", "p95_us", "p99_us", "spread", "algbw_gb_s", "busbw_gb_s"), gap)
     results = tuple(replace(result, ranks=(), **blank) for result in trial.results)  # type: ignore[arg-type]
@@ -213,7 +216,7 @@ def without_speeds(trial: TrialResult, why: str) -> TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """One more try of a trial's settings, in fresh processes, up to the size at which trials had failed."""
+    """One more trial of the same settings, in new processes, up to the size at which trials had failed."""
 
     candidate: str
     env: tuple[tuple[str, str], ...]
@@ -228,7 +231,7 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """All that was repeated in a run, and the settings that are to cure a default that fails."""
+    """All repetitions of a run, and the settings under test as a workaround for failing default settings."""
 
     seed: int = 0  # of the order in which the default and the settings took turns
     wanted_each: int = 0  # runs of either that the profile asks for
@@ -237,7 +240,7 @@ class Control:
     reruns: tuple[Rerun, ...] = ()
 
     def turns(self, control: str) -> tuple[Rerun, ...]:
-        """Return the reruns of a control in their order; those that were cut short are none."""
+        """Return the reruns of a control in their order, without those that were cut short."""
         return tuple(each for each in self.reruns if each.control == control and each.outcome is not Outcome.SKIPPED)
 
 
@@ -245,8 +248,9 @@ NO_CONTROL = Control()
 
 
 def odds(one: int, other: int) -> int:
-    """Return in how many orders these failures and successes fall: 1 in that many is luck that looks like a cure.
+    """Return the number of orders in which these failures and successes can fall.
 
-    Holds for a fault that takes no notice of the settings, since the order was random.
+    If a fault does not depend on the settings, the observed order appears by luck in 1 of that many, because the order
+    was random. Luck then looks like a workaround.
     """
     return math.comb(one + other, one)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: sizes in binary units, times and rates with three significant digits."""
+"""Numbers in human-readable form: sizes in binary units, times and rates with three significant digits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def counted(count: int, name: str) -> str:
 
 
 def numbers_text(numbers: Iterable[int]) -> str:
-    """Return `3`, `0, 2` or `0-3, 8`: more than two in a row as a range."""
+    """Return `3`, `0, 2` or `0-3, 8`; more than two consecutive numbers form a range."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -30,7 +30,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def size_text(size_bytes: int, digits: int = 0) -> str:
-    """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal where it is no whole number, or `digits` significant digits."""
+    """Return `8 B`, `32 MiB`, `1.5 GiB`: one decimal if the value is not whole, or `digits` significant digits."""
     value, unit = float(size_bytes), 0
     while value >= 1024 and unit < len(BINARY) - 1:
         value, unit = value / 1024, unit + 1
@@ -58,7 +58,7 @@ def percent_text(share: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return a positive number with three significant digits, as many as an integer needs above 1000."""
+    """Return a positive number with three significant digits; above 1000, with all digits of the integer."""
     if value >= 99.95:
         return f"{value:.0f}"
     if value >= 9.995:
@@ -67,7 +67,7 @@ def three_digits(value: float) -> str:
 
 
 def decimal_text(size_bytes: float) -> str:
-    """Return a size in the units that disks and models are sold in: `21.0 GB`, `700 MB`."""
+    """Return a size in decimal units, as for disks and models: `21.0 GB`, `700 MB`."""
     return _scaled(size_bytes, ("kB", "MB", "GB", "TB", "PB")) or f"{size_bytes:.0f} B"
 
 
@@ -79,7 +79,7 @@ def seconds_text(value_s: float) -> str:
 
 
 def duration_text(duration_s: float) -> str:
-    """Return a duration as people say it: `40 s`, `41 min`, `3.5 h`."""
+    """Return a duration in everyday form: `40 s`, `41 min`, `3.5 h`."""
     if duration_s < 120:
         return f"{duration_s:.0f} s"
     return f"{duration_s / 60:.0f} min" if duration_s < 7200 else f"{duration_s / 3600:.1f} h"
@@ -91,7 +91,7 @@ def count_text(count: int) -> str:
 
 
 def _scaled(value: float, units: tuple[str, ...]) -> str:
-    """Return a value in the largest of these units, each a thousand of the one before; "" where all are too large."""
+    """Return a value in the largest fitting unit, each unit a thousand of the one before; "" if all are too large."""
     scales = [(1000.0**power, unit) for power, unit in enumerate(units, 1)]
     scale, unit = max((each for each in scales if value >= 0.9995 * each[0]), default=(0.0, ""))
     return f"{three_digits(value / scale)} {unit}" if unit else ""

@@ -1,10 +1,10 @@
-"""What an Xid in the driver's log says of the GPU: NVIDIA's own immediate action for each, by the Xid catalog.
+"""The meaning of an Xid in the driver's log: NVIDIA's immediate action for each, according to the Xid catalog.
 
-CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer; read as it was in
-September 2026): its columns of GPUs are `where`, and "Xid 154 linkage" is `recovery`. What the driver itself asks for
-comes before any row: its recovery action and the state of row remapping are read from NVML by checks of their own. The
-meaning of a number is the same in all drivers (introduction.html there), so no row depends on the driver's branch but
-by `recovery`. NVIDIA/NVSentinel's mapping (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
+CATALOG is https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer; as of September
+2026). Its GPU columns are `where`, and its "Xid 154 linkage" is `recovery`. The driver's own requests take precedence
+over every row: separate checks read its recovery action and the state of row remapping from NVML. The meaning of a
+number is the same in all drivers (introduction.html there), so only `recovery` depends on the driver's branch.
+NVIDIA/NVSentinel's mapping (xiderrorsmapping.csv at 6f8b0fc) is older, and differs for 160 and 162.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remappin
 
 
 class XidMeaning(Enum):
-    """How much an Xid that came up counts alone."""
+    """The significance of an Xid without further evidence."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot
     REMAPPING = "remapping"  # the state of row remapping tells, as NVML has it
@@ -32,7 +32,7 @@ class XidMeaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidRow:
-    """Some Xids of one meaning."""
+    """A group of Xids with one meaning."""
 
     numbers: frozenset[int]
     meaning: XidMeaning
@@ -86,10 +86,10 @@ UNLISTED = XidRow(frozenset(), XidMeaning.REPORT, "no action is known for it but
 
 
 def row_of(number: int) -> XidRow:
-    """Return what an Xid means; one that no row has is worth a look and proves nothing."""
+    """Return the meaning of an Xid. An Xid in no row deserves a look and proves nothing."""
     return next((row for row in ROWS if number in row.numbers), UNLISTED)
 
 
 def numbers_of(*meanings: XidMeaning, about: str = "") -> tuple[int, ...]:
-    """Return the Xids of these meanings whose words hold some text."""
+    """Return the Xids that have one of these meanings and whose text contains `about`."""
     return tuple(sorted(n for row in ROWS if row.meaning in meanings and about in row.words for n in row.numbers))

@@ -1,1 +1,4 @@
-"""A job that hangs now: `collect/` reads evidence and changes nothing; `judge/` says, purely, what it means."""
+"""Diagnosis of a job that hangs now.
+
+`collect/` reads evidence and changes nothing; `judge/` interprets it without I/O.
+"""

@@ -1,4 +1,4 @@
-"""The files by which nodes tell each other what they saw: one for each node, readable by its owner only."""
+"""Files with which nodes share their evidence: one per node, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_node(directory: str, evidence: NodeEvidence) -> str:
 
 
 def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...]]:
-    """Return the evidence below a directory, and what could not be read; UsageError where there is no directory."""
+    """Return the evidence below a directory, and the unreadable files; UsageError if there is no directory."""
     try:
         names = sorted(name for name in os.listdir(directory) if NAME.fullmatch(name))
     except OSError as error:
@@ -47,7 +47,7 @@ def read_nodes(directory: str) -> tuple[tuple[NodeEvidence, ...], tuple[str, ...
 
 
 def wait_for_nodes(directory: str, count: int, since: float, limit_s: float) -> None:
-    """Wait until `n` nodes have written since a time of the file system's clock, or the limit is up."""
+    """Wait until `count` nodes have written since a time on the file system's clock, or until the limit."""
     end_at = time.monotonic() + limit_s
     while time.monotonic() < end_at:
         paths = [os.path.join(directory, name) for name in os.listdir(directory) if NAME.fullmatch(name)]

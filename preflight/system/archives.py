@@ -1,7 +1,8 @@
-"""The members of a tar or zip archive, one after the other as they come in a stream: nothing is written to a disk.
+"""Read the members of a tar or zip archive one after another from a stream, without writing to a disk.
 
-Only the heads of the files are read, so that a pipe will do, and a zip that is cut off, which has lost its directory.
-What one costs is bounded by `ARCHIVE` of the price list: bytes in all, files, depth 1, and seconds.
+Only the header of each member is read. An archive can therefore come through a pipe, and a truncated zip that has lost
+its directory can be read. `ARCHIVE` of the input limits bounds the cost of one archive: total bytes, files, depth 1,
+and seconds.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ PAX_PATH = re.compile(rb"(?:^|\n)(\d{1,6}) path=")
 
 
 def is_archive(head: bytes) -> bool:
-    """Return whether a file that begins so holds others."""
+    """Return whether a file with these first bytes is an archive."""
     return head.startswith(ZIP) or head[TAR_AT : TAR_AT + len(TAR)] == TAR
 
 
 class Pieces:
-    """Reads bounded amounts from a stream of pieces."""
+    """A reader of bounded amounts from a stream of pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -45,7 +46,7 @@ class Pieces:
         self.taken = 0
 
     def some(self, most: int) -> bytes:
-        """Return the next bytes, at most this many; b"" at the end."""
+        """Return at most this many of the next bytes; b"" at the end."""
         while not self._held:
             piece = next(self._pieces, None)
             if piece is None:
@@ -56,7 +57,7 @@ class Pieces:
         return data
 
     def exactly(self, size: int) -> bytes:
-        """Return this many bytes; MalformedInput where the stream ends before."""
+        """Return exactly this many bytes; raise MalformedInput if the stream ends earlier."""
         found = bytearray()
         while len(found) < size:
             data = self.some(size - len(found))
@@ -66,14 +67,14 @@ class Pieces:
         return bytes(found)
 
     def back(self, data: bytes) -> None:
-        """Put back what was read too far."""
+        """Put back bytes that were read too far."""
         self._held = memoryview(data + bytes(self._held))
         self.taken -= len(data)
 
 
 @dataclass(slots=True)
 class ArchivedFile:
-    """A file of an archive, to be read before the next; `why_not` says why it can't be."""
+    """A file in an archive, to be read before the next file; `why_not` gives the reason if it can't be read."""
 
     name: str
     why_not: str
@@ -82,7 +83,7 @@ class ArchivedFile:
     error: MalformedInput | None = None  # what ended it too early, and the archive with it
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; b"" at the end, MalformedInput where the archive ends before, or is damaged."""
+        """Return the next bytes; b"" at the end. Raise MalformedInput if the archive is truncated or damaged."""
         if not self._held:
             try:
                 self._held = next(self._parts, b"")
@@ -93,16 +94,17 @@ class ArchivedFile:
         return data
 
     def close(self) -> None:
-        """Read what nobody wanted: the next member lies behind it."""
+        """Skip the unread rest of the file, because the next member follows it."""
         self._held = b""
         for _ in self._parts:
             pass
 
 
 def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
-    """Yield the files of an archive that begins so, each to be read or left before the next.
+    """Yield the files of an archive with these first bytes. Read or skip each file before the next.
 
-    MalformedInput: it is damaged, cut off, or larger than the price list allows; what came before was yielded.
+    Raise MalformedInput if the archive is damaged, truncated, or larger than the input limits allow. The files before
+    that point have been yielded.
     """
     pieces = Pieces(stream)
     spent = _Spent(pieces)
@@ -114,7 +116,7 @@ def members(head: bytes, stream: Iterator[bytes]) -> Iterator[ArchivedFile]:
 
 
 class _Spent:
-    """Counts what an archive has cost so far."""
+    """The cost of an archive so far."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -122,14 +124,14 @@ class _Spent:
         self._until = time.monotonic() + MOST_S
 
     def entry(self) -> None:
-        """Count a file, a folder, or what else stands in an archive."""
+        """Count a file, a folder, or another entry of an archive."""
         self._entries += 1
         if self._entries > ARCHIVE.most_values:
             raise MalformedInput(f"more than {ARCHIVE.most_values} files; the rest was not read")
         self.checked(b"")
 
     def checked(self, data: bytes) -> bytes:
-        """Count what was unpacked, and return it."""
+        """Count unpacked bytes, and return them."""
         self._bytes += len(data)
         if self._bytes > max(FREE_BYTES, MAX_RATIO * self._pieces.taken):
             raise MalformedInput(f"{self._bytes >> 20} MiB out of {self._pieces.taken} bytes is no log; left there")
@@ -258,7 +260,7 @@ def _zip64_size(extra: bytes) -> int:
 
 
 def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]:
-    """Yield what a deflated file holds; of one whose size stands behind it, the stream itself tells the end."""
+    """Yield the content of a deflated file. If its size comes after it, the stream itself marks the end."""
     inflate, left = zlib.decompressobj(-zlib.MAX_WBITS), size
     try:
         while not inflate.eof and left != 0:
@@ -284,7 +286,7 @@ def _inflated(pieces: Pieces, size: int | None, check: Check) -> Iterator[bytes]
 
 
 def _skip_sizes(pieces: Pieces) -> None:
-    """Leave the check sum and sizes behind a file: 12 or 20 bytes, and often a mark of 4 before them."""
+    """Skip the checksum and sizes after a file: 12 or 20 bytes, often with a marker of 4 bytes before them."""
     data = bytearray()
     while len(data) < 24 and (more := pieces.some(24 + 4 - len(data))):
         data += more

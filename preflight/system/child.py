@@ -1,8 +1,8 @@
-"""Children that may hang: forked or started, spoken with in lines of JSON, killed at their limit, and reaped.
+"""Child processes that may hang: forked or started, queried in lines of JSON, killed at their limit, and reaped.
 
-A thread that is stuck in the kernel (a driver's ioctl, a dead NFS mount, a name server that drops packets) can't be
-ended; a process can be left behind. A child that has ended already is no error, and neither is one that somebody else
-reaped: the launcher adopts orphans and reaps whatever it finds.
+A thread may be stuck in the kernel: in a driver's ioctl, a dead NFS mount, or a name server that drops packets. Such a
+thread can't be ended, but its process can be abandoned. It is no error if a child has ended already or was reaped
+elsewhere: the launcher adopts orphans and reaps every child that it finds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Json = Any
 
 @dataclass(slots=True)
 class ChildProcess:
-    """A child, the pipe that it writes to, and where it is asked questions the one that it reads from."""
+    """A child process, the pipe for its messages and, if it accepts questions, the pipe for them."""
 
     pid: int
     fd: int = -1  # what it writes; -1 once that is closed
@@ -42,7 +42,7 @@ class ChildProcess:
     exitcode: int | None = None  # minus the signal that ended it; None also where somebody else reaped it
 
     def send(self, *messages: Json) -> None:
-        """Write messages to the child, and what is unsent, as far as it takes them; OSError where it reads no more."""
+        """Write unsent data and these messages, as far as the pipe accepts them; OSError if the child reads no more."""
         self.unsent += _lines(messages)
         try:
             while self.unsent:
@@ -54,9 +54,11 @@ class ChildProcess:
             raise
 
     def receive(self) -> list[Json]:
-        """Return the messages that are there, without waiting; at the end `fd` is -1. ValueError where one is no JSON.
+        """Return the available messages without waiting; at the end, `fd` is -1.
 
-        To be called when `fd` is readable, unless the pipe was made not to block.
+        Raise ValueError for a message that is no JSON.
+
+        Call it when `fd` is readable, unless the pipe is non-blocking.
         """
         try:
             data = os.read(self.fd, PIECE_BYTES)
@@ -74,25 +76,25 @@ class ChildProcess:
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        """Close both pipes, which tells a child that reads questions to go."""
+        """Close both pipes. A child that reads questions then ends."""
         for fd in {self.fd, self.questions_fd} - {-1}:
             os.close(fd)
         self.fd = self.questions_fd = -1
 
     def signal(self, number: int) -> None:
-        """Send a signal, to nobody if the child was reaped: its number may be another's by now."""
+        """Send a signal, unless the child was reaped: another process may have its pid then."""
         if self._is_ours():
             os.kill(self.pid, number)
 
     def kill_group(self) -> None:
-        """SIGKILL the child and the process group that it leads, if it leads one."""
+        """SIGKILL the child, and its process group if the child leads one."""
         if self._is_ours():
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     kill(self.pid, signal.SIGKILL)
 
     def reap(self, until: float = 0.0) -> bool:
-        """Return whether the child has gone; wait for that until a monotonic time."""
+        """Return whether the child is gone; wait for its end until `until`, a monotonic time."""
         while not self.is_reaped:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -108,14 +110,17 @@ class ChildProcess:
         return True
 
     def reap_group(self, until: float) -> None:
-        """Reap the child, and where this process adopts orphans what is left of its process group, by then."""
+        """Reap the child until this time.
+
+        If this process adopts orphans, also reap the rest of the child's process group.
+        """
         self.reap(until)
         with contextlib.suppress(ChildProcessError):  # there is nobody left
             while os.waitpid(-self.pid, os.WNOHANG) != (0, 0) or time.monotonic() < until:
                 time.sleep(REAP_POLL_S)
 
     def has_ended(self) -> bool:
-        """Return whether the child has gone, without reaping it: as a zombie it keeps its number, and its group's."""
+        """Return whether the child has ended, without reaping it: a zombie keeps its pid and its process group."""
         if not self.is_reaped:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -124,26 +129,26 @@ class ChildProcess:
         return True
 
     def _is_ours(self) -> bool:
-        """Return whether the child is still there, if only as a zombie: then nobody else has its number."""
+        """Return whether the child still exists, if only as a zombie. Then no other process has its pid."""
         self.has_ended()
         return not self.is_reaped
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The parent as a forked child has it."""
+    """The parent process, from the view of a forked child."""
 
     fd: int  # what the child writes to
     questions_fd: int
 
     def send(self, *messages: Json) -> None:
-        """Write messages to the parent, all at once."""
+        """Write all messages to the parent at once."""
         view = memoryview(_lines(messages))
         while view:
             view = view[os.write(self.fd, view) :]
 
     def questions(self) -> Iterator[Json]:
-        """Yield what the parent asks until it asks no more."""
+        """Yield the parent's questions until the parent closes the pipe."""
         with open(self.questions_fd, "rb") as file:
             yield from map(json.loads, file)
 
@@ -151,11 +156,11 @@ class Parent:
 def fork_child(
     main: Callable[[Parent], object], *, is_heard: bool = True, is_asked: bool = False, keeps_signals: bool = False
 ) -> ChildProcess:
-    """Fork a child that runs `main` and ends with 0, with 1 where that raises; it dies with this process.
+    """Fork a child that runs `main`. It exits with 0, or with 1 if `main` raises, and dies with this process.
 
-    `is_heard`: there is a pipe for what it writes. `is_asked`: there is one for questions too. Unless it keeps the
-    signals' handlers it ignores Ctrl-C, since the parent decides what that ends, and the others end it.
-    To be called from a process with a single thread.
+    With `is_heard`, there is a pipe for the child's messages. With `is_asked`, there is also a pipe for questions.
+    Unless `keeps_signals` is set, the child ignores Ctrl-C, since the parent decides what Ctrl-C ends; other signals
+    end the child. Call it from a process with a single thread.
     """
     parent_pid = os.getpid()
     with _pipes(is_heard, is_asked) as (reader, writer, questions_reader, questions_writer):
@@ -177,10 +182,10 @@ def fork_child(
 
 
 def start_program(command: Sequence[str], environ: Mapping[str, str], log: int | None = None) -> ChildProcess:
-    """Start a program in a session of its own, which dies with this process; OSError where it can't be started.
+    """Start a program in its own session, which dies with this process; OSError if it can't be started.
 
-    It answers on its standard output what it is asked on its standard input; with a log (a descriptor) it is asked
-    nothing, and what it writes goes there. To be called from a process with a single thread.
+    The program reads questions from standard input and writes answers to standard output. With `log` (a descriptor), it
+    gets no questions and writes its output there. Call it from a process with a single thread.
     """
     parent_pid, is_asked = os.getpid(), log is None
 
@@ -201,7 +206,7 @@ def start_program(command: Sequence[str], environ: Mapping[str, str], log: int |
 def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequence[int] = ()) -> tuple[int, str, str]:
     """Run a program, which dies with this process; return exit code (minus a signal), standard output and error.
 
-    It inherits `fds`. OSError where it can't be started. To be called from a process with a single thread.
+    The program inherits `fds`. OSError if it can't be started. Call it from a process with a single thread.
     """
     with open(os.memfd_create("stdout"), "w+b") as out, open(os.memfd_create("stderr"), "w+b") as err:
         code = subprocess.run(
@@ -215,7 +220,7 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], fds: Sequenc
 
 
 def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
-    """Answer, as such a program, each question by its `what`, until the parent asks no more."""
+    """Answer the parent's questions until the parent closes the pipe; each question's `what` selects its function."""
     parent = Parent(sys.stdout.fileno(), sys.stdin.fileno())
     for asked in parent.questions():
         try:
@@ -227,7 +232,7 @@ def answer_questions(answers: Mapping[str, Callable[[Json], Json]]) -> None:
 
 
 def pid_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the number of a child that is reaped here: Popen's own clean-up must not take its exit status first."""
+    """Return the pid of a child that preflight reaps: Popen's own clean-up must not take its exit status first."""
     process.returncode = 0
     return process.pid
 
@@ -238,7 +243,7 @@ def _lines(messages: Iterable[Json]) -> bytes:
 
 @contextlib.contextmanager
 def _pipes(*wanted: bool) -> Iterator[list[int]]:
-    """Give both ends of each pipe, -1 for one that is not wanted; an OSError in the block closes them."""
+    """Yield both ends of each pipe, -1 for an unwanted pipe; an OSError in the block closes them."""
     fds: list[int] = []
     try:
         for is_wanted in wanted:
@@ -256,7 +261,7 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def _leave_stdout_to_the_parent() -> None:
-    """Have what a library prints go nowhere: stdout may be one JSON document."""
+    """Discard all output of libraries, because stdout may be one JSON document."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)

@@ -1,11 +1,11 @@
-"""A crew: children that may stall, any number at once. The one place that waits for them, limits them and ends them.
+"""A crew: any number of child processes that may stall. Only this module waits for them, limits them and ends them.
 
-A child is a forked function or a program. It speaks in lines of JSON, and each time it is to speak it may have a limit.
-One that dies, is late or talks nonsense is ended with its process group and named once. Leaving the crew's block ends
-all that are left. Where this process is killed, the kernel ends them (PR_SET_PDEATHSIG).
+A child is a forked function or a program. It writes lines of JSON, and each answer may have a time limit. A child that
+dies, is late or writes invalid messages is ended with its process group and reported once. At the end of the crew's
+`with` block, all remaining children are ended. If this process is killed, the kernel ends them (PR_SET_PDEATHSIG).
 
-The limits run on a clock that stands still while this process does (SIGSTOP, a freezer, a VM that is moved): what
-could not be heard is not late.
+The limits run on a clock that stops while this process is stopped (SIGSTOP, a freezer, a VM migration). A message that
+this process could not read in that time is not late.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_LINE_BYTES = 64 << 20
 
 
 class Lost(Enum):
-    """Why no more is heard of a child."""
+    """The reason for which a child sends no more messages."""
 
     DIED = "died"
     LATE = "late"
@@ -39,7 +39,7 @@ class Lost(Enum):
 
 @dataclass(slots=True)
 class Crew(Generic[K]):
-    """Children by a key of the caller's. A context manager; it forks, so that its process must have one thread only."""
+    """Children by the caller's key; a context manager. It forks, so its process must have a single thread."""
 
     leave_s: float = 0.0  # for a child whose questions are over, to go by itself
     reap_s: float = REAP_S  # for all that are killed together, to be gone
@@ -48,7 +48,7 @@ class Crew(Generic[K]):
     _own_time: OwnTime = field(default_factory=OwnTime)
 
     def fork(self, key: K, main: Callable[[Parent], object], limit_s: float = math.inf, is_asked: bool = False) -> None:
-        """Fork a child that runs `main` and is to speak within the limit; `is_asked`: it reads questions, too."""
+        """Fork a child that runs `main` and must answer within the limit; with `is_asked`, it also reads questions."""
 
         def lead(parent: Parent) -> None:
             os.setpgid(0, 0)
@@ -60,7 +60,7 @@ class Crew(Generic[K]):
             self._take_on(key, fork_child(lead, is_asked=is_asked), limit_s)
 
     def start(self, key: K, command: Sequence[str], environ: Mapping[str, str], limit_s: float = math.inf) -> None:
-        """Start a program that answers on stdout what it is asked on stdin; OSError where it can't be started."""
+        """Start a program that reads questions on stdin and answers on stdout; OSError if it can't be started."""
         with held_back():
             self._take_on(key, start_program(command, environ), limit_s)
 
@@ -71,32 +71,32 @@ class Crew(Generic[K]):
             os.set_blocking(child.questions_fd, False)
 
     def ask(self, key: K, question: Json, limit_s: float = math.inf) -> None:
-        """Put a question that is to be answered within the limit; OSError where the child has closed its end.
+        """Send a question that the child must answer within the limit; OSError if the child has closed its end.
 
-        This does not wait for a child that does not read: the rest of a long question goes out while it is listened to.
+        This call does not wait for a child that does not read. `listen` sends the rest of a long question.
         """
         self.expect(key, limit_s)
         self.children[key].send(question)
 
     def expect(self, key: K, limit_s: float = math.inf) -> None:
-        """Have a child speak within the limit from now on; what it says does not change the limit."""
+        """Require a child to answer within the limit from now on; its messages do not change the limit."""
         if key in self.children:
             self._answer_by[key] = self.now() + limit_s
 
     def now(self) -> float:
-        """Return seconds on the crew's clock: monotonic, without the time in which this process stood still."""
+        """Return seconds on the crew's clock: monotonic, without the time in which this process was stopped."""
         self._own_time.look()
         return self._own_time.now()
 
     @property
     def paused_s(self) -> float:
-        """For how many seconds this process has stood still, in all: a time that was measured then is too long."""
+        """The total seconds in which this process was stopped; times that were measured then are too long."""
         return self._own_time.lost_s
 
     def listen(self, timeout_s: float = math.inf) -> list[tuple[K, Json, Lost | None]]:
-        """Return what is said next: (key, message, None), or (key, None, reason) for a child that has left the crew.
+        """Return the next messages as (key, message, None); (key, None, reason) is a child that has left the crew.
 
-        Empty where there is nobody to listen to, or nobody speaks in time.
+        The list is empty if the crew has no children, or if no child writes in time.
         """
         until = self.now() + timeout_s
         heard: list[tuple[K, Json, Lost | None]] = []
@@ -137,7 +137,7 @@ class Crew(Generic[K]):
         return [*heard, *((key, None, why) for key, why in lost.items())]
 
     def end(self, *keys: K) -> None:
-        """End these children, with all that they started in their process groups; one that is gone is no error."""
+        """End these children and everything in their process groups; a child that is gone already is no error."""
         with held_back():
             ending = [self.children.pop(key) for key in keys if key in self.children]
             self._answer_by = {key: by for key, by in self._answer_by.items() if key in self.children}

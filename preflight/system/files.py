@@ -1,7 +1,7 @@
-"""Write results so that a reader finds the old file or the new one, whole, whatever happens in between.
+"""Write results atomically: a reader always finds the complete old file or the complete new one.
 
-Every output goes the same way: `check_writable` before the run settles where its path leads, and what is written at the
-end goes there, even if the working directory was deleted since.
+Every output is written in the same way. `check_writable` resolves its path before the run. The result goes to that path
+at the end, even if the working directory was deleted since.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_READER = "no process reads this FIFO"
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where a path leads: a file to replace, or something that can only be written to (a FIFO, a device)."""
+    """The target of a path: a file to replace, or a target that can only be written to (a FIFO, a device)."""
 
     target: str
     fd: int = -1  # of the latter: kept open, so that its reader sees one document and no early end
@@ -38,7 +38,7 @@ _settled: dict[str, _Output] = {}  # by path, for this process: an output is loo
 
 
 def check_writable(path: str) -> None:
-    """Raise UsageError where the path can't be written, before a run spends minutes on what it then can't save."""
+    """Raise UsageError if the path can't be written, before a run spends minutes on results that can't be saved."""
     try:
         output = _settle(path)
         if output.fd < 0:
@@ -52,9 +52,9 @@ def check_writable(path: str) -> None:
 def write_atomically(path: str, text: str, mode: int = MODE) -> None:
     """Write the text to a temporary file next to the target, flush it to the disk and rename it.
 
-    A symbolic link is followed, unless another user planted it, so that the file that it points to is replaced and the
-    link stays. A file of our own keeps its mode. What is no regular file (/dev/stdout, a FIFO) can't be replaced and is
-    written to. OutputError: one line; nothing is left half-written.
+    A symbolic link is followed, unless another user planted it: its target is replaced, and the link stays. A file of
+    this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced and is written
+    directly. OutputError has one line; no half-written file remains.
     """
     data = encoded(text)
     try:
@@ -68,7 +68,10 @@ def write_atomically(path: str, text: str, mode: int = MODE) -> None:
 
 
 def is_replaceable(path: str) -> bool:
-    """Return whether an output is a file: only that can be written twice, and its reader sees the last one."""
+    """Return whether an output is a regular file.
+
+    Only a regular file can be written twice, so that a reader gets the last text.
+    """
     return path not in _settled or _settled[path].fd < 0
 
 
@@ -82,7 +85,7 @@ def same_file(one: str, other: str) -> bool:
 
 
 def set_aside(path: str) -> str | None:
-    """Rename a file to `PATH.stale`, replacing an older one; return the new name, None where there was no file."""
+    """Rename a file to `PATH.stale`, replacing an older one; return the new name, or None if there was no file."""
     output = _settled.get(path)
     if output is not None and output.fd >= 0:
         return None
@@ -99,7 +102,10 @@ def set_aside(path: str) -> str | None:
 
 
 def encoded(text: str) -> bytes:
-    """Return UTF-8 without secrets; interface names need not be UTF-8, and half a pair of UTF-16 is shown as such."""
+    """Return the text as UTF-8 without secrets.
+
+    Interface names that are not UTF-8 keep their bytes. A lone UTF-16 surrogate becomes an escape sequence.
+    """
     text = hide(text)
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -108,7 +114,7 @@ def encoded(text: str) -> bytes:
 
 
 def why(error: OSError | ValueError) -> str:
-    """Return the reason in a few words."""
+    """Return the reason for an error in a few words."""
     if not isinstance(error, OSError):
         return str(error)
     reason = error.strerror or type(error).__name__
@@ -116,7 +122,7 @@ def why(error: OSError | ValueError) -> str:
 
 
 def _settle(path: str) -> _Output:
-    """Return where a path leads, and remember it."""
+    """Return the target of a path, and remember it."""
     target = _followed(path)
     try:
         mode = os.stat(path).st_mode
@@ -132,7 +138,7 @@ def _settle(path: str) -> _Output:
 
 
 def _open_special(path: str) -> int:
-    """Open what can't be replaced for writing, without waiting for a reader for longer than READER_S."""
+    """Open a target that can't be replaced for writing; wait at most READER_S for a reader."""
     until = time.monotonic() + READER_S
     while True:
         try:
@@ -155,10 +161,10 @@ def _write_within(fd: int, data: bytes) -> None:
 
 
 def _followed(path: str) -> str:
-    """Return the absolute path without links; OSError where one of them was planted.
+    """Return the absolute path without links; OSError if one of the links was planted.
 
-    In a directory where anybody may make files (sticky, as /tmp) a link leads where its maker wants. As the kernel does
-    with fs.protected_symlinks, it is followed only if it is ours or the directory's owner's.
+    In a directory in which anyone may create files (sticky, as /tmp), another user may plant a link. As the kernel does
+    with fs.protected_symlinks, this function follows a link only if this user or the directory's owner made it.
     """
     at, rest, links = "/", _reversed_parts(_absolute(path)), 0
     while rest:
@@ -220,7 +226,7 @@ def _replace(target: str, data: bytes, mode: int) -> None:
 
 
 def _keep_mode(target: str, new: int) -> None:
-    """Give the new file the mode of ours that it replaces; of another user's file, nothing that opens it wider."""
+    """Give the new file the mode of this user's file that it replaces. Another user's file never widens the mode."""
     try:
         old = os.lstat(target)
     except FileNotFoundError:
@@ -231,7 +237,7 @@ def _keep_mode(target: str, new: int) -> None:
 
 
 def _temporary(target: str) -> str:
-    """Return a name of its own for every call: two runs in one directory must not meet in one temporary file."""
+    """Return a different name at each call, so that two runs in one directory never use one temporary file."""
     directory, name = os.path.split(target)
     start = os.fsdecode(os.fsencode(name)[:200])
     return os.path.join(directory, f".{start}.{os.urandom(6).hex()}")

@@ -1,4 +1,4 @@
-"""Read what somebody gave us: no more than its kind may hold, and never waiting for ever."""
+"""Read input from users and other programs, within the size limit of its kind and without waiting forever."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 
 
 def read_input(path: str, limit: InputLimit) -> str:
-    """Return the text of a file, or of stdin for `-`; UsageError where it can't be read or is no text at all."""
+    """Return the text of a file, or of stdin for `-`; UsageError if it can't be read or is not text."""
     return as_text(read_bytes(path, limit))
 
 
 def as_text(data: bytes) -> str:
-    """Return the text of UTF-8, or of UTF-16 with its mark; what is neither is replaced."""
+    """Return the text of UTF-8, or of UTF-16 with a byte order mark; bytes that are neither are replaced."""
     encoding = next((name for mark, name in MARKS if data.startswith(mark)), "utf-8")
     return data.decode(encoding, "replace")
 
 
 def read_bytes(path: str, limit: InputLimit) -> bytes:
-    """Return what is in a file, or comes on stdin for `-`; UsageError beyond the limit or where a pipe stays silent."""
+    """Return the content of a file, or of stdin for `-`; UsageError beyond the limit or if a pipe stays silent."""
     try:
         if path == STDIN:
             data = read_descriptor(sys.stdin.fileno(), limit)
@@ -52,7 +52,7 @@ def read_bytes(path: str, limit: InputLimit) -> bytes:
 
 
 def read_descriptor(fd: int, limit: InputLimit) -> bytes:
-    """Return what a descriptor gives, or one byte more than its kind may hold; OSError if nothing comes in time."""
+    """Return the content of a descriptor, or one byte more than the limit; OSError if no data arrives in time."""
     is_file = stat.S_ISREG(os.fstat(fd).st_mode)
     data = bytearray()
     until = time.monotonic() + WRITER_S
@@ -68,7 +68,7 @@ def read_descriptor(fd: int, limit: InputLimit) -> bytes:
 
 
 def report_paths(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the named files and every *.json below the named directories; UsageError where there is no such thing."""
+    """Yield the named files and every *.json below the named directories; UsageError if a path does not exist."""
     for argument in arguments:
         if os.path.isdir(argument):
             for folder, folders, files in os.walk(argument):
@@ -81,9 +81,9 @@ def report_paths(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def read_reports(paths: Iterator[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield (path, document, problem), one after the other: ten thousand must not lie in memory together.
+    """Yield (path, document, problem) one after another, since ten thousand documents must not be in memory together.
 
-    What can't be read is a problem in words, never an exception.
+    A file that can't be read gives a problem in words, never an exception.
     """
     for number, path in enumerate(paths):
         document, problem = _document(path)

@@ -1,4 +1,4 @@
-"""Which Python and torch are installed, without importing torch: that takes seconds and touches the GPU driver."""
+"""The installed Python and torch, read without importing torch: an import takes seconds and touches the GPU driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NCCL_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvid
 def installed_software(package: str = "torch") -> Json:
     """Return the versions of Python and preflight, torch's location and version file, and the NCCL wheels.
 
-    `torch` is `{"unreadable": reason}` where it is not installed.
+    `torch` is `{"unreadable": reason}` if it is not installed.
     """
     return {"python": platform.python_version(), "preflight": __version__, "torch": _torch(package)}
 
@@ -46,7 +46,7 @@ def _torch(package: str) -> Json:
 
 
 def module_exists(name: str) -> bool:
-    """Return whether `import a.b` would find a module; none of it is imported, since that runs its code."""
+    """Return whether `import a.b` would find a module, without importing any part of it: an import runs its code."""
     places: Sequence[str] | None = None
     whole = ""
     for part in name.split("."):
@@ -72,7 +72,7 @@ def _found(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those that are installed, without importing them."""
+    """Return the versions of the installed distributions among these, without importing them."""
     import importlib.metadata  # noqa: PLC0415 - loads an e-mail parser, which takes longer than many probes
 
     found = {}

@@ -1,4 +1,4 @@
-"""Network interfaces as the kernel numbers them, with addresses and default gateways from netifaces."""
+"""Network interfaces in the kernel's numbering, with addresses and default gateways from netifaces."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LIBRARY_ERRORS = (OSError, RuntimeError, ValueError, LookupError)
 def network_interfaces() -> Json:
     """Return `{name, index, flags, addresses, gateways}` of every interface, in index order.
 
-    Names and order come from the kernel: those of netifaces change between calls, and it turns a name that is not
-    UTF-8 into another one, whose addresses are therefore unreadable. A value that can't be read is
+    Names and order come from the kernel, because the order of netifaces changes between calls. netifaces also changes a
+    name that is not UTF-8, so the addresses of such an interface are unreadable. A value that can't be read is
     `{"unreadable": reason}`.
     """
     # Imported here because it loads a compiled module, which not every command needs.
@@ -64,7 +64,7 @@ def _addresses(library: Any, name: str) -> Json:
 
 
 def _entries(families: Any) -> list[Any]:
-    """Return what netifaces tells of an interface's addresses, IPv4 first."""
+    """Return the addresses that netifaces gives for an interface, IPv4 first."""
     found = [*families.get(int(socket.AF_INET), ()), *families.get(int(socket.AF_INET6), ())]
     return [entry for entry in found if entry.get("addr")]
 
@@ -87,7 +87,7 @@ def _unreadable(reason: str) -> Json:
 
 
 def prefix_bits() -> dict[str, int]:
-    """Return the length of the network's prefix of every address of this host that has one."""
+    """Return the prefix length of every address of this host that has one."""
     import netifaces  # noqa: PLC0415  a compiled module that only a live probe needs
 
     found: dict[str, int] = {}
@@ -104,7 +104,7 @@ def prefix_bits() -> dict[str, int]:
 
 
 def parse_mask(mask: str) -> int | None:
-    """Return how many bits a netmask has: of `255.255.255.0` 24, of `ffff:ffff::/32` 32, None where it is none."""
+    """Return the number of bits in a netmask: 24 for `255.255.255.0`, 32 for `ffff:ffff::/32`; None if it is none."""
     _, slash, bits = mask.partition("/")
     if slash:
         return int(bits) if bits.isascii() and bits.isdigit() and int(bits) <= 128 else None

@@ -1,4 +1,4 @@
-"""Run in a process of its own what may hang or die: whole functions side by side, or a library's calls one by one."""
+"""Run code that may hang or die in child processes: whole functions in parallel, or a library's calls one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLER = "caller"  # the one child of a crew that makes calls
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a function returned, or why it did not."""
+    """The return value of a function, or the reason for which it returned none."""
 
     value: Json
     failure: str  # empty when it returned
@@ -39,8 +39,9 @@ def run_isolated(
 ) -> dict[str, Answer]:  # fmt: skip
     """Return an Answer per function. A function that raises, dies or takes longer than its limit has a `failure`.
 
-    `meanwhile` is called once they run. With `when_stopped` it is given a signal, and what is known is returned.
-    Must be called from a process with a single thread, since it forks.
+    `meanwhile` is called once the functions run. If a signal interrupts the wait, `when_stopped` gets it, and the
+    answers so far are returned. Without `when_stopped`, the signal is raised. Call it from a process with a single
+    thread, since it forks.
     """
     start = time.monotonic()
     answers: dict[str, Answer] = {}
@@ -79,9 +80,10 @@ def _answer(outcome: Json, lost: Lost | None, elapsed_s: float) -> Answer:
 
 @dataclass(slots=True)
 class Asker:
-    """Makes each call once in all children together, and gives what is known where it makes none.
+    """A proxy that makes each library call only once in all children together.
 
-    A key is a function and its arguments, such as `nvmlDeviceGetName/3`; its first argument is the device.
+    A child that takes over gets the known answers. A key is a function and its arguments, such as
+    `nvmlDeviceGetName/3`; its first argument is the device.
     """
 
     reason: Callable[[Exception], Json]  # what stands in the place of a value that could not be read
@@ -96,7 +98,7 @@ class Asker:
         return self.answers[key] if key in self.answers else self._made(key, call, lambda value: value)
 
     def again(self, key: str, call: Callable[[], Any]) -> Any:
-        """Return what the call gives in this process (a handle), None where none is made; see `ask` for its outcome."""
+        """Make the call in this process and return its result (a handle); None if the call failed or is not made."""
         got: list[Any] = [None]
 
         def keep(value: Any) -> Json:
@@ -107,7 +109,7 @@ class Asker:
         return got[0]
 
     def outcome(self, key: str) -> Json:
-        """Return the answer to a call that was made with `again`."""
+        """Return the recorded answer to a call that was made with `again`."""
         return self.answers.get(key, {"unreadable": self._refusal(key) or NEVER})
 
     def _made(self, key: str, call: Callable[[], Any], keep: Callable[[Any], Json]) -> Json:
@@ -140,7 +142,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A function whose calls may take long on a healthy machine, each and all together."""
+    """A function whose calls may take long on a healthy machine, with limits for each call and for all together."""
 
     function: str
     call_s: float
@@ -149,7 +151,7 @@ class Slow:
 
 @dataclass(slots=True)
 class _Clock:
-    """When the time for all calls is up, on the crew's clock; that of slow ones is their own."""
+    """The time limits of the calls, on the crew's clock; slow calls have a limit of their own."""
 
     now: Callable[[], float]
     end_at: float
@@ -161,12 +163,12 @@ class _Clock:
         return bool(key) and key.partition("/")[0] == self.slow.function
 
     def left_s(self, asking: str) -> float:
-        """Return how long the call that is asked now may take at most."""
+        """Return the seconds that the current call may still take."""
         left_s = self.end_at - self.now()
         return max(left_s, self.slow.all_s - self.slow_s - self._in_call_s()) if self.is_slow(asking) else left_s
 
     def switch(self, asked: str, asking: str) -> None:
-        """Take a call's end, and the beginning of another; the time of a slow one is given back to the others."""
+        """Record the end of a call and the start of another; the time of a slow call is given back to the others."""
         if self.is_slow(asked):
             self.slow_s += self._in_call_s()
             self.end_at += self._in_call_s()
@@ -183,12 +185,11 @@ def isolate_calls(
     total_s: float = CALLS_S,
     slow: Slow | None = None,
 ) -> Json:
-    """Return what the program assembles from its calls; those that hang, die or come too late are unreadable.
+    """Return the program's result from its calls; a call that hangs, dies or comes too late is unreadable.
 
-    The calls are made in a child, which writes a line before and after each. A call that stalls costs the child, not
-    what was read before it: the next child takes over with the answers so far and does not make that call again.
-    The time of `slow` calls does not count as the others'. Must be called from a process with a single thread, since
-    it forks.
+    A child makes the calls and writes a line before and after each. If a call stalls, only the child is lost: the next
+    child takes over the answers so far and skips that call. The time of `slow` calls does not count toward the limit of
+    the other calls. Call it from a process with a single thread, since it forks.
     """
     asker = Asker(reason, failures)
     with Crew[str]() as crew:
@@ -199,9 +200,9 @@ def isolate_calls(
 
 
 def _one_child(crew: Crew[str], program: Callable[[Asker], Json], asker: Asker, clock: _Clock) -> bool:
-    """Run one child and take in what it answers, until it has finished, is stuck in a call, died in one, or time is up.
+    """Run one child and record its answers until it finishes, hangs in a call, dies in one, or time is up.
 
-    Return whether nothing is left to ask.
+    Return whether no call remains.
     """
 
     def answer(parent: Parent) -> None:

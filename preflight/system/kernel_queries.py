@@ -1,4 +1,4 @@
-"""Questions about a machine whose answers are not files; every answer is JSON, so that it can be recorded."""
+"""Queries about a machine whose answers are not files; every answer is JSON, so that it can be recorded."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ def live_machine() -> Tree:
 
 
 def tree_machine(root: Path) -> Tree:
-    """Return a recorded tree; NVML answers for it only through a library that lies in it, never this machine's."""
+    """Return a recorded tree.
+
+    NVML answers for it only through a library in the tree, never through this machine's library.
+    """
     library = root / LIBRARY
     questions = {"nvml": lambda: ask_nvml(str(library.resolve()))} if library.is_file() else {}
     return Tree(root, questions)
 
 
 def machine_at(sysroot: str | None) -> Tree:
-    """Return the machine of a recorded tree, or this one; UsageError where there is no tree."""
+    """Return the machine of a recorded tree, or this machine; UsageError if there is no tree."""
     if sysroot is None:
         return live_machine()
     if not os.path.isdir(sysroot):
@@ -54,17 +57,17 @@ def machine_at(sysroot: str | None) -> Tree:
 
 
 def kernel_log() -> Json:
-    """Return the kernel log's lines that the NVIDIA driver wrote."""
+    """Return the NVIDIA driver's lines in the kernel log."""
     return _kernel_lines(DRIVER_LINE)
 
 
 def kernel_alarms() -> Json:
-    """Return the kernel log's lines on memory that has gone bad."""
+    """Return the kernel log's lines about faulty memory."""
     return _kernel_lines(*ALARM_LINES)
 
 
 def kernel_history() -> Json:
-    """Return what the kernel log holds of the NVIDIA driver and of links, in seconds since the boot, and since when."""
+    """Return the kernel log's lines about the NVIDIA driver and links, and the log's start; seconds since boot."""
     begins_s, lines = 0.0, []
     for number, (head, text) in enumerate(_kernel_records()):
         _, sequence, at_us = head.split(",")[:3]  # Documentation/ABI/testing/dev-kmsg
@@ -80,7 +83,7 @@ def _kernel_lines(*signs: str) -> list[str]:
 
 
 def _kernel_records() -> Iterator[tuple[str, str]]:
-    """Yield what each record of the kernel log begins with, "priority,sequence,microseconds,flags", and its text."""
+    """Yield each record of the kernel log: its prefix "priority,sequence,microseconds,flags", and its text."""
     descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         while True:
@@ -108,7 +111,7 @@ def cpu_affinity() -> Json:
 
 
 def shm_statvfs() -> Json:
-    """Return the size of /dev/shm and what an ordinary user may still put there."""
+    """Return the size of /dev/shm and the space that is free for an ordinary user."""
     answer = os.statvfs("/dev/shm")
     return {"size_bytes": answer.f_blocks * answer.f_frsize, "free_bytes": answer.f_bavail * answer.f_frsize}
 
@@ -126,7 +129,7 @@ def own_limits() -> dict[str, int]:
 
 
 def host_addresses() -> Json:
-    """Return the host's own name and what it resolves to, in the resolver's order."""
+    """Return the host's own name and its addresses, in the resolver's order."""
     name = socket.gethostname()
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -142,7 +145,7 @@ def environment() -> Json:
 
 
 def is_reported(name: str) -> bool:
-    """Return whether a variable may stand in a report."""
+    """Return whether a report may contain this variable."""
     return name.startswith(REPORTED_PREFIXES) or name in REPORTED_NAMES
 
 

@@ -1,4 +1,4 @@
-"""What is left to do where the program itself can't be loaded: set aside what an earlier check left."""
+"""Fallback if the program itself can't be loaded: rename an earlier check's outputs, so that none looks current."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def retire_outputs(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def outputs_of(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the files that these arguments name; none for another command."""
+    """Return the output files that these arguments name; empty for another command."""
     if not argv or argv[0] != "check":
         return ()
     named, more = dict(DEFAULTS), []

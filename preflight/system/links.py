@@ -1,4 +1,4 @@
-"""Read data/links.toml, which lies next to the code in the wheel; the one place that does."""
+"""Read data/links.toml, which is next to the code in the wheel; no other module reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from preflight.model.toml import read_toml
 
 @functools.cache
 def load_links() -> Links:
-    """Return the rows; they are part of the program, so a wrong one is a defect and raises."""
+    """Return the rows. The file is part of the program, so an invalid row is a defect and raises an exception."""
     text = (resources.files("preflight") / "data" / "links.toml").read_text(encoding="utf-8")
     tables = read_toml(text, "links.toml")
     for row in tables["nvlink"]:

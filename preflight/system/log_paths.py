@@ -1,4 +1,4 @@
-"""What people call "the logs": files, and folders of one run, of which the files that can be logs are taken."""
+"""Find log files at the paths that a user gives: single files, and folders of one run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DIGITS = re.compile(r"(\d+)")
 
 @dataclass(slots=True)
 class LogPaths:
-    """The files to read, in the order in which people would, and those that were left out, each with the reason."""
+    """The files to read, in the usual reading order, and the excluded files, each with the reason."""
 
     files: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class LogPaths:
 
 
 def find_logs(paths: Iterable[str]) -> LogPaths:
-    """Return the logs at some paths; UsageError where there is nothing at one of them, or a folder can't be read."""
+    """Return the logs at these paths; UsageError if a path does not exist or a folder can't be read."""
     found = LogPaths()
     for path in dict.fromkeys(paths):
         if path == STDIN or not _is_folder(path):
@@ -72,7 +72,7 @@ def _is_folder(path: str) -> bool:
 
 
 def why_no_member(name: str) -> str:
-    """Return why a file of an archive is no log, by its path in it; "" where it may be one."""
+    """Return the reason for which a file in an archive, given by its path, is no log; "" if it may be one."""
     *folders, file = name.split("/")
     is_hidden = any(part.startswith(".") and part.strip(".") for part in (*folders, file))
     if is_hidden or OTHER_FOLDERS.intersection(folders) or (DUMP not in file and OTHER_FILES.search(file)):
@@ -81,7 +81,7 @@ def why_no_member(name: str) -> str:
 
 
 def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
-    """Yield what may be a log; links to files are followed, as pods' logs are, links to folders are not."""
+    """Yield files that may be logs. Links to files are followed, as pods' logs are links; links to folders are not."""
 
     def unreadable(error: OSError) -> None:
         left_out[str(error.filename)] = f"can't be read: {error.strerror}"
@@ -106,7 +106,7 @@ def _walk(folder: str, left_out: dict[str, str]) -> Iterator[str]:
 
 
 def _why_no_log(path: str, name: str) -> str:
-    """Return why a file of a folder is left out; "" where it may be a log."""
+    """Return why a file in a folder is excluded; "" if it may be a log."""
     if DUMP not in name and OTHER_FILES.search(name):
         return NOT_A_LOG
     try:
@@ -117,7 +117,7 @@ def _why_no_log(path: str, name: str) -> str:
 
 
 def _last_run(paths: list[str], left_out: dict[str, str]) -> list[str]:
-    """Return the paths without those of earlier runs: two runs read as one would explain each other's failures."""
+    """Return the paths without those of earlier runs; two runs read as one would explain each other's failures."""
     for pattern in RUNS:
         runs: dict[str, list[str]] = {}
         for path in paths:
@@ -140,5 +140,5 @@ def _changed_at(path: str) -> float:
 
 
 def _natural(path: str) -> tuple[tuple[int, str], ...]:
-    """Return a key that sorts rank 10 behind rank 9."""
+    """Return a key that sorts rank 10 after rank 9."""
     return tuple((int(part[:18]), part) if part.isdigit() else (-1, part) for part in DIGITS.split(path))

@@ -1,4 +1,4 @@
-"""Open a log whatever it is packed with or encoded in, and hand it out as UTF-8 in pieces of bounded size."""
+"""Open a log in any compression or encoding, and return it as UTF-8 in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ MOSTLY = 0.4  # of UTF-16, more than this share of every second byte is 0 where 
 
 
 class Readable(Protocol):
-    """The part of a file that is used; a member of an archive has no more."""
+    """The used part of a file's interface; a member of an archive has no more."""
 
     def read(self, size: int, /) -> bytes | None: ...
     def close(self) -> None: ...
 
 
 class LogSource:
-    """A log that can be read once; after reading, `note` says what could not be, `is_whole` whether the end was."""
+    """A log that can be read once.
+
+    After reading, `note` names the unreadable part; `is_whole` says whether the end was read.
+    """
 
     def __init__(self, name: str, file: Readable, size_bytes: int = 0, pipe_fd: int = -1) -> None:
         self.name = name
@@ -48,16 +51,16 @@ class LogSource:
         self._head: bytes | None = None
 
     def peek(self) -> bytes:
-        """Return the first piece of what the file holds, unpacked; b"" where it holds nothing.
+        """Return the first piece of the unpacked content; b"" if the file is empty.
 
-        UsageError: what unpacks it is not installed.
+        UsageError: the library that unpacks it is not installed.
         """
         if self._head is None:
             self._head = next((piece for piece in self._pieces if piece), b"")
         return self._head
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the text in pieces; what is damaged or cut off ends it, with a note."""
+        """Yield the text in pieces. Damaged or truncated data end the text, and a note says so."""
         head = self.peek()
         if codec := utf16_of(head):
             yield from as_utf8(codec, self.data())
@@ -69,14 +72,14 @@ class LogSource:
         yield from self.data()
 
     def data(self) -> Iterator[bytes]:
-        """Yield what the file holds, unpacked and otherwise as it is."""
+        """Yield the unpacked content, otherwise unchanged."""
         head, self._head = self.peek(), b""
         if head:
             yield head
         yield from self._pieces
 
     def members(self) -> Iterator[LogSource]:
-        """Yield the files of an archive as ARCHIVE:MEMBER, each to be read before the next; a note says what is not."""
+        """Yield the files of an archive as ARCHIVE:MEMBER, each to be read before the next; a note names the others."""
         try:
             for member in members(self.peek(), self.data()):
                 inner = LogSource(f"{self.name}:{member.name}", member)
@@ -88,7 +91,7 @@ class LogSource:
             self.is_whole = False
 
     def whole(self, limit_bytes: int) -> bytes:
-        """Return everything; MalformedInput where that is more than the limit."""
+        """Return the whole content; raise MalformedInput if it exceeds the limit."""
         pieces: list[bytes] = []
         size = 0
         for piece in self.data():
@@ -121,7 +124,7 @@ class LogSource:
             raise UsageError(f"{self.name}: {error}") from None
 
     def _next(self, size: int) -> bytes:
-        """Return the next bytes as they lie in the file; those that the magic number was looked for in come again."""
+        """Return the next raw bytes of the file; bytes that were read to find the magic number are returned again."""
         data, self._packed_head = self._packed_head, b""
         if len(data) < size:
             data += self._read(size - len(data))
@@ -149,7 +152,7 @@ class LogSource:
 
 
 def open_log(path: str) -> LogSource:
-    """Open a log or standard input (`-`). UsageError: there is no such file, or it may not be read."""
+    """Open a log or standard input (`-`). UsageError: the file does not exist or may not be read."""
     if path == STDIN:
         return LogSource(path, sys.stdin.buffer)
     try:
@@ -166,7 +169,7 @@ def open_log(path: str) -> LogSource:
 
 
 def utf16_of(head: bytes) -> str:
-    """Return the codec of UTF-16 text, by its mark or by its zeros; "" for anything else."""
+    """Return the UTF-16 codec of a text, by its byte order mark or its zeros; "" for any other text."""
     for mark, codec in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if head.startswith(mark):
             return codec
@@ -181,7 +184,10 @@ def utf16_of(head: bytes) -> str:
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether bytes are no text in any encoding; zeros alone are what a truncated or crashed log begins with."""
+    """Return whether bytes are no text in any encoding.
+
+    Zeros alone are no proof, since truncated or crashed logs start with them.
+    """
     sample = head.lstrip(b"\0")[:LOOKED_AT_BYTES]
     if not sample or utf16_of(head):
         return False
@@ -189,7 +195,7 @@ def is_binary(head: bytes) -> bool:
 
 
 def as_utf8(codec: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces as UTF-8, without the mark of the byte order; what can't be decoded becomes U+FFFD."""
+    """Yield the pieces as UTF-8 without the byte order mark; undecodable bytes become U+FFFD."""
     decoder = codecs.getincrementaldecoder(codec)(errors="replace")
     for piece in pieces:
         yield decoder.decode(piece).replace("\ufeff", "").encode("utf-8", "replace")

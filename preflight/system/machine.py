@@ -1,7 +1,7 @@
-"""A machine that can be read: its files below a root, and the kernel's answers that are not files.
+"""A readable machine: its files below a root, and the kernel's answers that are not files.
 
-Probes take a Machine and nothing else, so that they read the live machine, a recorded tree or a capture alike.
-A capture is what a Recorder noted; a Replay answers from it.
+Probes read only through a Machine, so they work alike on the live machine, a recorded tree or a capture. A Recorder
+writes a capture, and a Replay answers from it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Record = dict[str, dict[str, Json]]  # kind of read -> path or question -> {"val
 
 
 class Machine(ABC):
-    """What a probe may ask. All reads raise UnreadableFact, whose message is the reason."""
+    """The reads that a probe may make. Every read raises UnreadableFact, with the reason as message, if it fails."""
 
     __slots__ = ()
 
     @abstractmethod
     def read(self, kind: str, key: str) -> Json:
-        """Return a read of a kind (`text`, `data`, ...) of a path, or the answer to a question, as JSON has it."""
+        """Return one read as JSON: of a path (`text`, `data`, ...), or the answer to a question."""
 
     def text(self, path: str) -> str:
         """Return the file's text without surrounding white space."""
@@ -41,11 +41,11 @@ class Machine(ABC):
         return bytes.fromhex(self.read("data", path))
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in a directory, sorted; empty where the directory does not exist."""
+        """Return the names in a directory, sorted; empty if the directory does not exist."""
         return tuple(self.read("names", path))
 
     def link(self, path: str) -> str:
-        """Return where a symbolic link points, as written."""
+        """Return the target of a symbolic link, as written."""
         return str(self.read("link", path))
 
     def exists(self, path: str) -> bool:
@@ -59,9 +59,9 @@ class Machine(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Tree(Machine):
-    """Files below a directory: `/` for the live machine, or a recorded tree.
+    """The files below a directory: `/` for the live machine, or a recorded tree.
 
-    A recorded tree answers no questions: limits, names and addresses of another machine are not in its files.
+    A recorded tree answers no questions, because its files do not hold the machine's limits, names and addresses.
     """
 
     root: Path
@@ -90,7 +90,7 @@ def _names(path: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return at most MAX_FILE_BYTES, in pieces: /proc/sys refuses one read of megabytes."""
+    """Return at most MAX_FILE_BYTES, read in pieces, because /proc/sys refuses a single read of megabytes."""
     data = b""
     with open(path, "rb", buffering=0) as file:
         while len(data) < MAX_FILE_BYTES and (piece := file.read(PIECE_BYTES)):
@@ -108,7 +108,7 @@ READS: Mapping[str, Callable[[str], Json]] = {
 
 
 def _reason(path: str, error: OSError) -> str:
-    """Return `/path: why`, always with the machine's own path, never with the tree's."""
+    """Return `/path: why`, with the path on the machine, never with the path in the tree."""
     why = os.strerror(error.errno) if error.errno else str(error)
     why = "not there" if error.errno == errno.ENOENT else f"{why[0].lower()}{why[1:]}"
     return f"/{path.lstrip('/')}: {why}"
@@ -116,7 +116,7 @@ def _reason(path: str, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorder(Machine):
-    """A machine that notes every read and its answer, readable or not."""
+    """A machine that records every read and its answer, readable or not."""
 
     machine: Machine
     record: Record = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Recorder(Machine):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Machine):
-    """A machine that answers from a record; a read that was not recorded is NotRecorded."""
+    """A machine that answers from a record; it raises NotRecorded for a read that was not recorded."""
 
     record: Record
 
@@ -147,5 +147,5 @@ class Replay(Machine):
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Return the reads of both; where a file was read twice, the second answer."""
+    """Return the reads of both records; for a read that is in both, the second answer counts."""
     return {kind: one.get(kind, {}) | other.get(kind, {}) for kind in sorted({*one, *other})}

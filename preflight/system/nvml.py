@@ -1,7 +1,8 @@
-"""What the NVIDIA driver says through NVML: the one place that loads pynvml.
+"""Queries to the NVIDIA driver through NVML; no other module loads pynvml.
 
-Traps of pynvml and NVML: the P2P capabilities are passed as numbers, since `NVML_P2P_CAPS_INDEX_READ` is a tuple by a
-stray comma; links may be sparse up to 36; each field value carries its own return code, and so does the fabric's state.
+Known pitfalls of pynvml and NVML: P2P capabilities are passed as numbers, because a stray comma makes
+`NVML_P2P_CAPS_INDEX_READ` a tuple. The indices of links may have gaps up to 36. Each field value has its own return
+code, and so has the fabric's state.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_Re
 
 
 def ask_nvml(library_path: str | None = None) -> Json:
-    """Return `{driver_version, cuda_version, gpus, pairs}`, or `{error}` where NVML does not start.
+    """Return `{driver_version, cuda_version, gpus, pairs}`, or `{error}` if NVML does not start.
 
-    Every value is read alone: one that can't be is `{"unreadable": reason, "error": NVML's name for it}`, and so is
-    a GPU that NVML counts and does not open. `library_path` is a library to use in place of the system's. Must be
-    called from a process with a single thread, since it forks.
+    Every value is read separately. An unreadable value is `{"unreadable": reason, "error": NVML's name for it}`. A GPU
+    that NVML counts but can't open is given in the same form. `library_path` replaces the system's library. Call it
+    from a process with a single thread, since it forks.
     """
     if library_path is None and not _is_there():  # asked first: pynvml takes longer to load than all other probes
         name = "NVMLError_LibraryNotFound"
@@ -60,9 +61,9 @@ def ask_nvml(library_path: str | None = None) -> Json:
 
 
 def open_nvml(library_path: str | None = None) -> Any:
-    """Return pynvml with NVML started; UnreadableFact where it does not start.
+    """Return pynvml with NVML started; raise UnreadableFact if NVML does not start.
 
-    Calls may hang in the driver: use it in a process that somebody else ends.
+    Calls may hang in the driver, so use it in a process that another process can end.
     """
     nvml = _bindings()
     with _as_unreadable(nvml):
@@ -71,9 +72,9 @@ def open_nvml(library_path: str | None = None) -> Any:
 
 
 def open_load_reader(uuid: str, library_path: str | None = None) -> Callable[[], Json]:
-    """Return what reads all values of a GPU at work once, each on its own; UnreadableFact where it won't open.
+    """Return a function that reads all values of a GPU under load, each separately; UnreadableFact if it won't open.
 
-    Calls may hang in the driver: use it in a process that somebody else ends.
+    Calls may hang in the driver, so use it in a process that another process can end.
     """
     nvml = open_nvml(library_path)
     with _as_unreadable(nvml):
@@ -114,7 +115,7 @@ def _start(nvml: Any, library_path: str | None) -> None:
 
 
 def failures_of(library: Any) -> tuple[type[Exception], ...]:
-    """Return NVML's own errors, and what pynvml lets through: undecodable text, an unknown name, ctypes' refusals."""
+    """Return the exceptions of NVML calls: NVML's own, undecodable text, an unknown name, and ctypes' refusals."""
     return (library.NVMLError, UnreadableFact, ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 
 
@@ -127,7 +128,7 @@ def _as_unreadable(library: Any) -> Iterator[None]:
 
 
 def unreadable(error: Exception) -> Json:
-    """Return what stands in the place of a value that could not be read."""
+    """Return the JSON value that replaces a value that could not be read."""
     if isinstance(error, UnreadableFact):
         return {"unreadable": str(error)}
     name = type(error).__name__
@@ -139,7 +140,7 @@ def _is_unreadable(answer: Json) -> bool:
 
 
 def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
-    """Return the whole answer; where the asker makes no calls, from what is known."""
+    """Return the whole answer; if the asker makes no calls, it is built from known answers."""
     asker.again("nvmlInit", start)
     started = asker.outcome("nvmlInit")
     if _is_unreadable(started):
@@ -180,7 +181,7 @@ def _gpu(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
 
 
 def _links(nvml: Any, asker: Asker, index: int, handle: Any) -> Json:
-    """Return one entry per link that is there; none where the GPU has no NVLink."""
+    """Return one entry per existing link; empty if the GPU has no NVLink."""
     links = []
     for link in range(MOST_LINKS):
         entry: dict[str, Json] = {"link": link}

@@ -1,6 +1,6 @@
-"""The one table of what NVML is asked of a GPU and of a link: the call, and the facts that its answer becomes.
+"""The table of all NVML queries for a GPU and for a link: the call, and the facts that its answer becomes.
 
-A new field is a row here and a field of the record in model/gpu.py.
+A new field is a new row here and a new field of the record in model/gpu.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Read = Callable[[Json], Any]
 
 @dataclass(frozen=True, slots=True)
 class NvmlField:
-    """One row: a value of the answer, which captures hold by its key."""
+    """One row of the table: a value of the answer. Captures store the value under its key."""
 
     key: str
     calls: tuple[tuple[str, Call], ...]  # by name; after the first, older ones for drivers or pynvmls that lack it
@@ -37,7 +37,10 @@ def row(
     key: str, function: str, *arguments: int, into: Callable[[Any], Json] = int, call: Call | None = None,
     older: str = "", fact: str | None = None, read: Read = int, facts: Mapping[str, Read] | None = None, load: str = "",
 ) -> NvmlField:  # fmt: skip
-    """Return a row whose value, made plain by `into`, is the fact `fact` (else that of the key's name), or several."""
+    """Return a row of the table.
+
+    `into` converts the value, which becomes the fact `fact` (by default the key) or several.
+    """
     names = [f"nvmlDeviceGet{each}" for each in (function, older) if each]
     # A function is looked up at the call: one that this pynvml lacks costs its value only.
     given = f"({','.join(map(str, arguments))})" if arguments else ""
@@ -55,7 +58,7 @@ def _word(meanings: Mapping[int, Any], what: str) -> Read:
 
 
 def _of_two(key: str) -> Mapping[str, Read]:
-    """Return the facts of a mode now and after the next reset."""
+    """Return the facts about a mode now and after the next reset."""
 
     def read(place: int, numbers: Json) -> Any:
         return values.parse_number(values.MODES, numbers[place], key.replace("_", " "))

@@ -1,11 +1,11 @@
-"""`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open, as long as its parent lives.
+"""`python -m preflight.system.nvml_keeper [LIBRARY]`: a process that keeps NVML open as long as its parent lives.
 
-While somebody has NVML open the driver stays loaded: without persistence mode each trial would wait for it again. It
-is a process of its own, since NVML may hang and the supervisor that forks trials may not. Each line on stdin is
-answered by one line of JSON: bytes in use by GPU UUID, without those that could not be read.
+An open NVML keeps the driver loaded; without persistence mode, each trial would wait for the driver to load again. NVML
+runs in its own process, since it may hang and the per-rank agent forks trials. Each line on stdin gets one line of JSON
+as answer: the bytes in use by GPU UUID, without the GPUs that could not be read.
 
-Forked by `watch_xids` it tells of the Xids that come up during a run instead, as NVML's events: the kernel log, which
-has them too, is often closed to users. NVML tells only what happens after it was asked to.
+If `watch_xids` forks the process, it instead reports the Xids of a run, from NVML events. The kernel log has the Xids
+too, but users often may not read it. NVML reports only the events after the watch began.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ HUNG = "NVML did not take the request for events in time: the driver hangs"
 
 @dataclass(slots=True)
 class XidWatch:
-    """A keeper that listens; `stop` ends it and gives what it heard."""
+    """An NVML monitor process that listens for Xids; `stop` ends it and returns the Xids."""
 
     crew: Crew[str]
     messages: list[Json] = field(default_factory=list)
 
     def hear(self, timeout_s: float) -> bool:
-        """Take in what the keeper says next; tell whether it has said anything in time."""
+        """Read the next message of the monitor process; return whether there was one in time."""
         said = [message for _, message, lost in self.crew.listen(timeout_s) if not lost]
         self.messages += said
         return bool(said)
 
     def stop(self) -> Mapping[tuple[int, int], int]:
-        """Return how often each GPU (nvml_index) had each Xid; UnreadableFact where nobody could listen."""
+        """Return the count of each Xid by GPU (nvml_index); raise UnreadableFact if NVML could not be watched."""
         while self.hear(0.0):
             continue
         self.crew.end(KEEPER)
@@ -60,7 +60,7 @@ class XidWatch:
 
 
 def watch_xids(library_path: str | None = None) -> XidWatch:
-    """Start listening, and return once NVML has agreed or failed. To be called from a process with a single thread."""
+    """Start listening; return once NVML has accepted or failed. Call it from a process with a single thread."""
     watch = XidWatch(Crew(reap_s=END_S))
     watch.crew.fork(KEEPER, partial(_tell_xids, library_path))
     while watch.hear(READY_S) and "awake" in watch.messages[-1]:
@@ -82,7 +82,7 @@ def _tell_xids(library_path: str | None, parent: Parent) -> None:
 
 
 def _xids(nvml: Any) -> Iterator[Json]:
-    """Open every GPU, say so of each, ask for its Xids, say so of all, and then yield each."""
+    """Open every GPU and request its Xid events, with a message after each step, and then yield each Xid."""
     handles = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
@@ -104,7 +104,7 @@ def _address(handle: Any) -> int | None:
 
 
 def main() -> None:
-    """Answer how much memory is in use until stdin ends."""
+    """Answer queries about the memory in use until stdin ends."""
     nvml = open_nvml(sys.argv[1] if len(sys.argv) > 1 else None)
     failures = failures_of(nvml)
     handles = {}

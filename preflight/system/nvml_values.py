@@ -1,6 +1,6 @@
-"""NVML's records as plain JSON values, and what its numbers mean in words.
+"""Conversion of NVML's records to plain JSON values, and of its numbers to words.
 
-Its enums are no versions and no bit is promised, so an unknown number is unreadable.
+NVML does not version its enums or guarantee its bits, so an unknown number is unreadable.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ CONFIGURATION_FAULTS = {
 
 
 def as_text(value: str | bytes) -> str:
-    """Return text whether this pynvml decodes or not."""
+    """Return text, whether or not this pynvml version decodes it."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def normalise_bdf(bus_id: str) -> str:
-    """Return a PCI address as the kernel spells it: `00000000:1B:00.0` is `0000:1b:00.0`; UnreadableFact if none."""
+    """Return `00000000:1B:00.0` in the kernel's form, `0000:1b:00.0`; UnreadableFact if it is no PCI address."""
     match = BUS_ID.fullmatch(bus_id)
     if match is None:
         raise UnreadableFact(f"NVML gave the bus id {bus_id[:40]!r}, which is not a PCI address")
@@ -71,17 +71,17 @@ def normalise_bdf(bus_id: str) -> str:
 
 
 def pci_address(info: Any) -> str:
-    """Return the PCI address in NVML's record."""
+    """Return the PCI address in an NVML record."""
     return normalise_bdf(as_text(info.busId))
 
 
 def whole_numbers(numbers: Any) -> Json:
-    """Return several numbers."""
+    """Return several numbers as integers."""
     return [int(number) for number in numbers]
 
 
 def memory_sizes(info: Any) -> Json:
-    """Return the sizes; only the second version of the record has `reserved`, which the first counts as used."""
+    """Return the memory sizes. Only the second version of the record has `reserved`; the first counts it as used."""
     names = [name for name in ("total", "reserved", "free", "used") if hasattr(info, name)]
     return {f"{name}_bytes": int(getattr(info, name)) for name in names}
 
@@ -96,8 +96,8 @@ def process_records(entries: Any) -> Json:
 def field_value(nvml: Any, handle: Any, field_id: int) -> Json:
     """Return a field value; each has a return code of its own.
 
-    A driver that does not know a field answers INVALID_ARGUMENT, or what it answers to a field that exists nowhere:
-    field 230 came with R565. It does not offer the field, as with NOT_SUPPORTED.
+    A driver that does not know a field answers with INVALID_ARGUMENT, or with its answer to a field that never exists:
+    field 230 came with R565. In both cases it does not offer the field, as with NOT_SUPPORTED.
     """
     value = nvml.nvmlDeviceGetFieldValues(handle, [field_id])[0]
     code = int(value.nvmlReturn)
@@ -113,7 +113,7 @@ def _code_of_no_field(nvml: Any, handle: Any) -> int:
 
 
 def fabric_record(nvml: Any, handle: Any) -> Json:
-    """Return the fabric record; its own status says whether registration failed."""
+    """Return the fabric record; the record's own status says whether registration failed."""
     info = nvml.c_nvmlGpuFabricInfoV_t()
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
     status = int(info.status)
@@ -122,7 +122,7 @@ def fabric_record(nvml: Any, handle: Any) -> Json:
 
 
 def bits_set(words: Any) -> Json:
-    """Return which bits are set; bit i of word w stands for CPU or node 64w + i."""
+    """Return the numbers of the bits that are set; bit i of word w stands for CPU or node 64w + i."""
     return [WORD_BITS * w + i for w, word in enumerate(words) for i in range(WORD_BITS) if int(word) >> i & 1]
 
 
@@ -132,7 +132,7 @@ def cuda_version(number: int) -> str:
 
 
 def parse_number(words: Mapping[int, T], number: Json, what: str) -> T:
-    """Return what a number stands for."""
+    """Return the meaning of a number."""
     value = int(number)
     if value not in words:
         raise UnreadableFact(f"NVML gave {value} for the {what}, which this version of preflight does not know")
@@ -147,7 +147,7 @@ def parse_set(numbers: Json, what: str) -> tuple[int, ...]:
 
 
 def parse_memory(sizes: Json, name: str) -> int:
-    """Return one of the sizes."""
+    """Return the size of this name."""
     if name not in sizes:
         raise UnreadableFact(OLD_MEMORY)
     return int(sizes[name])
@@ -160,14 +160,14 @@ def parse_row_remap(numbers: Json) -> gpu.RowRemap:
 
 
 def parse_throttle_reasons(mask: Json) -> tuple[str, ...]:
-    """Return why the clocks are lower than asked for, lowest bit first; an unknown bit as it is."""
+    """Return why the clocks are below the requested ones, lowest bit first; an unknown bit is given as a number."""
     value = int(mask)
     bits = [1 << i for i in range(max(0, value).bit_length()) if value >> i & 1]
     return tuple(THROTTLE_REASONS.get(bit, f"{bit:#x}") for bit in bits)
 
 
 def parse_health(mask: int) -> tuple[str, ...]:
-    """Return what the fabric's health mask calls wrong."""
+    """Return the faults in the fabric's health mask."""
     faults = [name for shift, name in FABRIC_FAULTS.items() if mask >> shift & 0x3 == 1]
     configuration = mask >> CONFIGURATION_SHIFT & 0xF
     if configuration in CONFIGURATION_FAULTS:

@@ -1,4 +1,4 @@
-"""`preflight` as a process of its own: whoever starts it may have threads, a CUDA context or signal handlers."""
+"""Run `preflight` in a separate process, since the caller may have threads, a CUDA context or signal handlers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ START = (
 
 
 def own_argv(*arguments: str, module: str = "preflight.__main__", options: Sequence[str] = ()) -> list[str]:
-    """Return the command line of another process of this installation, with this Python: a module's `main`.
+    """Return the command line that runs a module's `main` in another process, with this Python and this installation.
 
-    `options` are the interpreter's.
+    `options` are options of the interpreter.
     """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [sys.executable, *options, "-c", START, root, module, *arguments]
 
 
 def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Run `preflight` with these arguments and return how it ended, with what it printed.
+    """Run `preflight` with these arguments; return its exit status and its output.
 
-    Its files of the run lie in `folder`, where that is given.
+    If `folder` is given, the files of the run are written there.
 
-    UsageError: it called the arguments wrong. LaunchError: it can't start, or a signal ended it.
+    UsageError: the arguments are wrong. LaunchError: the process can't start, or a signal ended it.
     """
     argv = own_argv(*arguments)
     environ = None if folder is None else os.environ | {"TMPDIR": folder}
@@ -62,6 +62,6 @@ def run_own(arguments: Sequence[str], folder: str | None = None) -> subprocess.C
 
 
 def last_line(ran: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the last that it said on stderr."""
+    """Return the last line that the process wrote to stderr."""
     lines = ran.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("preflight: ") if lines else "it said nothing"

@@ -1,4 +1,4 @@
-"""Read what only this user or root can have written: it decides what preflight does."""
+"""Read files that control preflight; only this user or root may have written them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_NAMES = 100_000  # of a folder: half a second
 
 
 def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> str:
-    """Return the text of a file that only this user or root can have written; UsageError where it is another one."""
+    """Return the text of a file that only this user or root can have written; UsageError for any other file."""
     try:
         with opened_own(path, folder) as descriptor:
             data = read_descriptor(descriptor, limit)
@@ -31,7 +31,10 @@ def read_own_input(path: str, limit: InputLimit, folder: int | None = None) -> s
 
 
 def newest_first(folder: int) -> list[tuple[str, int]]:
-    """Return name and size of the *.json in an open folder; links are none, and of more than MOST_NAMES some."""
+    """Return name and size of the *.json files in an open folder.
+
+    Links are left out; beyond MOST_NAMES the list is partial.
+    """
     found = []
     with os.scandir(folder) as entries:
         for entry in islice(entries, MOST_NAMES):
@@ -43,7 +46,7 @@ def newest_first(folder: int) -> list[tuple[str, int]]:
 
 @contextlib.contextmanager
 def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Open a file, or a folder, that only this user or root can have written; OSError where it is another one."""
+    """Open a file or folder that only this user or root can have written; OSError for any other."""
     descriptor = open_own(path, folder, is_folder=is_folder)
     try:
         if others_may_write(descriptor):

@@ -1,4 +1,7 @@
-"""Whose a file is: what another user wrote, or may write, must not choose what we do. Light imports only."""
+"""The ownership of files: a file that another user wrote, or may write, must not control preflight.
+
+This module has only light imports.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ import stat
 
 
 def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
-    """Open a regular file, or a folder, of this user's or root's for reading; OSError says why not.
+    """Open a regular file or a folder of this user or root for reading; OSError gives the reason if it is refused.
 
-    A file in an open `folder` is named without a path, and is no link.
+    A file in an open `folder` is named without a path and must not be a link.
     """
     link = 0 if folder is None else os.O_NOFOLLOW
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | link, dir_fd=folder)
@@ -25,9 +28,9 @@ def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -
 
 
 def others_may_write(descriptor: int) -> bool:
-    """Return whether anybody but a file's owner may write it; a group of the owner's number is the owner's own.
+    """Return whether anyone but a file's owner may write it. A group with the owner's number counts as the owner.
 
-    useradd gives every user such a group, and a umask of 002 then opens all files to it.
+    useradd gives every user such a group, and with a umask of 002 the group may write all files.
     """
     status = os.fstat(descriptor)
     to_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid

@@ -1,8 +1,9 @@
-"""Processes: dying with the parent, killing without leaving anything, and what /proc says of a pid.
+"""Processes: end with the parent, kill without leftovers, and read what /proc shows about a pid.
 
-No signal goes to a process that is not proven ours. A number alone proves nothing: it may be another's by now (so it is
-held by a pidfd and its start time is compared), and in a PID namespace that shows another one's /proc (`unshare -pf`,
-`docker run -v /proc:/proc`) the numbers there are not those that kill() takes. /proc/PID/status has both.
+No signal goes to a process that is not proven to be preflight's own. A pid alone is no proof, because another process
+may have it by now. A pidfd therefore holds the process, and its start time is compared. In a PID namespace that shows
+another namespace's /proc (`unshare -pf`, `docker run -v /proc:/proc`), the numbers in /proc are not the pids that
+kill() takes. /proc/PID/status has both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStat(NamedTuple):
-    """A process as /proc shows it; number and start time together name one process for good."""
+    """A process as /proc shows it; number and start time together identify one process permanently."""
 
     number: int  # of its directory in /proc
     state: str
@@ -41,22 +42,25 @@ class ProcessStat(NamedTuple):
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent dies, and exit at once where it already has."""
+    """Have the kernel kill this process when its parent dies, or exit now if the parent is dead already."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
 
 
 def outlive_parent() -> None:
-    """Take that back, for a process that has to clean up once its parent is gone: the end of its input tells it."""
+    """Undo `die_with_parent`, for a process that cleans up after its parent's death.
+
+    The end of its input signals the death.
+    """
     _libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def stop_with_parent(parent_pid: int, lifeline: str) -> None:
-    """Have the kernel stop this process when its parent dies, and kill it when nobody has the lifeline open any more.
+    """Have the kernel stop this process when its parent dies, and kill it when no process has the lifeline open.
 
-    The lifeline is a FIFO that the launcher holds open for writing: until it ends this process too, it finds it as it
-    was, with its files in /dev/shm. Where the FIFO can't be had, this process dies with its parent.
+    The lifeline is a FIFO that the launcher holds open for writing. Until the launcher ends this process, it finds the
+    process unchanged, with its files in /dev/shm. If the FIFO is not available, this process dies with its parent.
     """
     try:
         fd = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -75,14 +79,14 @@ def stop_with_parent(parent_pid: int, lifeline: str) -> None:
 
 
 def name_process(name: str) -> None:
-    """Set what `ps -o comm` and `top` call this process: at most 15 bytes."""
+    """Set the name of this process in `ps -o comm` and `top`: at most 15 bytes."""
     _libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def stop_as_by_ctrl_z() -> None:
     """Stop this process, which blocks SIGTSTP, as Ctrl-Z does; return when it is continued.
 
-    Within the kernel: the next SIGTSTP must not find it unblocked.
+    The kernel unblocks SIGTSTP only during the call, so the next SIGTSTP never finds it unblocked.
     """
     blocked = sum(1 << (number - 1) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
     mask = (blocked & ~(1 << (signal.SIGTSTP - 1))).to_bytes(128, sys.byteorder)
@@ -96,13 +100,13 @@ def adopt_orphans() -> None:
 
 
 def state(pid: int) -> str:
-    """Return the one-letter state of one of our processes (R S D T Z ...), or "" where there is no such process."""
+    """Return the one-letter state of a process of preflight (R S D T Z ...), or "" if there is no such process."""
     process = _read_stat(number_of(pid))
     return process.state if process else ""
 
 
 def number_of(pid: int) -> int:
-    """Return the number of a descendant's directory in /proc, which is its pid unless /proc is another namespace's."""
+    """Return the number of a descendant's directory in /proc: its pid, unless /proc belongs to another namespace."""
     if _level() == 0:
         return pid
     found = _descendants(os.getpid()).get(pid)
@@ -110,9 +114,9 @@ def number_of(pid: int) -> int:
 
 
 def waits_for_cpu_s(pid: int) -> dict[int, float]:
-    """Return for how many seconds each thread of a process was ready to run and had no CPU, in all its life.
+    """Return, for each thread of a process, the seconds in its life in which it was ready to run but had no CPU.
 
-    The second figure of /proc/PID/task/TID/schedstat, in nanoseconds; empty where the kernel keeps none.
+    It is the second number of /proc/PID/task/TID/schedstat, in nanoseconds there; empty if the kernel has no such file.
     """
     found: dict[int, float] = {}
     threads = f"/proc/{number_of(pid)}/task"
@@ -125,23 +129,26 @@ def waits_for_cpu_s(pid: int) -> dict[int, float]:
 
 
 def thread_count() -> int:
-    """Return how many threads this process has."""
+    """Return the number of threads of this process."""
     return len(os.listdir("/proc/self/task"))
 
 
 def descendants_of(pid: int) -> frozenset[int]:
-    """Return every living process below `pid` (this one, or any where /proc is our own), without itself."""
+    """Return every living descendant of `pid`, without `pid` itself.
+
+    `pid` is this process, or any process if /proc belongs to this namespace.
+    """
     return frozenset(_descendants(pid))
 
 
 def all_processes() -> dict[int, ProcessStat]:
-    """Return every process that /proc shows, by its number there: one pass."""
+    """Return every process that /proc shows, by its number there, from one pass."""
     found = (_read_stat(int(entry)) for entry in filter(str.isdigit, os.listdir("/proc")))
     return {process.number: process for process in found if process}
 
 
 def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
-    """Return the descendants of a process in a table, ended ones too."""
+    """Return the descendants of a process in a table, including ended ones."""
     children: dict[int, list[ProcessStat]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
@@ -155,10 +162,10 @@ def below(number: int, table: Mapping[int, ProcessStat]) -> list[ProcessStat]:
 
 
 def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
-    """SIGKILL and reap every process below this one but the spared; return the pids that would not die.
+    """SIGKILL and reap every descendant of this process but the spared ones; return the pids that did not die.
 
-    With adopt_orphans() that includes whatever lost its parent on the way. One look at /proc is not enough: a process
-    may fork and exit between the listing and the reading. That no child is left, the kernel tells at once.
+    With adopt_orphans(), that includes orphaned descendants. One listing of /proc is not enough, because a process may
+    fork and exit between the listing and the reading. The kernel reports directly when no child is left.
     """
     until = time.monotonic() + wait_s
     quiet = 0
@@ -177,20 +184,20 @@ def kill_descendants(spared: frozenset[int], wait_s: float) -> tuple[int, ...]:
 
 
 def stop_descendants(spared: frozenset[int]) -> None:
-    """SIGSTOP every process below this one but the spared, so that what they hold stays as it is."""
+    """SIGSTOP every descendant of this process but the spared ones, so that their resources stay unchanged."""
     for pid, process in _descendants(os.getpid()).items():
         if pid not in spared:
             _kill(pid, process, signal.SIGSTOP)
 
 
 def _level() -> int | None:
-    """Return how many PID namespaces lie between that of /proc and ours; None where /proc does not show us at all."""
+    """Return the number of PID namespaces between that of /proc and ours; None if /proc does not show this process."""
     numbers = _numbers("self")
     return len(numbers) - 1 if numbers and numbers[-1] == os.getpid() else None
 
 
 def _numbers(entry: int | str) -> list[int]:
-    """Return a process's number in each PID namespace, from that of /proc down; none where there is no such process."""
+    """Return a process's number in each PID namespace, from that of /proc down; empty if there is no such process."""
     try:
         with open(f"/proc/{entry}/status", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
@@ -211,7 +218,7 @@ def _read_stat(number: int) -> ProcessStat | None:
 
 
 def _descendants(pid: int) -> dict[int, ProcessStat]:
-    """Return every living process below `pid`, by the number that kill() takes: one pass over /proc."""
+    """Return every living process below `pid`, by the number that kill() takes, from one pass over /proc."""
     level = _level()
     if level is None:
         return {}
@@ -224,7 +231,7 @@ def _descendants(pid: int) -> dict[int, ProcessStat]:
 
 
 def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
-    """Signal the process that was found, and no other that has its number by now."""
+    """Signal the process that was found, but no other process that has its number by now."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -246,7 +253,7 @@ def _kill(pid: int, process: ProcessStat, number: int = signal.SIGKILL) -> None:
 
 
 def _reap(spared: frozenset[int]) -> None:
-    """Reap every child of this process that has ended, but the spared: those are somebody else's."""
+    """Reap every child of this process that has ended, except the spared ones, which others reap."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in spared:
             os.waitpid(ended.si_pid, os.WNOHANG)
@@ -268,9 +275,9 @@ class _Area(ctypes.Structure):
 
 
 def may_read_memory(pid: int) -> bool:
-    """Return whether the kernel lets this process look into another, without reading any of it.
+    """Return whether the kernel lets this process inspect another; no memory is read.
 
-    It is asked for an address that nobody has mapped: EPERM comes before EFAULT.
+    The request names an unmapped address: the kernel checks the permission (EPERM) before the address (EFAULT).
     """
     own = ctypes.create_string_buffer(1)
     local, remote = _Area(ctypes.addressof(own), 1), _Area(None, 1)

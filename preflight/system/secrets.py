@@ -1,4 +1,4 @@
-"""Values that must not travel: those of variables that look like secrets, and passwords in URLs."""
+"""Values that must not leave the machine: values of variables that look like secrets, and passwords in URLs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LEAST_CHARACTERS = 8  # shorter values are words and switches, and stand in ordi
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable's name says that its value is nobody else's business."""
+    """Return whether a variable's name suggests that its value is a secret."""
     return NAME.search(name) is not None and NO_SECRET.search(name) is None
 
 
 def shown(name: str, value: str) -> str:
-    """Return a variable's value as a report may have it."""
+    """Return a variable's value as a report may show it."""
     return HIDDEN if is_secret(name) else hide(value)
 
 
 def hide(text: str) -> str:
-    """Return a text without the values of this process's secrets, as they are or as JSON and HTML write them."""
+    """Return a text without the values of this process's secrets, whether plain or in JSON or HTML form."""
     text = URL.sub(rf"\1{HIDDEN}@", text)
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)

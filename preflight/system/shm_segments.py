@@ -31,10 +31,10 @@ class _Segment:
 
 
 def nccl_segments(shm: str = "/dev/shm", proc: str = "/proc") -> Json:
-    """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` only where no process can be using it.
+    """Return `{name, size_bytes, stale}` of every nccl-* file; `stale` is true only if no process can be using it.
 
-    A file is not called stale when a process that might use it can't be read (another PID namespace may share
-    /dev/shm, another user's processes may be hidden) or can't be looked into.
+    A file is not stale if a process that might use it can't be read or inspected. Another PID namespace may share
+    /dev/shm, and another user's processes may be hidden.
     """
     segments = _segments(shm)
     if not segments:
@@ -84,7 +84,7 @@ def _in_use(segments: tuple[_Segment, ...], proc: str) -> set[str]:
 
 
 def _uids(path: str) -> set[int]:
-    """Return the real, effective, saved and file system uid; readable by everyone, unlike maps."""
+    """Return the real, effective, saved and file system uid; every user may read these, unlike maps."""
     with open(path, encoding="utf-8", errors="replace") as file:
         line = next((line for line in file if line.startswith("Uid:")), "")
     return set(map(int, line.split()[1:]))
@@ -110,14 +110,14 @@ def _inodes(process: str) -> Iterator[tuple[int, int]]:
 
 
 def has_segments(shm: str = "/dev/shm") -> bool:
-    """Return whether there is any nccl-* file at all."""
+    """Return whether any nccl-* file exists."""
     with contextlib.suppress(OSError):
         return any(name.startswith(PREFIX) for name in os.listdir(shm))
     return False
 
 
 def segments_of(pid: int, shm: str = "/dev/shm", proc: str = "/proc") -> frozenset[str]:
-    """Return the paths of the nccl-* files that a process of our own maps or holds open."""
+    """Return the paths of the nccl-* files that a process of preflight maps or holds open."""
     start = os.path.join(shm, PREFIX)
     found: set[str] = set()
     process = f"{proc}/{number_of(pid)}"
@@ -136,7 +136,7 @@ def segments_of_all(pids: Iterable[int]) -> frozenset[str]:
 
 
 def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths that the files with SEGMENTS_SUFFIX in a folder list; only such as NCCL makes."""
+    """Return the paths listed by files with SEGMENTS_SUFFIX in a folder; only paths of files that NCCL creates."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         for note in Path(folder).glob(f"*{SEGMENTS_SUFFIX}"):
@@ -146,13 +146,13 @@ def noted_segments(folder: str, shm: str = "/dev/shm") -> frozenset[str]:
 
 
 def unusable_segments(lines: Iterable[str], shm: str = "/dev/shm") -> frozenset[str]:
-    """Return the paths of the files that a process made and could not use, as its NCCL log names them."""
+    """Return the paths of the files that a process created but could not use, according to its NCCL log."""
     found = (match[1] for line in lines if " WARN " in line for match in UNUSABLE.finditer(line))
     return frozenset(path for path in found if os.path.dirname(path) == shm)
 
 
 def remove_segments(paths: Iterable[str]) -> None:
-    """Remove the files: NCCL unlinks a segment when both sides have it, which a killed rank never did."""
+    """Remove the files. NCCL unlinks a segment when both sides have opened it; a killed rank leaves its segment."""
     for path in paths:
         with contextlib.suppress(OSError):
             if os.lstat(path).st_uid == os.geteuid():

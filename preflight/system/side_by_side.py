@@ -1,4 +1,4 @@
-"""Short programs side by side, a few at a time, each with its limit and all with one; none is left behind."""
+"""Run short programs in parallel, a few at a time, with a limit for each and a limit for all; none is left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended; `code` is None where its limit came first."""
+    """How a program ended; `code` is None if the limit ended it."""
 
     code: int | None
     stdout: str
@@ -31,10 +31,10 @@ def run_side_by_side(
     commands: Mapping[K, Sequence[str]], environ: Mapping[str, str], each_s: float, all_s: float, most_at_once: int,
     uid: int = 0,
 ) -> dict[K, Ended]:  # fmt: skip
-    """Run the commands, `most_at_once` at a time; those whose turn never came are not in the answer.
+    """Run the commands, `most_at_once` at a time; a command that never started is not in the result.
 
-    Root runs them as the user `uid`, if that is another.
-    Must be called from a process with a single thread, since it forks.
+    If this process runs as root and `uid` is another user, the commands run as that user. Call it from a process with a
+    single thread, since it forks.
     """
     waiting, ended = list(commands), dict[K, Ended]()
     with Crew[K]() as crew:

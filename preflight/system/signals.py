@@ -1,6 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP end a run in order: the first raises Interrupted, later ones change nothing.
 
-So does a deadline, where nothing else watches the clock.
+A deadline ends a run in the same way, if nothing else watches the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _dropped: list[Stopped] = []  # what Python forgot, until it is raised again
 
 
 def ignored_at_start() -> frozenset[signal.Signals]:
-    """Return which of these signals whoever started us wants ignored: a shell's `&`, nohup."""
+    """Return the signals among these that were ignored at the start of preflight, because of a shell's `&` or nohup."""
     return frozenset(_ignored)
 
 
@@ -37,14 +37,14 @@ def raise_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Have neither these signals nor a deadline change anything any more."""
+    """Ignore these signals and the deadline from now on."""
     for number in (*STOPPING, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Have these signals wait until the block is left."""
+    """Delay these signals until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -53,7 +53,7 @@ def held_back() -> Iterator[None]:
 
 
 def raise_at(ends_at: float, problem: str) -> None:
-    """Have the main thread raise DeadlinePassed at a monotonic time, also out of a read that never returns."""
+    """Have the main thread raise DeadlinePassed at a monotonic time, even in a read that never returns."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise DeadlinePassed(problem)
@@ -64,7 +64,7 @@ def raise_at(ends_at: float, problem: str) -> None:
 
 
 def raise_dropped() -> None:
-    """Raise what Python dropped a moment ago, if it did: before an answer counts as given without it."""
+    """Raise the exception that Python just dropped, if any, before an answer counts as complete without it."""
     if _dropped:
         raise _dropped.pop()
 
@@ -75,7 +75,7 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Where Python printed and forgot what a handler raised, as in the callback of a weak reference: once more."""
+    """Raise the exception of a handler again if Python printed and dropped it, as in a weak reference's callback."""
     error = lost.exc_value
     if not isinstance(error, Stopped):
         sys.__unraisablehook__(lost)

@@ -1,4 +1,4 @@
-"""One file in a checkpoint directory, written and read without the page cache's help: what a writer's process does."""
+"""One file in a checkpoint directory, written and read without the page cache: the work of one writer process."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Report = Callable[[int], None]
 
 
 def look_at(directory: str) -> Json:
-    """Return the directory's real path and how many bytes an ordinary user may still write there.
+    """Return the directory's real path and the bytes that an ordinary user may still write there.
 
-    A symbolic link to a directory is followed, as the job's save would follow it. UsageError where it leads nowhere,
-    or to something else.
+    A symbolic link to a directory is followed, as the job's checkpoint would follow it. UsageError if the link leads
+    nowhere or to something other than a directory.
     """
     if "\0" in directory:
         raise UsageError(f"{directory!r}: no path holds a NUL byte")
@@ -57,16 +57,16 @@ def look_at(directory: str) -> Json:
 
 
 def reason(error: OSError) -> str:
-    """Return the system's words for an error, without its number."""
+    """Return the system's text for an error, without its number."""
     text = os.strerror(error.errno) if error.errno else str(error)
     return text[:1].lower() + text[1:]
 
 
 @dataclass(slots=True)
 class StorageFile:
-    """A file without a name, so that the kernel frees it whatever becomes of the process.
+    """A file without a name, so that the kernel frees it however the process ends.
 
-    Where the file system knows no such files it has a name for the instant between its creation and its removal.
+    If the file system has no unnamed files, the file has a name for a moment between its creation and its removal.
     """
 
     directory: str
@@ -78,7 +78,7 @@ class StorageFile:
     # of its pages exist before they are written to
 
     def write(self, size_bytes: int, stop_at: float, report: Report) -> Json:
-        """Write a new file until it has its size or the clock is at `stop_at`, at least one block, and fsync it."""
+        """Write a new file until it has its size or `stop_at` is reached, at least one block, and fsync it."""
         self.close()
         self._open()
         self.block[:] = os.urandom(BLOCK_BYTES)  # what compresses would be faster than a checkpoint
@@ -90,7 +90,7 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": end, "is_direct": self.is_direct}
 
     def read(self, stop_at: float, report: Report) -> Json:
-        """Read what was written, at least one block; UnreadableFact where it is not what was written."""
+        """Read the written data, at least one block; raise UnreadableFact if the data differ from what was written."""
         if not self.is_direct:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         start = time.monotonic()
@@ -98,7 +98,7 @@ class StorageFile:
         return {"done_bytes": done, "start": start, "end": time.monotonic(), "is_direct": self.is_direct}
 
     def close(self) -> None:
-        """Give the file's room back."""
+        """Free the file's space."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,4 +1,4 @@
-"""Processes that write and read one file each, which do what they are asked or are ended at its deadline."""
+"""Processes that write and read one file each. A process that does not finish its task is ended at the deadline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOING = {LOOK: "looking at the directory", WRITE: "writing", READ: "reading"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a writer is to do: it stops at `stop_at`, at `kill_at` its process is ended."""
+    """The task of a writer, which stops at `stop_at`; its process is ended at `kill_at`."""
 
     what: str
     stop_at: float  # CLOCK_MONOTONIC
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(slots=True)
 class WriterOutcome:
-    """What a writer answered, or why it did not."""
+    """A writer's answer, or the reason for which there is none."""
 
     value: Json = None
     failure: str = ""
@@ -45,7 +45,7 @@ class WriterOutcome:
     is_over: bool = False
 
     def take(self, answer: Json, lost: Lost | None, task: Task) -> None:
-        """Take in what a writer says of its task, or that it was lost in it."""
+        """Record a writer's message about its task, or the loss of the writer."""
         if lost is Lost.LATE:
             done = f" after at least {size_text(self.done_bytes)}" if self.done_bytes else ""
             self.failure = f"{DOING[task.what]} stood still{done} and was given up at its deadline"
@@ -62,14 +62,17 @@ class WriterOutcome:
 
 @dataclass(slots=True)
 class Writers:
-    """Processes by number, with one file each."""
+    """Writer processes by number, with one file each."""
 
     crew: Crew[int]
     paths: tuple[str, ...]
     cut_short: set[int] = field(default_factory=set)  # who is at a task, or was ended in one: its file may have a name
 
     def carry_out(self, task: Task, count: int, watch: Callable[[int], None]) -> list[WriterOutcome]:
-        """Have the first this many do a task side by side; return their outcomes. `watch` has the bytes done so far."""
+        """Have the first `count` writers run a task in parallel; return their outcomes.
+
+        `watch` gets the bytes so far.
+        """
         outcomes = [self._asked(number, task) for number in range(count)]
         while not all(outcome.is_over for outcome in outcomes):
             for number, answer, lost in self.crew.listen(POLL_S):
@@ -97,9 +100,9 @@ class Writers:
 
 @contextmanager
 def start_writers(directory: str, count: int) -> Iterator[Writers]:
-    """Start writers, which live until the block is left in whatever way; their files go with them.
+    """Start writers, which live until the block ends in any way; their files are removed with them.
 
-    Must be called from a process with a single thread, since it forks.
+    Call it from a process with a single thread, since it forks.
     """
     token = os.urandom(6).hex()
     files = [StorageFile(directory, f".preflight-{token}-{number}") for number in range(count)]
@@ -123,7 +126,7 @@ def _start(crew: Crew[int], number: int, file: StorageFile) -> None:
 
 
 def _sweep(paths: Sequence[str]) -> Json:
-    """Remove files that had a name just when their writer was killed."""
+    """Remove files whose writer was killed at the moment when they had a name."""
     for path in paths:
         with suppress(OSError):
             os.unlink(path)

@@ -1,4 +1,4 @@
-"""stdout and stderr as they come: closed, without a reader, on a full disk, or in an encoding that knows little."""
+"""stdout and stderr in any state: closed, without a reader, on a full disk, or in an encoding with few characters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_COLUMNS = 120
 
 
 def open_missing_streams() -> None:
-    """Put /dev/null where a standard stream is closed: the next file opened would take its number."""
+    """Open /dev/null in place of a closed standard stream, since the next opened file would take its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -32,12 +32,15 @@ def open_missing_streams() -> None:
 
 
 def knows_unicode() -> bool:
-    """Return whether stdout can carry any character."""
+    """Return whether stdout can encode every character."""
     return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
 
 
 def to_stdout(text: str) -> None:
-    """Write and flush; a reader that went away (`| head -1`) has what it wanted. OutputError where that fails."""
+    """Write and flush; a reader that closed the pipe (`| head -1`) is no error.
+
+    OutputError if the write fails otherwise.
+    """
     try:
         sys.stdout.write(hide(text))
         sys.stdout.flush()
@@ -48,14 +51,14 @@ def to_stdout(text: str) -> None:
 
 
 def to_stderr(text: str) -> None:
-    """Write and flush as far as that is possible: there is nowhere left to complain."""
+    """Write and flush if possible; a failure is ignored, since no stream is left to report it on."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(hide(text))
         sys.stderr.flush()
 
 
 class Progress:
-    """How far a long run is, on stderr: one line redrawn on a terminal, a line every 30 s elsewhere."""
+    """The progress of a long run, on stderr: one line redrawn on a terminal, otherwise a line every 30 s."""
 
     def __init__(self, *, is_quiet: bool = False, now: Callable[[], float] = time.monotonic) -> None:
         self._is_quiet, self._now = is_quiet, now
@@ -64,7 +67,7 @@ class Progress:
         self._last_at = now()
 
     def show(self, line_of: Callable[[int], str]) -> None:
-        """Show the line that is made for the terminal's columns; in a log only when the last one is 30 s old."""
+        """Show the line that `line_of` returns for the terminal's width; in a log, only 30 s after the last one."""
         if self._is_quiet:
             return
         if not self._is_live:
@@ -79,6 +82,6 @@ class Progress:
             to_stderr(f"{WIPE}{line}")
 
     def clear(self) -> None:
-        """Wipe the line before anything else is printed."""
+        """Erase the line before other text is printed."""
         if self._shown:
             to_stderr(WIPE)

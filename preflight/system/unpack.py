@@ -1,4 +1,4 @@
-"""Unpack compressed streams piece by piece, in bounded memory; a stream that ends too early says so."""
+"""Unpack compressed streams piece by piece in bounded memory; a truncated stream raises an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Read = Callable[[int], bytes]
 
 
 class Unpacker(Protocol):
-    """The part of the decompressors of zlib, bz2, lzma and zstandard that they have in common."""
+    """The common interface of the decompressors of zlib, bz2, lzma and zstandard."""
 
     @property
     def eof(self) -> bool: ...
@@ -33,10 +33,10 @@ class Unpacker(Protocol):
 
 
 def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
-    """Yield what a stream holds, in bounded pieces: compressed data by its magic number, anything else as it is.
+    """Yield the content of a stream in bounded pieces. Data with the magic number of a compression are unpacked.
 
-    MalformedInput: the data are damaged or cut off; what came before was yielded. UsageError: what unpacks zstd is not
-    installed.
+    MalformedInput: the data are damaged or truncated; the content before that was yielded. UsageError: the library that
+    unpacks zstd is not installed.
     """
     try:
         if head.startswith(GZIP):
@@ -57,7 +57,7 @@ def unpacked(head: bytes, read: Read) -> Iterator[bytes]:
 def _members(
     read: Read, size: int, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]
 ) -> Iterator[bytes]:
-    """Unpack members one after the other, as rotation and `cat` leave them; zeros between them are padding."""
+    """Unpack concatenated members, as log rotation and `cat` leave them; zeros between them are padding."""
     member: Unpacker | None = None
     while data := read(size):
         while data:

@@ -1,4 +1,4 @@
-"""Waiting for descriptors of any number: select() takes none above 1,023."""
+"""Wait for any number of descriptors; select() accepts no descriptor above 1,023."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -> list[int]:
-    """Return which descriptors are ready by then, of any number: select() takes none above 1,023."""
+    """Return the descriptors that are ready within the timeout; select() would accept no descriptor above 1,023."""
     poller = select.poll()
     for fd in reading:
         poller.register(fd, select.POLLIN)
@@ -17,7 +17,10 @@ def wait_for(reading: Iterable[int], sending: Iterable[int], timeout_s: float) -
 
 
 def wait_until_writable(fd: int, timeout_s: float) -> bool:
-    """Return whether the descriptor takes more by then; a reader that has gone counts, since the write says so."""
+    """Return whether the descriptor becomes writable in time.
+
+    A closed reader counts too, since the write then raises the error.
+    """
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
     return bool(poller.poll(timeout_s * 1000))

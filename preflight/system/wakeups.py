@@ -1,6 +1,7 @@
-"""What wakes a loop that waits: descriptors of any number, and files that appear in a directory (inotify).
+"""Events that wake a waiting loop: descriptors of any number, and files that appear in a directory (inotify).
 
-And the time that did not pass for it: a freezer, SIGSTOP or a VM's migration stops a run without anything hanging.
+The module also detects time in which the process did not run: a freezer, SIGSTOP or a VM's migration stops a run
+although nothing hangs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ GAP_S = 1.0  # more than a loop that looks every few milliseconds is late by on 
 
 
 def parse_events(data: bytes) -> list[str] | None:
-    """Return the names in what the kernel wrote, in order; None where it had to drop some."""
+    """Return the names in the kernel's event data, in order; None if the kernel had to drop some."""
     names, start = [], 0
     while start < len(data):
         _, mask, _, length = EVENT.unpack_from(data, start)
@@ -33,7 +34,7 @@ def parse_events(data: bytes) -> list[str] | None:
 
 
 class DirectoryWatch:
-    """Readable when something has appeared; `fds` is empty where there is no watch: then look now and then."""
+    """A watch that is readable when a file has appeared; if `fds` is empty, there is none and the caller must poll."""
 
     def __init__(self, path: str) -> None:
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -45,7 +46,7 @@ class DirectoryWatch:
         return (self._fd,) if self._fd >= 0 else ()
 
     def drain(self) -> list[str] | None:
-        """Return the names that have appeared since; None where the directory itself has to be read."""
+        """Return the names that have appeared since the last call; None if the caller must read the directory."""
         if self._fd < 0:
             return None
         data = b""
@@ -61,7 +62,7 @@ class DirectoryWatch:
 
 
 class OwnTime:
-    """What a loop that looks often sees of the time in which it did not run."""
+    """A clock for a loop that polls often; it detects the time in which the process did not run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.lost_s = 0.0  # in all
@@ -69,7 +70,7 @@ class OwnTime:
         self._looked_at = clock()
 
     def look(self, waited_s: float = 0.0) -> float:
-        """Return for how long this process did not run since the last look; `waited_s` of it were meant."""
+        """Return the seconds in which this process did not run since the last call, minus the intended `waited_s`."""
         now = self._clock()
         gap_s = now - self._looked_at - waited_s
         self._looked_at = now
@@ -79,5 +80,5 @@ class OwnTime:
         return gap_s
 
     def now(self) -> float:
-        """Return the time of a clock that stood still whenever this process did, as of the last look."""
+        """Return the clock's time at the last `look`; the clock stops whenever this process does not run."""
         return self._clock() - self.lost_s

@@ -1,4 +1,4 @@
-"""How many bytes a job's checkpoint and messages have (facts 10.2)."""
+"""The size in bytes of a job's checkpoint and messages (facts 10.2)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ FSDP_LARGEST_SHARE = 8  # a wrapped unit is rarely more than an eighth of a mode
 
 
 def weight_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of all weights as the forward pass uses them."""
+    """Return the size of all weights in the data type of the forward pass."""
     return params.total * WEIGHT_BYTES[job.dtype]
 
 
 def bytes_per_parameter(job: Job) -> int:
-    """Return what a checkpoint that training can resume from keeps of each trained parameter."""
+    """Return the bytes per trained parameter in a checkpoint from which training can resume."""
     return WEIGHT_BYTES[job.dtype] + MASTER_BYTES[job.dtype] + MOMENT_BYTES[job.optimizer]
 
 
 def checkpoint_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of a checkpoint to resume from; of LoRA what is trained only, since the rest does not change."""
+    """Return the size of a checkpoint to resume from.
+
+    With LoRA, only trained parameters count; the others do not change.
+    """
     trained = params.total if job.lora_share is None else max(1, round(params.total * job.lora_share))
     return trained * bytes_per_parameter(job)
 
 
 def gathered_bytes(job: Job, params: ParamCount) -> int:
-    """Return what has to come to rank 0 from the other ranks before it can save everything."""
+    """Return the bytes that rank 0 must receive from the other ranks before it can save everything."""
     if job.save is not Save.FULL:
         return 0
     whole = checkpoint_bytes(job, params)
@@ -51,7 +54,7 @@ def gathered_bytes(job: Job, params: ParamCount) -> int:
 
 
 def message_bytes(job: Job, params: ParamCount) -> int:
-    """Return the size of the largest collective in training, rather too large than too small."""
+    """Return the size of the largest collective in training; the estimate is rather too large than too small."""
     weights = weight_bytes(job, params)
     match job.strategy:
         case Strategy.DDP:

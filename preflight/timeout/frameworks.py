@@ -1,4 +1,4 @@
-"""How each framework takes the timeout (facts 4.4, 4.5): the line in its version's words and unit; what to source."""
+"""The timeout setting of each framework (facts 4.4, 4.5), in its version's words and unit, and variables to source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.
 def framework_lines(
     pg_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return one line per framework; its default's worth is given at the speed that was measured."""
+    """Return one line per framework; it shows which checkpoint the default timeout covers at the measured speed."""
 
     def line(name: str, text: str, value: int, unit: str, default_s: int | Gap, note: str) -> FrameworkLine:
         sets_s = value * 60 if unit == "min" else value
@@ -54,12 +54,12 @@ def framework_lines(
 
 
 def minutes_up(value_s: float) -> int:
-    """Return whole minutes, never shorter than the seconds."""
+    """Return whole minutes, rounded up."""
     return math.ceil(value_s / 60)
 
 
 def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
-    """Return DeepSpeed's own default; a Gap where it is not installed here."""
+    """Return DeepSpeed's own default; a Gap if DeepSpeed is not installed here."""
     version = version_tuple(versions.get("deepspeed", ""))
     if not version:
         return Gap("deepspeed is not installed here: 600 s since 0.19.6, 1800 s before")
@@ -67,13 +67,13 @@ def deepspeed_default_s(versions: Mapping[str, str]) -> int | Gap:
 
 
 def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
-    """Return what to export so that sourcing it never shortens what the job would have without."""
+    """Return the minutes to export. They never shorten the timeout that the job would have without the variable."""
     default_s = deepspeed_default_s(versions)
     return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
 
 
 def _torch(version: str) -> tuple[int, str]:
-    """Return the default on NCCL, and how the timeout is changed later."""
+    """Return the default timeout on NCCL, and how to change the timeout later."""
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
     private = "; later: dist.distributed_c10d._set_pg_timeout(...)" if known >= FIRST_WITH_PRIVATE_ONE else ""
@@ -90,10 +90,10 @@ def _absorbs(default_s: int | Gap, timings: Timings, factor: int) -> int | Gap:
 
 
 def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return what to export.
+    """Return the variables to export.
 
-    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is not among it: it ends a process whose watchdog is stuck, however long its
-    collectives may take.
+    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC is not among them: it ends a process whose watchdog is stuck, however long the
+    process's collectives may take.
     """
     own = (
         (PG_TIMEOUT, str(safe.pg_timeout_s)),
@@ -104,7 +104,7 @@ def timeout_env(safe: SafeTimeout, versions: Mapping[str, str], dialect: str) ->
 
 
 def flight_recorder_env(torch_version: str) -> tuple[tuple[str, str], ...]:
-    """Return what makes this torch record its last collectives, if it does not by default (facts 4.2)."""
+    """Return the variables that make this torch record its last collectives, if it does not by default (facts 4.2)."""
     version = version_tuple(torch_version)[:2]
     if not FIRST_WITH_RECORDER <= version < FIRST_THAT_RECORDS:
         return ()

@@ -1,4 +1,7 @@
-"""What the user says of the job, as typed: model sizes, durations, shares and counts. All raise UsageError only."""
+"""Parse the user's description of the job: model sizes, durations, shares and counts.
+
+All functions raise only UsageError.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ FEWEST, MOST = 1000, 10**14  # parameters
 
 
 def parse_params(text: str) -> ParamCount:
-    """Parse `7B`, `1.5B`, `7e9`, `7_000_000_000`, or of experts `47B/13B` (all of them / those that work on a token).
+    """Parse `7B`, `1.5B`, `7e9`, `7_000_000_000`, or `47B/13B` for a mixture of experts (all / active per token).
 
-    `8x7B` counts every expert as a whole model, so that it is the most that such a model can have; it does not say how
-    many are active, so that all are.
+    `8x7B` counts every expert as a whole model, which is the maximum size of such a model. It does not give the number
+    of active parameters, so all count as active.
     """
     total_text, slash, active_text = text.strip().partition("/")
     total = _count(total_text, text)
@@ -36,12 +39,15 @@ def parse_params(text: str) -> ParamCount:
 
 
 def is_upper_bound(text: str) -> bool:
-    """Return whether the size was written as `8x7B`, which says no more than the most that the model can have."""
+    """Return whether the size was written as `8x7B`, which gives only the maximum size of the model."""
     return "x" in text.lower()
 
 
 def parse_lora_share(text: str) -> float:
-    """Parse the trained share of the parameters, as PEFT prints it: `0.5%` into 0.005. A rank alone says no share."""
+    """Parse the trained share of the parameters, as PEFT prints it: `0.5%` into 0.005.
+
+    A LoRA rank alone gives no share.
+    """
     found = SHARE.fullmatch(text.strip())
     if not found:
         raise wrong("--lora", text, "give the trained share with its sign, as print_trainable_parameters() says: 0.5%")
@@ -85,7 +91,7 @@ CLASSIC_WIDENING = 4  # of the feed-forward, where a config names none
 
 
 def parse_model_shape(text: str, where: str) -> ModelShape:
-    """Return the shape that a config.json gives; MalformedInput, with `where` it came from, says what is missing."""
+    """Return the model shape in a config.json. MalformedInput names the missing key and the source `where`."""
     document = parse_json(text, MODEL_CONFIG, where)
     if not isinstance(document, dict):
         raise MalformedInput(f"{where}: not a JSON object; give the model's config.json")

@@ -1,7 +1,7 @@
-"""The memory that a job needs at least: a lower bound, so that "cannot fit" is certain and "may fit" is not.
+"""The minimum memory that a job needs: a lower bound, so that "cannot fit" is certain and "may fit" is not.
 
-Bytes per parameter are those of facts 10.2. Offloading to the CPU, quantised weights, and tensor or pipeline
-parallelism are outside of what a Job says; they need less on a GPU.
+Bytes per parameter are those of facts 10.2. A Job does not describe offloading to the CPU, quantized weights, or tensor
+or pipeline parallelism; these need less memory on a GPU.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.CANNOT_FIT: 2}
 
 
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
-    """Return what the job needs on each GPU and on this host, in training and while it saves, against the room."""
+    """Return the job's memory need on each GPU and on this host, in training and while it saves, vs free memory."""
     fit = _fit(job, headroom, batch)
     return replace(fit, ways_out=ways_out(job, headroom, batch)) if fit.verdict is FitVerdict.CANNOT_FIT else fit
 
 
 def ways_out(job: Job, headroom: Headroom, batch: Batch | None) -> tuple[str, ...]:
-    """Return the changes, one at a time, after which the bound no longer refuses the job."""
+    """Return the single changes to the job after which the bound no longer refuses it."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
@@ -71,7 +71,7 @@ def _fit(job: Job, headroom: Headroom, batch: Batch | None) -> Fit:
 
 
 def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield what stays on each GPU: weights, the optimizer's moments and its fp32 copy of 16-bit weights."""
+    """Yield the permanent memory on each GPU: weights, the optimizer's moments and its fp32 copy of 16-bit weights."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_WEIGHTS else 1
     yield _term("weights", params.total, weight, split, f"{job.dtype.value}{_divided(split)}")
@@ -91,7 +91,7 @@ def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield what the end of a backward pass holds besides the states."""
+    """Yield the additional memory at the end of a backward pass."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_GRADIENTS else 1
     yield _term("gradients", trained, weight, split, f"{job.dtype.value}{_divided(split)}")
@@ -101,7 +101,7 @@ def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
-    """Yield what a full save may bring together on a GPU."""
+    """Yield the memory that gathering a full checkpoint may need on a GPU."""
     if job.save is Save.FULL and job.strategy in DIVIDES_WEIGHTS and job.world_size > 1:
         missing = params.total - _share(params.total, job.world_size)
         yield _term("gather of the full weights", missing, WEIGHT_BYTES[job.dtype], 1,
@@ -109,7 +109,7 @@ def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
 
 
 def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
-    """Yield what a save holds in this host's memory; the host is taken to be rank 0's."""
+    """Yield the memory that a checkpoint needs on this host, which is assumed to be rank 0's."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     states = MOMENT_BYTES[job.optimizer] + MASTER_BYTES[job.dtype]
     divides = job.strategy in DIVIDES_WEIGHTS
@@ -132,8 +132,8 @@ def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]
 def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
     """Yield an estimate of activations and logits, after Korthikanti et al. 2022 with attention that keeps no scores.
 
-    A block keeps per token, in the weights' type: the inputs of two norms, q, k, v, the attention's output and the
-    inputs of its projections (7 hidden sizes), and of a gated feed-forward four intermediate sizes.
+    Per token, in the weights' type, a block keeps the inputs of two norms, q, k, v, the attention's output and the
+    inputs of its projections (7 hidden sizes). A gated feed-forward keeps four intermediate sizes.
     """
     shape, tokens = batch.shape, batch.seq_len * batch.micro_batch
     width = WEIGHT_BYTES[job.dtype]
@@ -149,12 +149,12 @@ def activation_terms(job: Job, batch: Batch) -> Iterator[MemoryTerm]:
 
 
 def is_thinkable(batch: Batch) -> bool:
-    """Return whether the activations of a batch stay below what any GPU will ever have."""
+    """Return whether the activations of a batch stay below the memory of any future GPU."""
     return sum(term.needed_bytes for term in activation_terms(Job(dtype=Dtype.FP32), batch)) <= MOST_BYTES
 
 
 def trained_of(job: Job, params: ParamCount) -> int:
-    """Return how many parameters are trained, rounded down."""
+    """Return the number of trained parameters, rounded down."""
     return params.total if job.lora_share is None else int(params.total * job.lora_share)
 
 
@@ -165,7 +165,7 @@ def _term(
 
 
 def _share(count: int, split: int) -> int:
-    """Return the largest part, which some rank has."""
+    """Return the size of the largest part, which some rank holds."""
     return -(-count // max(1, split))
 
 
@@ -197,14 +197,14 @@ def _need(
 
 
 def headroom_of(node: NodeFacts, gpus: Sequence[int], ranks: int) -> Headroom:
-    """Return the room for `ranks` ranks on these GPUs (nvml_index; all where none is named)."""
+    """Return the free memory for `ranks` ranks on these GPUs (nvml_index; all GPUs if none is named)."""
     gpu_free, gpu_source = _gpu_headroom(node, gpus)
     host, host_source = (node.system, "") if isinstance(node.system, Gap) else _host_headroom(node.system)
     return Headroom(ranks, gpu_free, gpu_source, host, host_source)
 
 
 def _gpu_headroom(node: NodeFacts, gpus: Sequence[int]) -> tuple[int | Gap, str]:
-    """Return the least free memory: ranks divide their work evenly, so that the fullest GPU decides."""
+    """Return the least free memory: ranks divide their work evenly, so the fullest GPU decides."""
     if isinstance(node.gpus, Gap):
         return node.gpus, ""
     chosen = [gpu for gpu in node.gpus if not gpus or gpu.nvml_index in gpus]

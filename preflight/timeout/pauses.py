@@ -20,7 +20,7 @@ PICKLE_BYTES_PER_S = 1e9  # torch.save serialises in one thread, however fast th
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """One such phase: how long it takes, when it comes, and where the number is from."""
+    """One such phase: its duration, its time in the job, and the source of the number."""
 
     name: str
     value_s: float
@@ -30,7 +30,7 @@ class Pause:
 
 
 def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
-    """Return the job's pauses as far as anything is known of them."""
+    """Return the job's known pauses."""
     both, training = (Part.INIT, Part.TRAINING), (Part.TRAINING,)
     known = [] if job.params is None else [_load(job, job.params, timings), _save(job, job.params, timings)]
     given = (
@@ -43,7 +43,7 @@ def pauses(job: Job, timings: Timings) -> tuple[Pause, ...]:
 
 
 def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
-    """Return the largest full checkpoint whose save by rank 0, taken `factor` times, a timeout covers."""
+    """Return the largest full checkpoint that rank 0 can save, with the multiplier `factor`, within a timeout."""
     return timeout_s / factor * _rank0_speed(timings)[0]
 
 
@@ -56,7 +56,7 @@ def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
 
 
 def _save(job: Job, params: ParamCount, timings: Timings) -> Pause:
-    """Return how long the ranks that are through with their part of a save wait for the last one."""
+    """Return how long the ranks that have finished their part of a checkpoint wait for the last one."""
     trained = "" if job.lora_share is None else f"the trained {100 * job.lora_share:g}% only, "
     what = f"{decimal_text(checkpoint_bytes(job, params))} ({trained}{bytes_per_parameter(job)} bytes per parameter)"
     how = {Save.FULL: _full, Save.SHARDED: _sharded, Save.ASYNC: _async}[job.save]

@@ -1,11 +1,11 @@
-"""The safe timeout as a sum (facts 10.3): long enough for what is known, short enough that a hang is noticed.
+"""The safe timeout as a sum (facts 10.3): long enough for known pauses, short enough to notice a hang.
 
     training = 3 x longest pause + 10 x (largest collective + rank skew) + NCCL's own retries
     init     = start + 3 x longest pause at the start + 10 x making the communicator + NCCL's own retries
 
-Both are rounded up to a minute, never below the floor, never above the cap. The group's timeout covers both, since
-torch has one for both. The factors are judgement: a pause that was measured or given may take three times as long
-with other users of the storage; what takes milliseconds on an idle machine, ten times.
+Both are rounded up to a minute and kept between the floor and the cap. The group's timeout covers both, since torch has
+one timeout for both. The multipliers are a judgment. A pause that was measured or given may take three times as long
+with other users of the storage. A step that takes milliseconds on an idle machine may take ten times as long.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOCAL_BYTES_PER_S = 2e9  # one NVMe drive, in round numbers
 def safe_timeout(
     job: Job, timings: Timings, current_s: float | None = None, versions: Mapping[str, str] | None = None
 ) -> SafeTimeout:
-    """Return the timeouts, their argument, and the line of each framework in the version that is installed."""
+    """Return the timeouts, their derivation, and the setting of each framework in its installed version."""
     found = pauses(job, timings)
     longest = max(found, key=lambda pause: pause.value_s, default=None)
     terms = _terms(found, job, timings)
@@ -127,7 +127,7 @@ def _tenfold(name: str, part: Part, value_s: float, source: Source, detail: str)
 
 
 def _growth(job: Job, timings: Timings) -> float:
-    """Return by how much the job's ranks outnumber those that were measured; the time is assumed to grow with them."""
+    """Return the ratio of the job's ranks to the measured ranks; the time is assumed to grow by this ratio."""
     return max(1.0, job.world_size / timings.ranks) if timings.ranks else 1.0
 
 
@@ -138,7 +138,7 @@ def _more_ranks(job: Job, timings: Timings) -> str:
 
 
 def _smaller(job: Job, timings: Timings, longest: Pause) -> tuple[str, ...]:
-    """Return what would shorten the longest pause, each with the pause that is left."""
+    """Return the changes that would shorten the longest pause, each with the remaining pause."""
     name, now_s = longest.name, longest.value_s
     if name == "checkpoint":
         others = [
@@ -168,7 +168,7 @@ def _clamp(value_s: float, floor_s: int) -> int:
 
 
 def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> str:
-    """Return the answers for both kinds of storage; "" where it was measured, or makes no difference."""
+    """Return the answers for both kinds of storage; "" if storage was measured or makes no difference."""
     if job.params is None or not isinstance(timings.write_one_bytes_per_s, Gap):
         return ""
     local = replace(

@@ -1,6 +1,6 @@
-"""The timings that a timeout depends on: from trials, a tried directory, and NCCL's own retries.
+"""The timings that a timeout depends on: from trials, a measured directory, and NCCL's own retries.
 
-NCCL reports an error of its own after them: a shorter timeout would hide that error.
+After its retries, NCCL reports an error of its own; a shorter timeout would hide that error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_S = 86400.0 * 365
 def timings(
     trials: Sequence[TrialResult] | None, ranks: int, storage: StorageSpeed | None, settings: Mapping[str, str]
 ) -> Timings:
-    """Return what was measured; `trials` is None where no check was made, `settings` are NCCL's variables."""
+    """Return the measured timings; `trials` is None if no check was made, and `settings` are NCCL's variables."""
     sound = [trial for trial in trials or () if trial.outcome is Outcome.OK]
     results = [each for trial in sound for each in trial.results if each.verified]
     largest_bytes = max((each.size_bytes for each in results), default=0)
@@ -54,13 +54,13 @@ def timings(
 
 
 def nccl_settings(node: NodeFacts) -> dict[str, str]:
-    """Return NCCL's variables as the job inherits them; the environment comes before NCCL's own files."""
+    """Return NCCL's variables as the job inherits them; the environment takes precedence over NCCL's own files."""
     files = {entry.name: entry.value for entry in reversed(known_or(node.nccl_conf, ()))}  # the first one counts
     return files | {variable.name: variable.value for variable in known_or(node.environment, ())}
 
 
 def _worst(values_us: Iterable[float | Gap], missing: Gap) -> float | Gap:
-    """Return the longest in seconds, or why there is none."""
+    """Return the longest time in seconds, or the reason why there is none."""
     read = list(values_us)
     known = [value for value in read if not isinstance(value, Gap)]
     if known:
@@ -74,7 +74,7 @@ def _spread_us(result: CollectiveResult) -> float:
 
 
 def _named(storage: StorageSpeed) -> str:
-    """Return the directory with its file system: tmpfs is memory, whose speed says nothing of a disk."""
+    """Return the directory with its file system. tmpfs is memory, so its speed says nothing about a disk."""
     kind = "" if isinstance(storage.file_system, Gap) else f" ({storage.file_system})"
     return f"{storage.directory}{kind}"
 
@@ -84,7 +84,7 @@ def _above_zero(speed: float | Gap) -> float | Gap:
 
 
 def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
-    """Return the seconds after which NCCL has given up on InfiniBand or on a socket, and how they come about."""
+    """Return the seconds after which NCCL gives up on InfiniBand or on a socket, and their derivation."""
     # As NCCL reads them; an empty one means the default.
     exponent, retries, count, sleep_ms = (
         parsed_integer(settings.get(name) or default)[0] for name, default in RETRY_DEFAULTS.items()
@@ -95,13 +95,16 @@ def nccl_report_s(settings: Mapping[str, str]) -> tuple[float, str]:
 
 
 def ib_retries_s(exponent: int, retries: int) -> float:
-    """Return how long InfiniBand's retries take; 0.0 where they never end (an exponent of 0 or from 32 on)."""
+    """Return the duration of InfiniBand's retries; 0.0 if they never end (an exponent of 0, or of 32 and above)."""
     if not 0 < exponent < 32:
         return 0.0
     return min(LONGEST_S, IB_UNIT_S * float(1 << exponent) * max(0, min(retries, MOST_IB_RETRIES)))
 
 
 def socket_retries_s(count: int, sleep_ms: int) -> float:
-    """Return how long NCCL tries to connect a socket: it sleeps longer before each try, by the same step."""
+    """Return how long NCCL tries to connect a socket.
+
+    Each sleep before a try is longer than the last by the same step.
+    """
     count, sleep_ms = max(0, min(count, 10**6)), max(0, min(sleep_ms, 10**9))
     return min(LONGEST_S, sleep_ms / 1000 * count * (count + 1) / 2)

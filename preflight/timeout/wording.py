@@ -1,4 +1,4 @@
-"""What a timeout means in words: the verdict on it, where it leaves the usual advice, and when not to raise it."""
+"""The texts about a timeout: the verdict, deviations from the usual advice, and when not to raise it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verdict_on(found: SafeTimeout, current_s: float | None) -> str:
 
 
 def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | None) -> tuple[str, ...]:
-    """Return what else to know about this answer."""
+    """Return further notes on this answer."""
     notes = []
     if job.params is None:
         notes.append("the size of the model is unknown (--params), so its checkpoints are not included")
@@ -77,13 +77,13 @@ def notes_on(found: SafeTimeout, job: Job, timings: Timings, current_s: float | 
 
 
 def unmeasured(timings: Timings) -> tuple[str, ...]:
-    """Return why what was assumed was not measured, each reason once."""
+    """Return the reasons why assumed values were not measured, each reason once."""
     read = (timings.write_one_bytes_per_s, timings.read_one_bytes_per_s, timings.collective_s, timings.connect_s)
     return tuple(dict.fromkeys(each.reason for each in read if isinstance(each, Gap)))
 
 
 def _usual_advice(found: SafeTimeout, job: Job) -> list[str]:
-    """Return why the answer leaves the ranges that forums give by the size of the model, where it does."""
+    """Return why the answer differs from the ranges that forums recommend by model size, if it does."""
     if job.params is None:
         return []
     total, pg_s = job.params.total, found.pg_timeout_s

@@ -1,4 +1,4 @@
-"""Ranks waited in or after a save of a checkpoint; or a save that only some of them entered."""
+"""Ranks timed out in or after writing a checkpoint, or only some ranks entered the call that writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLOCK = (
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a timeout whose last phase before it, or whose stack, is a save."""
+    """Claim a timeout if a checkpoint is the last phase before it, or if a stack shows one."""
     timeouts, waits = evidence.timeouts(), evidence.waits.all()
     if not timeouts:
         return None
@@ -47,7 +47,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
-    """Say who did not report the timeout, and since when: the log shows no more than that."""
+    """Return which ranks did not report the timeout, and since when; the log shows no more."""
     reported = {int(wait.rank) for wait in evidence.waits.all() if wait.rank.isdigit()}
     ranks = range(min(4096, max(evidence.world_size, max(reported, default=-1) + 1)))
     missing = [str(rank) for rank in ranks if rank not in reported]
@@ -61,7 +61,10 @@ def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Repair the call where ranks parted; otherwise tell a slow save from a missing rank, before any longer timeout."""
+    """If the ranks diverged, repair the call.
+
+    Otherwise distinguish a slow checkpoint from a missing rank before raising timeouts.
+    """
     all_ranks = (
         "Call the checkpoint code on all ranks. With FSDP and ZeRO-3 it gathers the weights: if rank == 0: around "
         "save_pretrained, state_dict or save_checkpoint leaves rank 0 alone in it. Guard only the writing of files."

@@ -16,7 +16,7 @@ VERDICT = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim by the library's own report, else by two ranks with different work under one sequence number."""
+    """Claim from the library's own report, else from two ranks with different work under one sequence number."""
     if events:
         because = "the library compared the ranks and says so"
         return Claim(Authority.MISMATCH, events, Confidence.HIGH, because, fill_in(VERDICT, events))

@@ -1,4 +1,4 @@
-"""A kernel of the program touched memory that is not its own, or failed an assertion."""
+"""A kernel of the program accessed memory outside its allocation, or failed an assertion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU's memory ran out on one rank, and everybody else only saw a timeout or a lost connection."""
+"""One rank ran out of GPU memory, and the other ranks reported only a timeout or a lost connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SWALLOWED = re.compile(r"[Cc]atch exception|in thread|Thread-\d|[Tt]hread:")
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first real request that the GPU refused."""
+    """Claim the first real memory request that the GPU refused."""
     events = tuple(event for event in own_events if not ABSURD.search(event.text))
     if not events:
         return None

@@ -15,9 +15,9 @@ WAITING = ("store_wait_timeout", "rendezvous_failed", "watchdog_timeout_straggle
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a timeout, of a collective or of the store, whose last phase before it is the preparation of data.
+    """Claim a timeout, of a collective or of the store, if preparing data is the last phase before it.
 
-    A progress bar that had run for just the timeout is one rank's long work, whatever it is called.
+    A progress bar that ran for exactly the timeout is one rank's long work, whatever its name.
     """
     timeouts = evidence.timeouts() or tuple(e for cause in WAITING for e in evidence.best(cause))
     phase = evidence.phase(Phase.PREPROCESSING, Phase.LOADING, Phase.TRAINING)

@@ -1,4 +1,4 @@
-"""torch guesses which GPU a rank uses, and the guess can be wrong."""
+"""torch guesses the GPU of a rank, and the guess can be wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim the warning only where a hang follows it: it stands in healthy logs too."""
+    """Claim the warning only if a hang follows it, because healthy logs contain it too."""
     if evidence.successes() or evidence.exceptions:
         return None
     others = [event for event in evidence.failures() if event.cause != ID]
@@ -38,7 +38,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: list[Event]) -> Claim | None:
-    """A first collective that times out after the guess, where ranks were on one GPU or GPUs are hidden."""
+    """Claim a first collective that timed out after the guess, if ranks shared a GPU or GPUs are hidden."""
     if any(event.authority < Authority.REFINED_TIMEOUT for event in others):
         return None
     if any(wait.seq > 1 or wait.last_completed > 0 for wait in evidence.waits.all()):
@@ -54,7 +54,7 @@ def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: 
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Bind the ranks to their GPUs; then let `preflight check` try what is often copied, on the GPUs of this log."""
+    """Bind the ranks to their GPUs. Then let `preflight check` try commonly copied settings on the GPUs of this log."""
     found = VISIBLE.search(evidence.visible_gpus)
     check = f"preflight check --gpus {found[1]}" if found else "preflight check"
     return Remedy(

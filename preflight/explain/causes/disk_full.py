@@ -15,7 +15,7 @@ PARTLY = "A file could not be written to its end{host}, as on a full disk or aft
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim what the system said; /dev/shm is memory, and has a cause of its own."""
+    """Claim the system's error; /dev/shm is memory and has its own cause."""
     events = tuple(event for event in own_events if not SHARED.search(event.text))
     if not events or (evidence.has("shm.nccl", "shm.loader") and events[0].sign == "disk.full"):
         return None

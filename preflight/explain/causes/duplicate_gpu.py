@@ -1,4 +1,4 @@
-"""Two ranks on one GPU."""
+"""Two ranks use one GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWICE = by_signs("Two ranks use the same GPU{host}, which NCCL refuses.")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim NCCL's own words; a GPU that is busy may also be one that a fault has left so."""
+    """Claim from NCCL's own error. A busy GPU is weaker evidence, because a fault may also leave a GPU busy."""
     if any(event.sign == "duplicate.nccl" for event in events):
         return TWICE(evidence, tuple(event for event in events if event.sign == "duplicate.nccl"))
     because = "CUDA says that it can't have the GPU, and not who holds it"

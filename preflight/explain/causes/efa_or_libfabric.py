@@ -1,4 +1,4 @@
-"""AWS EFA and libfabric below NCCL: memory that may not be registered, a provider that is not there."""
+"""AWS EFA and libfabric below NCCL: memory that may not be registered, or a missing provider."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ VERDICT = "The EFA network (libfabric) refused a call of {who}{host}: a limit, o
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim what libfabric and its EFA provider say."""
+    """Claim the errors of libfabric and its EFA provider."""
     because = "the library below NCCL's plugin reports it itself"
     return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Go by the code that libfabric gave."""
+    """Choose the steps by libfabric's error code."""
     text = " ".join(event.text for event in claim.events[:20])
     versions = (
         "Use the libfabric and aws-ofi-nccl of one EFA installer (/opt/amazon/efa), the same on all nodes and in the "

@@ -1,4 +1,4 @@
-"""`preflight stuck` found what held up the job, before timeouts and lost connections followed from it."""
+"""`preflight stuck` found what held up the job before timeouts and lost connections followed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim what `stuck` found, unless the job went on to its end."""
+    """Claim the finding of `stuck`, unless the job continued to its end."""
     if not evidence.stuck or evidence.successes():
         return None
     source, found = evidence.stuck[0]
@@ -32,7 +32,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Start with what `stuck` found; timeouts and lost connections came from it."""
+    """Start with the finding of `stuck`; it caused the timeouts and lost connections."""
     found = [step for _, answer in evidence.stuck[:1] for step in answer.steps]
     steps = (step for step in found if not step.startswith(LIVE))
     return Remedy("Start there: the other ranks only waited for it until they timed out.", *steps)

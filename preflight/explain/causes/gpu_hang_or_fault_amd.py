@@ -1,4 +1,4 @@
-"""A GPU of AMD hung, faulted or was reset: the words of the amdgpu driver and of ROCm's runtime."""
+"""An AMD GPU hung, faulted or was reset, according to the amdgpu driver or ROCm's runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAULT = "A kernel on an AMD GPU touched memory that is not its own ({who}{host})
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim what the driver or the runtime says; only the driver's own words exclude the program."""
+    """Claim the errors of the driver or the runtime; only the driver's own errors exclude a fault of the program."""
     is_fault = events[0].sign == "amd.fault"
     verdict = fill_in(FAULT if is_fault else HANG, events)
     because = "ROCm's runtime says so" if is_fault else "the driver or ROCm's runtime says so"
@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """A fault can be the program's; a hang or a hardware error is the node's until it is shown otherwise."""
+    """A fault can be the program's. A hang or a hardware error is assumed to be the node's until proven otherwise."""
     driver = (
         "Read the driver's account of it on that host: sudo dmesg -T | grep -i -e amdgpu -e ras; amd-smi (or rocm-smi "
         "--showrasinfo all) shows error counters."

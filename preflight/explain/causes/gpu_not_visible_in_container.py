@@ -1,4 +1,4 @@
-"""A process that cannot see the GPUs that it, or its neighbour, uses."""
+"""A process cannot see the GPUs that it, or a neighboring process, uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log stops, and nothing in it is an error."""
+"""The log stops without any error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW = 4  # collectives; more of them mean that data did flow
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim a log that ends in NCCL's start-up or in its first collective, without an error and without an end."""
+    """Claim a log that stops in NCCL's start-up or in its first collective, without an error and without an end."""
     if evidence.failures() or evidence.exceptions or evidence.successes() or evidence.has("context.progress"):
         return None
     if (waiting := _last_words(evidence) or _engine_waits(evidence)) is not None:
@@ -58,7 +58,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _last_words(evidence: LogEvidence) -> Claim | None:
-    """Claim a log whose very last line announces a step that a healthy log goes on from within seconds."""
+    """Claim a log whose last line announces a step that a healthy log completes within seconds."""
     for number, source in enumerate(evidence.sources):
         found = next((step for step in ANNOUNCED if source.tail and step[0].search(source.tail[-1])), None)
         if found is None or shows_work(source.tail):
@@ -73,7 +73,7 @@ def _last_words(evidence: LogEvidence) -> Claim | None:
 
 
 def _engine_waits(evidence: LogEvidence) -> Claim | None:
-    """Claim an engine that says again and again that its workers do not answer, up to the end of the log."""
+    """Claim an engine that reports repeatedly, up to the end of the log, that its workers do not answer."""
     waits = evidence.of("hang.engine")
     if len(waits) < SOME or evidence.sources[waits[-1].source].lines - waits[-1].line > AT_END:
         return None
@@ -83,7 +83,7 @@ def _engine_waits(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Go by the step at which it stopped."""
+    """Choose the steps by the start-up step at which the log stopped."""
     step = int(claim.detail[0])
     record = (
         "See where it hangs: py-spy dump --pid PID on each rank; nvidia-smi (100% busy at low power means waiting)."

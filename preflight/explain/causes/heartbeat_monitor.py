@@ -15,7 +15,7 @@ STORE = "torch's heartbeat monitor lost the store on rank 0: rank 0 ended first;
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a stuck watchdog; a store that is gone is a weaker word, and means nothing after success."""
+    """Claim a stuck watchdog. A missing store is weaker evidence, and means nothing after success."""
     if events[0].authority is Authority.TIMEOUT:
         because = "the monitor says that the watchdog made no progress"
         return Claim(Authority.TIMEOUT, events, Confidence.HIGH, because, STUCK)
@@ -24,7 +24,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """See what the process does while it hangs, or ask rank 0."""
+    """Find out what the process does while it hangs, or look at rank 0's log."""
     if not evidence.has("heartbeat.stuck"):
         return Remedy(
             "Look at the log of rank 0, before the time of these lines; they are what the others print when it is "

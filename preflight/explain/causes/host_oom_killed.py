@@ -1,4 +1,4 @@
-"""The host's memory ran out, and the kernel, the scheduler or Ray killed a process; or somebody else killed it."""
+"""The host ran out of memory, and the kernel, the scheduler or Ray killed a process; or another party killed it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALLOCATION = "{who}{host} could not get host memory."
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim an explicit report before a refused allocation before a bare SIGKILL."""
+    """Claim an explicit report first, then a refused allocation, then a bare SIGKILL."""
     match events[0].authority:
         case Authority.KILLED:
             because = "the scheduler or the kernel says that memory ran out"
@@ -33,13 +33,13 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_wrapper(evidence: LogEvidence, killed: Event) -> bool:
-    """Return whether something had failed just before: the launcher then kills what is left of the job."""
+    """Return whether an error came just before; the launcher then kills the rest of the job."""
     before = (event for event in evidence.alarms() if event.source == killed.source)
     return any(0 < killed.line - event.line <= NEAR for event in before)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Ask the kernel first where the log does not say who killed it."""
+    """If the log does not say what killed the process, ask the kernel first."""
     ask = (
         'Ask who killed it: sudo dmesg -T | grep -i -e "killed process" -e oom   (Slurm: sacct -j JOBID '
         "--format=JobID,State,MaxRSS,ReqMem; Kubernetes: kubectl describe pod, look for OOMKilled)"

@@ -1,4 +1,4 @@
-"""InfiniBand or RoCE: a port, the path to a peer, or the memory that the card may use."""
+"""InfiniBand or RoCE failed: a port, the path to a peer, or the memory that the adapter may use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCAL = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim whatever came first: a refused call is the machine's own, a lost packet the path's."""
+    """Claim the earliest error. A refused call is the machine's own fault; a lost packet is the path's fault."""
     if events[0].authority is Authority.ECHO and evidence.successes():
         return None  # NCCL passes over devices that it can't open
     if events[0].authority is Authority.ECHO:
@@ -30,7 +30,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Go by the code that the card gave."""
+    """Choose the steps by the adapter's error code."""
     text = " ".join(event.text for event in claim.events[:20])
     if "Cannot allocate memory" in text:
         return Remedy(

@@ -1,4 +1,4 @@
-"""The CPU does not know an instruction that a library uses."""
+"""The CPU does not support an instruction that a library uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAX's coordination service: processes that did not start in time, or stopped to send heartbeats."""
+"""JAX's coordination service reports processes that did not start in time, or that stopped sending heartbeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER = "The JAX coordinator ended this process because another task had failed;
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim a barrier that was not reached, then a heartbeat that was missed, then only their echo."""
+    """Claim a barrier that was not reached, then a missed heartbeat, then the secondary errors of either."""
     if events[0].authority is Authority.ECHO:
         because = "the coordinator says that a task failed, not which or why"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, OTHER)
@@ -32,7 +32,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Start all in time; or see what the silent task did."""
+    """Start all processes in time, or find out what the silent task did."""
     if claim.events[0].sign == "jax.barrier":
         return Remedy(
             "Start all processes: num_processes must be the number that is really started, process_id of each its own, "

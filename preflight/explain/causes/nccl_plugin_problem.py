@@ -1,4 +1,4 @@
-"""A network plugin of NCCL (AWS OFI, HPC-X, GPUDirect-TCPX, ...) that fails or is not the same everywhere."""
+"""A network plugin of NCCL (AWS OFI, HPC-X, GPUDirect-TCPX, ...) fails or differs between hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNEQUAL = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim what a plugin reports; else a plugin that only some of the hosts found, in a log that ends in nothing."""
+    """Claim a plugin's error. Otherwise, claim a plugin that only some hosts loaded, if the log shows no success."""
     if events[0].authority is not Authority.SILENCE:
         because = "the plugin reports it itself"
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))

@@ -1,4 +1,4 @@
-"""An ordinary Python error on one rank: nothing to do with communication."""
+"""An ordinary Python error on one rank, unrelated to communication."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is n
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim the first exception of the program's own; one that success followed, and nothing else, was caught."""
+    """Claim the program's first own exception.
+
+    An exception that only success followed was caught and does not count.
+    """
     last_success = max((event.order for event in evidence.successes()), default=-1)
     is_failed = bool(evidence.failures())
     raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
@@ -40,7 +43,7 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
-    """Return whether a library names what failed before an exception, or with it: the exception only passes it on."""
+    """Return whether a library names the failure before an exception, or with it; the exception only forwards it."""
     named = (event for event in evidence.failures() if event.authority <= Authority.SETUP and event.cause != ID)
     return any(not _is_clearly_before(raised, event) for event in named)
 
@@ -52,7 +55,7 @@ def _is_clearly_before(raised: Event, event: Event) -> bool:
 
 
 def _by_last_line(evidence: LogEvidence) -> Claim | None:
-    """Claim an exception whose traceback was left out, where a process died of it or the log ends with it."""
+    """Claim an exception without its traceback, if a process died of it or the log ends with it."""
     if evidence.successes():
         return None
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
@@ -65,7 +68,7 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
-    """Claim the only exception of a rank, which sounds like somebody else's, where nothing else is known."""
+    """Claim a rank's only exception, which looks like a secondary error, if no other cause is known."""
     weak = [(event, error) for event, error in evidence.echoes if error.is_weak]
     if not weak or evidence.successes():
         return None
@@ -76,7 +79,7 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
-    """Claim a task that ended with an error code while the others ran into the time limit waiting for it."""
+    """Claim a task that ended with an error code while the others timed out waiting for it."""
     limits = evidence.best("scheduler_time_limit")
     exits = [event for event in evidence.of(TASK_EXIT) if limits and event.order < limits[0].order]
     if not exits or evidence.successes():

@@ -1,4 +1,4 @@
-"""NVLink, NVSwitch and the Fabric Manager that sets them up."""
+"""NVLink, NVSwitch or the Fabric Manager, which sets them up, failed."""
 
 from __future__ import annotations
 

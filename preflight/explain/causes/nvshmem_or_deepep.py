@@ -1,4 +1,4 @@
-"""NVSHMEM and what is built on it (DeepEP): GPUs that write to each other's memory over RDMA by themselves."""
+"""NVSHMEM or a library on top of it (DeepEP) failed; with these, GPUs write to each other's memory over RDMA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT = "The expert-parallel exchange (DeepEP over NVSHMEM) of {who}{host} wai
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
-    """Claim what NVSHMEM and DeepEP say; an illegal access or a lost peer after it follows from it."""
+    """Claim the errors of NVSHMEM and DeepEP; a later illegal access or lost peer is a consequence."""
     is_start = events[0].sign == "nvshmem.start"
     because = "the library says so explicitly"
     verdict = fill_in(START if is_start else TIMEOUT, events)
@@ -20,7 +20,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """A transport that does not start needs rights and modules; one that stops, versions that fit."""
+    """If a transport does not start, it needs rights and modules. If a transport stops, it needs matching versions."""
     versions = (
         "Build DeepEP (or the engine) against the NVSHMEM that is loaded: pip list | grep -i nvshmem; NVSHMEM "
         "3.5.19 and later broke DeepEP releases that are older."

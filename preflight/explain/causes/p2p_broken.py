@@ -1,4 +1,4 @@
-"""Direct copies between GPUs of one machine (peer to peer) that hang, fail or are lost."""
+"""Direct copies between GPUs of one machine (peer to peer) hang, fail or lose data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIRST_NUMBERS = 2  # some frameworks have a barrier before anything else
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim NCCL's and CUDA's own complaints, else a first collective that everybody entered and nobody finished."""
+    """Claim the errors of NCCL and CUDA, else a first collective that all ranks entered and none finished."""
     if events and events[0].authority is Authority.SILENCE:
         return _refused(evidence) or _stopped_with_iommu(evidence)
     if events and (pairs := [pair for event in events if (pair := PAIR.search(event.text))]):
@@ -53,7 +53,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _diagnosed(pairs: list[re.Match[str]]) -> str:
-    """Return the first pair that NCCL names, with what it expected and got, and how many others it names."""
+    """Return the first pair that NCCL names, with the expected and the actual value, and the number of other pairs."""
     first, others = pairs[0], len({pair.group(1, 2) for pair in pairs}) - 1
     values = VALUES.search(first.string)
     words = {
@@ -67,7 +67,7 @@ def _diagnosed(pairs: list[re.Match[str]]) -> str:
 
 
 def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return what to look at where NCCL names a pair that an NVLink fabric of several nodes joins."""
+    """Return the advice if NCCL names a pair that an NVLink fabric of several nodes joins."""
     if not any(FABRIC.search(event.text) for event in evidence.of("p2p.diagnosed")):
         return ()
     return (
@@ -77,7 +77,7 @@ def _fabric(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
-    """Claim a log that stops without an error once its GPUs are joined by direct copies and by no network."""
+    """Claim a log that stops without an error after its GPUs were joined by direct copies and by no network."""
     if "P2P" not in evidence.starts.paths or "NET" in evidence.starts.paths:
         return None
     stopped = hang_no_error.judge(evidence, ())
@@ -88,7 +88,7 @@ def _stopped_on_direct_paths(evidence: LogEvidence) -> Claim | None:
 
 
 def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
-    """Claim a log that stops without an error right after direct paths were made, on a host as RCCL warns of it.
+    """Claim a log that stops without an error right after direct paths were made, on a host that RCCL warns about.
 
     RCCL warns at every start on such hosts, and most of them work.
     """
@@ -104,7 +104,7 @@ def _stopped_with_iommu(evidence: LogEvidence) -> Claim | None:
 
 
 def _refused(evidence: LogEvidence) -> Claim | None:
-    """Claim what healthy runs without P2P say as well, only where the job never got past its first collective."""
+    """Claim a message that healthy runs without P2P print too, only if the job never passed its first collective."""
     events = evidence.of("p2p.refused")
     if not events:
         return None

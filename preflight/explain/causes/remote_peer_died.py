@@ -1,4 +1,4 @@
-"""Only echoes: somebody else died first, and that log is not here."""
+"""The log has only secondary errors: another process died first, and its log is not here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PEER = re.compile(
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim lost connections, and name the address at the other end; an order to stop proves nobody's death."""
+    """Claim lost connections, and name the address of the peer. An order to stop does not prove that a process died."""
     if all(event.sign == "peer.sigterm" for event in events):
         return None
     peer = _peer(events)
@@ -34,7 +34,7 @@ def _peer(events: tuple[Event, ...]) -> str:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Get the other log."""
+    """Get the log of the other process."""
     peer = _peer(claim.events) or "the other hosts"
     return Remedy(
         f"Get the log of {peer} and give both to preflight explain; read its last lines before the time below.",

@@ -1,4 +1,4 @@
-"""The processes never joined: the rendezvous endpoint's port, name or address."""
+"""The processes never joined, because of the rendezvous endpoint's port, name or address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """A free port, or a reachable address."""
+    """Use a free port, or a reachable address."""
     if evidence.has("rendezvous.in_use"):
         return Remedy(
             "See who holds it: ss -ltnp 'sport = :29500' (your port); end what is left of the earlier run.",

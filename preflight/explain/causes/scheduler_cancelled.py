@@ -1,4 +1,4 @@
-"""Somebody, or the scheduler, cancelled the job; or the scheduler stopped the rest after one task had failed."""
+"""A person or the scheduler cancelled the job, or the scheduler stopped the rest after one task had failed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a cancellation before which nothing failed; else it is how the scheduler stopped the rest.
+    """Claim a cancellation if nothing failed before it. Otherwise the scheduler only stopped the rest after a failure.
 
-    Only the scheduler's own line proves one, and a hangup: anything may send SIGTERM.
+    Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """
     if all(map(evidence.survival.is_after_success, events)):
         return None
@@ -37,7 +37,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
-    """Return whether a process of the job had died before: the scheduler then stops the others with the same words."""
+    """Return whether a process of the job had died before.
+
+    The scheduler then stops the others with the same message.
+    """
     deaths = (event for event in evidence.of(*DEATHS) if event.source == cancelled.source)
     return "***" in cancelled.text and any(event.order < cancelled.order for event in deaths)
 
@@ -55,7 +58,7 @@ def _own_errors(evidence: LogEvidence, cancelled: Event) -> list[Event]:
 
 
 def _is_error(event: Event) -> bool:
-    """Return whether a line is another failure: a connection lost before the cancellation is one, a SIGTERM is not."""
+    """Return whether a line is another failure. A connection lost before the cancellation is one; a SIGTERM is not."""
     return event.cause != ID and (event.authority < Authority.ECHO or event.sign == "peer.closed")
 
 

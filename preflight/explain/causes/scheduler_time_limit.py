@@ -1,4 +1,4 @@
-"""The scheduler ended the job because its time was up."""
+"""The scheduler ended the job at its time limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.explanation import Confidence
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim what the scheduler says, unless the job had succeeded and only hung at its exit."""
+    """Claim the scheduler's message, unless the job had succeeded and only hung at its exit."""
     if all(map(evidence.survival.is_after_success, events)):
         return None
     verdict = "The scheduler ended the job because its time limit was reached."

@@ -16,7 +16,10 @@ BUS_ERROR = "{who}{host} died of a bus error, which a full /dev/shm causes (so d
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim what the libraries say about /dev/shm; a bare bus error only where no native stack points elsewhere."""
+    """Claim the libraries' errors about /dev/shm.
+
+    A bare bus error counts only if no native stack shows another cause.
+    """
     full = tuple(event for event in evidence.of("disk.full") if SHARED.search(event.text))
     if full and (not events or events[0].authority is Authority.UNEXPLAINED_DEATH):
         because = "there was no room left in a file that is shared memory"

@@ -1,4 +1,4 @@
-"""A cloud or a cluster took the machine away: a spot instance, maintenance, a job of higher priority."""
+"""A cloud or a cluster took the machine away: a spot instance, maintenance, or a job of higher priority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank waited at the key-value store for something that another rank never wrote."""
+"""A rank waited at the key-value store for a key that another rank never wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERDICT = (
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim what the store says, above the timeouts that follow from it."""
+    """Claim the store's error, with a higher authority than the timeouts that follow from it."""
     if events[0].authority is Authority.SILENCE:
         return _still_waiting(evidence, events)
     because = "the store names the key that no rank wrote, or counts the ranks that came"
@@ -26,7 +26,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _still_waiting(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Every start waits a moment; it is the cause where nobody got past it and the log ends there."""
+    """Claim a wait at the store if no rank passed it and the log ends there. Every start waits briefly."""
     source = evidence.sources[events[-1].source]
     if evidence.has("context.past_store") or evidence.failures() or evidence.exceptions or evidence.successes():
         return None

@@ -1,4 +1,4 @@
-"""The job reached its end; what follows is noise of processes that do not stop together."""
+"""The job completed; the following errors come from processes that do not stop together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ VERDICT = "The job had reached its end; the errors came afterwards, while its pr
 
 
 def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
-    """Claim processes that abort after success, where nothing else but echoes and the scheduler's end is in the log.
+    """Claim processes that abort after success, if the log otherwise has only secondary errors and the scheduler's end.
 
-    An error with words of its own is no noise, even after success: another run's success may stand in the same log.
+    An error with its own message counts even after success, because another run's success may be in the same log.
     """
     successes = evidence.successes()
     crashes = evidence.of(ABORT, *NATIVE)
@@ -36,7 +36,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 
 
 def _after_the_work(evidence: LogEvidence, crashes: tuple[Event, ...]) -> Claim | None:
-    """Claim watchdogs and aborts after the last save of a run that says it was done, where nothing was waited for."""
+    """Claim watchdogs and aborts after the last checkpoint of a run that reports its end, if no rank waited."""
     done = evidence.of(DONE)
     failures = evidence.failures()
     if not done or evidence.exceptions or any(not is_after(event, done[-1]) for event in (*failures, *crashes)):

@@ -1,4 +1,4 @@
-"""Two copies or two ages of CUDA, NCCL, driver and torch that do not fit each other."""
+"""Two copies or two versions of CUDA, NCCL, driver and torch are incompatible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks waited for one that did not come: the watchdog's timeout, when nothing else explains it."""
+"""Ranks timed out waiting for a rank that did not come; this cause applies if nothing else explains the timeout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from preflight.model.explanation import Confidence
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim any timeout of a collective, and name the rank that stayed behind where the numbers show it."""
+    """Claim any timeout of a collective, and name the rank that stayed behind if the numbers show it."""
     if (lag := find_lag(evidence.recordings)) is not None:
         behind_it = (
             f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"

@@ -1,4 +1,4 @@
-"""NCCL, Gloo or MPI talk over a network interface that does not lead to the other nodes."""
+"""NCCL, Gloo or MPI use a network interface that does not lead to the other nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HIDDEN = "NCCL chose an interface that no other machine can reach ({name}), in a
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
-    """Claim a missing interface, then an unreachable address, then a choice that can't lead anywhere."""
+    """Claim a missing interface, then an unreachable address, then an interface that can't lead to other nodes."""
     if events[0].authority is Authority.SETUP:
         because = "the library says that it found no such interface or address"
         return Claim(Authority.SETUP, events, Confidence.HIGH, because, fill_in(MISSING, events))
@@ -41,7 +41,7 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_choice(events: tuple[Event, ...]) -> Claim | None:
-    """Hosts of one job that chose `lo` or a container bridge can't meet; on one host that is no fault."""
+    """Claim hosts of one job that chose `lo` or a container bridge and can't connect; on one host that is no fault."""
     chosen = [event for event in events if USING.search(event.text)]
     hosts = {event.host for event in chosen if event.host}
     if len(hosts) < 2:
@@ -53,7 +53,7 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
 
 
 def _by_retries(evidence: LogEvidence) -> Claim | None:
-    """Retries are usual while ranks start; they are the cause where the log ends in them."""
+    """Claim connection retries if the log ends in them; retries are usual while ranks start."""
     retries = evidence.of("interface.retried")
     if not retries or evidence.successes():
         return None
@@ -68,7 +68,7 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose an interface by hand, on every node, and test the path."""
+    """Choose an interface manually on every node, and test the path."""
     steps = (
         "List them on every node: ip -br -4 address. The right one has an address in the network that all nodes share; "
         "never lo, docker0, virbr0.",

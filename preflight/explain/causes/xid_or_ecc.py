@@ -1,4 +1,4 @@
-"""Faults of the GPU itself: nothing in software produces these."""
+"""Faults of the GPU itself, which software can't cause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))
 
 
 def _link(evidence: LogEvidence) -> tuple[str, ...]:
-    """Return what to look at where the driver blames a link between GPUs."""
+    """Return the advice if the driver reports a faulty link between GPUs."""
     if not any(LINK.search(event.text) for event in evidence.of("xid.xid")):
         return ()
     return (
@@ -41,7 +41,7 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
-    """Claim what the driver says; else a GPU that is full before anything was put on it."""
+    """Claim the driver's errors, else a GPU whose memory is full before the job used it."""
     if events := own_events:
         is_proven = any(event.sign != "xid.xid" or IS_PROVEN.search(event.text) for event in events)
         because = "nothing in software prints these lines"

@@ -1,1 +1,1 @@
-"""Checks of one node's facts; one file each, named as the check is."""
+"""Checks of one node's facts: one file per check, with the check's name."""

@@ -43,7 +43,7 @@ def acs_redirects(node: NodeFacts, case: Case) -> Findings:
 
 
 def _bridges_between(node: NodeFacts, case: Case, pairs: list[tuple[int, int]]) -> list[PciDevice]:
-    """Return the bridges on the ways between two GPUs that meet below a root port."""
+    """Return the bridges on the paths between two GPUs whose paths join below a root port."""
     devices, tree = chosen_devices(node, case), {device.bdf: device for device in known(node.pci)}
     found: dict[str, PciDevice] = {}
     for a, b in pairs:

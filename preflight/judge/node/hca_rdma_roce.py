@@ -117,7 +117,7 @@ def hca_port_inactive(node: NodeFacts, case: Case) -> Findings:
 
 
 def _missing(node: NodeFacts) -> tuple[HcaPort, ...]:
-    """Return the ports that are down where all siblings in their place are active; a place is a port and function."""
+    """Return the ports that are down although all siblings are active: ports with the same number and PCI function."""
     places: dict[tuple[str, str, int, str], list[HcaPort]] = defaultdict(list)
     for nic in verbs_nics(node):
         for port in ports_of(node, nic):

@@ -18,7 +18,7 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True)
 class InheritedSetting:
-    """A setting in force, and where it comes from."""
+    """A setting in force, and its source."""
 
     name: str
     value: str
@@ -50,7 +50,10 @@ def inherited_env(node: NodeFacts, case: Case) -> Findings:
 
 
 def settings_in_force(node: NodeFacts) -> tuple[InheritedSetting, ...]:
-    """Return the settings as NCCL sees them: the environment wins over files, and an earlier file over a later."""
+    """Return the settings that NCCL uses.
+
+    The environment overrides files, and an earlier file overrides a later one.
+    """
     found = {v.name: InheritedSetting(v.name, v.value, ENVIRONMENT) for v in known(node.environment)}
     for entry in known_or(node.nccl_conf, ()):
         found.setdefault(entry.name, InheritedSetting(entry.name, entry.value, entry.file))
@@ -79,7 +82,7 @@ def _about_this_node(setting: InheritedSetting, node: NodeFacts, case: Case) -> 
 
 
 def _is_counted_by_speed(visible: str, node: NodeFacts) -> bool:
-    """Return whether its numbers are CUDA's own (facts 6.4): GPUs of one model are taken to be in the bus's order."""
+    """Return whether the GPU numbers are CUDA's own (facts 6.4); GPUs of one model are assumed to be in bus order."""
     models = {name_of(gpu) for gpu in known_or(node.gpus, ())}
     by_number = visible.strip()[:1].isdigit()
     return by_number and len(models) > 1 and inherited_value(node, "CUDA_DEVICE_ORDER") != "PCI_BUS_ID"

@@ -56,7 +56,7 @@ def memlock(node: NodeFacts, case: Case) -> Findings:
 
 
 def _rdma(node: NodeFacts) -> tuple[Nic, ...]:
-    """Return the adapters that NCCL would use: EFA too, which registers memory as the others do."""
+    """Return the adapters that NCCL would use, including EFA, which registers memory like the others."""
     nics = () if isinstance(node.hca_ports, Gap) else known_or(node.nics, ())
     return tuple(nic for nic in nics if nic.kind is not NicKind.OTHER and carries_traffic(node, nic.name))
 
@@ -135,7 +135,7 @@ def pids(node: NodeFacts, case: Case) -> Findings:
 
 
 def _tightest(node: NodeFacts) -> tuple[int | Limit, str]:
-    """Return the smaller of both limits; a gap only where neither is a number."""
+    """Return the smaller of both limits; a Gap only if neither is a number."""
     nproc = node.limits if isinstance(node.limits, Gap) else node.limits.nproc
     pids = known(node.system).cgroup_pids_limit
     both: tuple[tuple[int | Limit | Gap, str], ...] = ((pids, "cgroup pids.max"), (nproc, "RLIMIT_NPROC"))

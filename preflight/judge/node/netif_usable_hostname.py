@@ -59,7 +59,7 @@ def netif_usable(node: NodeFacts, case: Case) -> Findings:
 
 
 def is_usable(netif: Netif) -> bool:
-    """Return whether an interface may carry data between nodes; what could not be read is no reason against it."""
+    """Return whether an interface may carry data between nodes; a value that could not be read does not exclude it."""
     if netif.kind in NEVER_A_PATH or not netif.is_up or netif.has_carrier is False:
         return False
     return isinstance(netif.addresses, Gap) or any(map(_is_reachable, netif.addresses))
@@ -116,7 +116,7 @@ def hostname_loopback(node: NodeFacts, case: Case) -> Findings:
 
 
 def _trouble(node: NodeFacts, resolution: NameResolution) -> tuple[Severity, str] | None:
-    """Return what is wrong with the name, and how much that matters on one node."""
+    """Return the problem with the name, and its severity on one node."""
     if not resolution.addresses:
         return Severity.WARN, "resolves to nothing"
     first = _parse(resolution.addresses[0])
@@ -139,7 +139,7 @@ def _own_addresses(node: NodeFacts) -> frozenset[IPv4Address | IPv6Address]:
 
 
 def _reachable(node: NodeFacts) -> tuple[str, str]:
-    """Return the first interface that other nodes may reach, and its address; words to be replaced for none."""
+    """Return the first interface that other nodes may reach, and its address; placeholders if there is none."""
     for netif in known_or(node.netifs, ()):
         for text in known_or(netif.addresses, ()):
             if netif.is_up and _is_reachable(text):

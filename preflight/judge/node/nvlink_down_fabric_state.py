@@ -51,12 +51,12 @@ def _is_unread(gpu: Gpu) -> bool:
 
 
 def link_states(gpu: Gpu) -> tuple[bool | Gap, ...]:
-    """Return of each NVLink whether it is up."""
+    """Return, for each NVLink, whether it is up."""
     return tuple(link.is_active for link in known_or(gpu.nvlinks, ()))
 
 
 def active_links(gpu: Gpu) -> int:
-    """Return how many of the GPU's NVLinks are up."""
+    """Return the number of the GPU's NVLinks that are up."""
     return sum(is_active is True for is_active in link_states(gpu))
 
 

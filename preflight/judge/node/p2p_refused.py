@@ -67,6 +67,6 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
 
 
 def _is_right(node: NodeFacts) -> bool:
-    """Return whether this driver's statement on GPUs that NVLink joins can be believed."""
+    """Return whether this driver's statement on GPUs that NVLink joins is reliable."""
     version = None if isinstance(node.driver, Gap) else node.driver.version
     return isinstance(version, str) and version_tuple(version) >= RIGHT_SINCE

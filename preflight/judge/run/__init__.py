@@ -1,1 +1,1 @@
-"""Checks of what a run showed: its trials, the tests below NCCL, its nodes compared. `probe` needs none."""
+"""Checks of a run's results: its trials, the tests below NCCL, and its nodes compared. `probe` needs none of them."""

@@ -61,7 +61,7 @@ def gpu_slow(case: Case) -> Findings:
 
 
 def _load_evidence(hardware: Hardware, gpu: int) -> Iterator[Evidence]:
-    """Yield what NVML said of this GPU while it computed."""
+    """Yield NVML's values for this GPU while it computed."""
     for test in hardware.gpus:
         if test.gpu == gpu and test.repetition == 0 and isinstance(test.computing, UnderLoad):
             load = test.computing
@@ -109,7 +109,7 @@ def gpu_throttled_under_load(case: Case) -> Findings:
 
 
 def _lasting(load: UnderLoad) -> tuple[str, ...]:
-    """Return the reasons that were more than a moment: two samples and a fifth of all; every one where none counted."""
+    """Return the reasons that lasted: at least two samples and a fifth of all. Without a count, return every reason."""
     reasons, counted = known_or(load.throttle_reasons, ()), dict(load.throttled_samples)
     if not counted:
         return reasons
@@ -204,7 +204,7 @@ def gpu_wrong_results(case: Case) -> Findings:
 
 
 def _other_bits(hardware: Hardware) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the GPUs whose result is not what most have: there is one right answer, whatever the GPU's model."""
+    """Yield the GPUs whose result differs from most. Only one answer is right, whatever the GPU's model."""
     digests: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
     for test in hardware.gpus:
         for gemm in test.gemms:

@@ -57,7 +57,7 @@ def netif_reaches_nobody(case: Case) -> Findings:
 
 
 def _by_place(between: NetworkSurvey) -> dict[tuple[int, str], list[PathResult]]:
-    """Return every attempt from or to each interface."""
+    """Return every attempt, by the interface from or to which it went."""
     found: dict[tuple[int, str], list[PathResult]] = defaultdict(list)
     # Where what worked is not listed, nothing proves that nobody was reached.
     for result in () if between.untold else between.results:
@@ -67,7 +67,7 @@ def _by_place(between: NetworkSurvey) -> dict[tuple[int, str], list[PathResult]]
 
 
 def _path(between: NetworkSurvey, path: PathResult, shown: str) -> Evidence:
-    """Return what became of a connection between two interfaces."""
+    """Return the result of a connection between two interfaces."""
     ways = f"{between.host_of(path.from_node)} {path.netif} to {between.host_of(path.to_node)} {path.to_netif}"
     return Evidence(ways, shown, "a TCP connection between the nodes")
 

@@ -83,7 +83,7 @@ def _must_be_read(counters: tuple[CounterChange, ...]) -> None:
 def _judged(
     case: Case, change: CounterChange, grown: int, counted_s: float, tells_remapping: bool
 ) -> tuple[Severity, str] | None:
-    """Return how much the growth of a counter matters and what is said of it; None where it is no finding."""
+    """Return the severity of a counter's growth, and the text about it; None if it is no finding."""
     if not grown or change.kind is CounterKind.TRAFFIC or change.name == XIDS:
         return None
     new = f"{grown} new during the run"
@@ -125,7 +125,7 @@ def _killed_by_us(case: Case) -> bool:
 
 
 def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
-    """Return the GPU or the port whose counter it is."""
+    """Return the GPU or the port to which the counter belongs."""
     hca, _, port = change.subject.partition(":")
     if change.gpu < 0 and port.isdecimal():
         return part_of_port(case.nodes[0], hca, int(port))
@@ -133,7 +133,7 @@ def _part(case: Case, change: CounterChange) -> tuple[str, ...]:
 
 
 def blame_of(change: CounterChange) -> Blame:
-    """Return who has to act: the GPU for its own errors and Xids, the fabric for a port's, the host for the bus'."""
+    """Return the fault domain: the GPU for its own errors and Xids, the fabric for a port's, the host for the bus's."""
     if change.name.startswith("aer") or change.name == "pcie_replays":
         return Blame.HOST
     return Blame.GPU if change.gpu >= 0 or change.source == KERNEL_LOG else Blame.FABRIC

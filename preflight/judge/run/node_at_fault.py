@@ -98,7 +98,7 @@ def _open(observed: Isolation, hosts: Sequence[str]) -> Finding:
 
 
 def _of(node: int, observed: Isolation, how: GroupOutcome) -> list[GroupTrial]:
-    """Return the groups in which a node showed its fault; of a slow one that also failed, both."""
+    """Return the groups in which a node showed this outcome; if there are none, all its groups that were not OK."""
     found = [g for done in observed.rounds for g in done.groups if node in g.nodes]
     return [g for g in found if g.observed is how] or [g for g in found if g.observed is not GroupOutcome.OK]
 
@@ -119,7 +119,7 @@ def _verb(groups: Sequence[GroupTrial], of_one: str, of_several: str) -> str:
 
 
 def _single(node: int, observed: Isolation) -> str:
-    """Return what the node's ranks showed one by one: a single GPU or rail, or the node as a whole."""
+    """Return the results of the node's ranks one by one: a single GPU or port, or the node as a whole."""
     own = [g for g in observed.rank_by_rank if g.nodes[0] == node and g.local_rank != ALL_RANKS]
     bad = [str(g.local_rank) for g in own if g.observed in (GroupOutcome.DEAD, GroupOutcome.SLOW)]
     if not own or any(g.observed is GroupOutcome.UNTRIED for g in own):
@@ -133,7 +133,7 @@ def _single(node: int, observed: Isolation) -> str:
 
 
 def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
-    """Return what the node's interfaces and RDMA ports showed one by one: some of them, or the node as a whole."""
+    """Return the results of the node's interfaces and RDMA ports one by one: some of them, or the node as a whole."""
     own, bad = _routes(node, observed)
     if not own:
         return ""
@@ -148,9 +148,9 @@ def _by_route(node: int, observed: Isolation, hosts: Sequence[str]) -> str:
 
 
 def _routes(node: int, observed: Isolation) -> tuple[list[RouteTrial], list[RouteTrial]]:
-    """Return the ways of a node that prove something and, of them, those that are bad; none where only one was tried.
+    """Return a node's routes that prove something, and the bad ones among them; empty if only one route was tried.
 
-    Of a slow node only those that good nodes tried too: a slow interface may be no faster anywhere.
+    For a slow node, only routes that good nodes tried too count: a slow interface may be slow on every node.
     """
     own = [each for each in observed.by_route if each.trial.nodes[0] == node and each.shown is not GroupOutcome.UNTRIED]
     if node in observed.slow:

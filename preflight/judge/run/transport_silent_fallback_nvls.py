@@ -73,7 +73,10 @@ def _level(locality: Locality, case: Case, pair: tuple[int, int]) -> str:
 
 
 def _promises_more(level: str, way: str) -> bool:
-    """Return whether a path is better than the way: any is than sockets, but adapters may serve well between CPUs."""
+    """Return whether a path is better than the used transport.
+
+    Any path is better than sockets, but adapters may serve well between CPUs.
+    """
     return way == SOCKETS or NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
 
 

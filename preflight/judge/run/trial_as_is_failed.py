@@ -65,7 +65,10 @@ def trial_failed(case: Case) -> Findings:
 
 
 def _under_load(case: Case) -> Findings:
-    """Yield a FAIL where the default worked at first and failed when it was repeated: no setting cures that."""
+    """Yield a FAIL if the default settings worked at first but failed in a repetition.
+
+    No setting is a workaround for that.
+    """
     repeats = [each for each in case.trials if each.candidate.startswith(REPEATED)]
     failed = [each for each in repeats if each.outcome in WORDS]
     if failed:
@@ -89,7 +92,7 @@ def _under_load(case: Case) -> Findings:
 
 
 def _from_outside(trial: TrialResult, problem: str, outside: OutsideCause) -> Finding:
-    """Return a FAIL whatever else works: no setting cures what somebody else did, and none of it shows a cure."""
+    """Return a FAIL, even if other trials work. An outside cause has no workaround, and no trial proves one."""
     return trial_failed.finding(
         Severity.FAIL, f"trial {trial.candidate}", f"{problem}; {outside.why}", outside.fix, *outside.evidence,
         *evidence(trial), blame=outside.blame,
@@ -105,7 +108,7 @@ def describe(trial: TrialResult) -> str:
 
 
 def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
-    """Return the outcome, the line that proves its cause, and how each rank ended that was not just stopped."""
+    """Return the outcome, the line that proves the cause, and the end of each rank that preflight did not just stop."""
     source = f"trial {trial.candidate}"
     alike: dict[str, list[RankEnd]] = {}
     for end in trial.ranks:
@@ -117,7 +120,7 @@ def evidence(trial: TrialResult) -> tuple[Evidence, ...]:
 
 
 def _how_it_ended(end: RankEnd) -> str:
-    """Return how a rank ended; of one that only waited or lost its peer its own words tell nothing more."""
+    """Return how a rank ended. The message of a rank that only waited or lost its peer adds nothing and is left out."""
     if end.ended in ONLY_SUFFERED:
         return f"{ONLY_SUFFERED[end.ended]} in {STAGES.get(end.stage, end.stage)}"
     if end.ended == "stuck":

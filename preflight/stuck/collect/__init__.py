@@ -1,1 +1,1 @@
-"""Evidence of one node: each kind alone, side by side, within its own limit."""
+"""Evidence from one node: each kind is read separately, in parallel, within its own limit."""

@@ -1,4 +1,4 @@
-"""Use, power and clocks of the GPUs: 100% use at low power hints at a kernel that waits."""
+"""Utilization, power and clocks of the GPUs: 100% utilization at low power hints at a kernel that waits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ AGAIN_AFTER_S = 1.0
 
 
 def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[GpuState, ...] | Gap:
-    """Return what NVML says of each GPU; a Gap without an answer.
+    """Return NVML's values for each GPU; a Gap if NVML gives no answer.
 
-    It is looked at twice: the lowest use and the highest power show whether a GPU computed at either look.
+    The values are read twice. The lowest utilization and the highest power show whether a GPU computed at either time.
     """
     looks = []
     for pause_s in (again_after_s, 0.0):
@@ -39,7 +39,7 @@ def read_gpus(machine: Machine, again_after_s: float = AGAIN_AFTER_S) -> tuple[G
 
 
 def parse_gpu(each: Json) -> GpuState:
-    """Return a GPU of the answer to the question `nvml`; what it does not hold is a Gap."""
+    """Return a GPU from the answer to the question `nvml`; a missing value is a Gap."""
 
     def number(key: str, scale: float = 1) -> float | Gap:
         value = each.get(key)

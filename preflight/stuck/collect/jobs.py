@@ -1,9 +1,10 @@
-"""The jobs of this machine: its processes, and which of them are ranks by their variables, launchers and threads.
+"""The jobs on this machine: its processes, and the ranks among them, found by variables, launchers and threads.
 
-A helper (a data worker, a compiler) inherits the variables of its rank; a launcher may carry Slurm's of its own.
+A helper (a data worker, a compiler) inherits the variables of its rank. A launcher may carry Slurm's variables for
+itself.
 
-Reading an environment or a command line takes the process's memory lock, which a process that the kernel holds may
-keep for ever: each of these reads is one that may hang. Only the variables that are named here leave this file.
+Reading an environment or a command line takes the process's memory lock. A process that hangs in the kernel may hold
+this lock forever, so each of these reads may hang. Only the variables named in this file leave it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ FAILURES = (UnreadableFact, ValueError, IndexError, OSError)
 
 
 class Identity(NamedTuple):
-    """What tells a rank from others; all that a rank starts inherits it."""
+    """The values that distinguish a rank from others; every process that a rank starts inherits them."""
 
     variable: str  # RANK, SLURM_PROCID, ...
     number: str
@@ -66,7 +67,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListedProcess:
-    """A process of this machine, as far as ranks are to be found."""
+    """A process on this machine, with the values that show whether it is a rank."""
 
     pid: int
     parent_pid: int
@@ -82,7 +83,7 @@ class ListedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """Its identity; None if the process carries no rank's variables, or is preflight's own."""
+        """The identity; None if the process has no rank's variables, or is preflight's own."""
         if self.name.startswith(OWN_NAME):
             return None
         for variable, *_ in RANK_VARIABLES:
@@ -94,7 +95,7 @@ class ListedProcess:
 
     @property
     def job_name(self) -> str:
-        """The first name of its job that its variables give, as `SLURM_JOB_ID 17:0`; "" where they give none."""
+        """The first job name that the process's variables give, such as `SLURM_JOB_ID 17:0`; "" if they give none."""
         for row in JOB_VARIABLES:
             values = [self.variables.get(name, "") for name in row]
             if values[0]:
@@ -103,23 +104,23 @@ class ListedProcess:
 
     @property
     def has_group_threads(self) -> bool:
-        """Whether it has threads of a process group of torch's."""
+        """Return whether the process has threads of a torch process group."""
         return bool(self.thread_names & GROUP_THREADS)
 
     @property
     def is_data_worker(self) -> bool:
-        """Whether torch has named it a DataLoader's worker (2.6 and newer)."""
+        """Return whether torch has named the process a DataLoader worker (2.6 and newer)."""
         return self.name.startswith(DATA_WORKER)
 
     @property
     def is_wrapper(self) -> bool:
-        """Whether it is a shell or another program that only runs a program."""
+        """Return whether the process is a shell or another program that only runs a program."""
         program = os.path.basename(self.arguments[0]) if self.arguments else self.name
         return program in WRAPPERS or self.name in WRAPPERS
 
     @property
     def command(self) -> str:
-        """Its command line for people, without values that look like secrets."""
+        """The command line for display, without values that look like secrets."""
         shown, hide_next = [], False
         for argument in self.arguments:
             name, equals, _ = argument.partition("=")
@@ -133,7 +134,7 @@ class ListedProcess:
         return " ".join(shown)[:COMMAND_CHARS]
 
     def number(self, variable: str) -> int | Gap:
-        """Return the number that a variable holds."""
+        """Return the number in a variable."""
         text = self.variables.get(variable, "")
         is_number = text.isdecimal() and len(text) < 10
         return int(text) if is_number else Gap(f"{variable or 'no variable'} does not say it")
@@ -154,14 +155,14 @@ class FoundRank:
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """The ranks of one job on this node; `orphans` are what ranks left behind, with their number."""
+    """The ranks of one job on this node; `orphans` are processes that ranks left behind, with the rank's number."""
 
     name: str
     ranks: tuple[FoundRank, ...]
     orphans: tuple[tuple[int, ListedProcess], ...] = ()
 
     def row(self, machine: Machine) -> JobRow:
-        """Return by what a person recognizes it."""
+        """Return the values by which a person recognizes the job."""
         first = self.ranks[0].process
         folder, since_s = "?", 0.0
         with contextlib.suppress(*FAILURES):
@@ -175,7 +176,7 @@ class FoundJob:
 
 
 class ProcessTable:
-    """Processes by their parents; `note` says what could not be read ("" = nothing)."""
+    """Processes by their parents; `note` names the processes that could not be read ("" = none)."""
 
     def __init__(self, processes: Iterable[ListedProcess], note: str = "") -> None:
         self.note = note
@@ -188,7 +189,7 @@ class ProcessTable:
     def read(cls, machine: Machine, wanted: Callable[[int], bool]) -> ProcessTable:
         """Return the processes whose owner is wanted.
 
-        To be called from a process with a single thread, since it forks.
+        Call it from a process with a single thread, since it forks.
         """
 
         def program(asker: Asker) -> Json:
@@ -219,7 +220,7 @@ class ProcessTable:
         return cls(processes, answer["note"])
 
     def without(self, own_pid: int) -> ProcessTable:
-        """Return the others than this process; what it runs under, as a step of Slurm's, is no rank of the job."""
+        """Return the table without this process; its ancestors, such as a Slurm step, do not count as ranks."""
         others = dict(self.by_pid)
         own = others.pop(own_pid, None)
         while own is not None and (own := others.get(own.parent_pid)) is not None:
@@ -229,7 +230,7 @@ class ProcessTable:
         return ProcessTable(others.values(), self.note)
 
     def below(self, pid: int) -> Iterator[ListedProcess]:
-        """Yield all that a process has started, the nearest first."""
+        """Yield all descendants of a process, the nearest first."""
         visited, waiting = {pid}, list(self.children.get(pid, ()))
         while waiting:
             each = waiting.pop(0)
@@ -239,7 +240,7 @@ class ProcessTable:
                 waiting += self.children.get(each.pid, ())
 
     def jobs(self, pid: int | None = None) -> tuple[FoundJob, ...]:
-        """Return the jobs that run here, or those to which a process belongs: as a rank, a helper or a launcher."""
+        """Return all jobs on this node, or the jobs to which `pid` belongs: as a rank, a helper or a launcher."""
         named = list(self.ranks_by_variables())
         known = {each.pid for rank in named for each in (rank.process, *rank.helpers)}
         ranks = [*named, *self.ranks_by_threads(known)]
@@ -266,7 +267,7 @@ class ProcessTable:
         )  # fmt: skip
 
     def ranks_by_variables(self) -> Iterator[FoundRank]:
-        """Yield the ranks that carry a rank's variables: the topmost process that does, or the program it wraps."""
+        """Yield the ranks that have a rank's variables: the topmost process with them, or the program that it wraps."""
         tops: dict[Identity, ListedProcess] = {}
         for each in sorted(self.by_pid.values(), key=lambda p: (p.started_ticks, p.pid)):
             own, parent = each.identity, self.by_pid.get(each.parent_pid)
@@ -293,7 +294,10 @@ class ProcessTable:
             )  # fmt: skip
 
     def is_launcher(self, each: ListedProcess) -> bool:
-        """Return whether several other ranks are below it, or one that torchrun started; a rank of torchrun is none."""
+        """Return whether several ranks, or a rank of torchrun, are below the process.
+
+        A rank of torchrun is no launcher.
+        """
         own = each.identity
         if own is not None and own.variable == "RANK" and "LOCAL_RANK" in each.variables:
             return False
@@ -305,7 +309,8 @@ class ProcessTable:
     def ranks_by_threads(self, known: set[int]) -> Iterator[FoundRank]:
         """Yield other processes with a process group: forked, or started by Ray or by rank 0 (Lightning).
 
-        They are numbered by the order of their start: their variables were set later, when /proc no longer shows it.
+        They are numbered in the order of their start. Their variables were set after their start, so /proc does not
+        show them.
         """
         found = [
             each
@@ -330,7 +335,7 @@ class ProcessTable:
                 yield FoundRank(each, rank, source, unknown, unknown, helpers, job_name)
 
     def orphans_of(self, ranks: Sequence[FoundRank]) -> Iterator[tuple[str, int, ListedProcess]]:
-        """Yield what ranks that are gone have left behind, by job: data workers, and what init adopted."""
+        """Yield processes left behind by ranks that are gone, by job: data workers, and processes that init adopted."""
         known = {each.pid for rank in ranks for each in (rank.process, *rank.helpers)}
         numbers: dict[str, set[int | Gap]] = defaultdict(set)
         for rank in ranks:
@@ -344,7 +349,7 @@ class ProcessTable:
 
 
 def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
-    """Return what can be read of the wanted processes without their memory lock."""
+    """Return the data of the wanted processes that can be read without their memory lock."""
     own = []
     pids = [name for name in machine.names("proc") if name.isdecimal()]
     for pid in pids:
@@ -363,7 +368,7 @@ def _list_own(machine: Machine, wanted: Callable[[int], bool]) -> Json:
 
 
 def _read_memory(machine: Machine, pid: int) -> Json:
-    """Return the arguments of a process, and the variables that are used; `hidden` says why there are none."""
+    """Return the arguments of a process, and the used variables; `hidden` says why there are none."""
     command, environ, hidden = machine.data(f"proc/{pid}/cmdline"), b"", ""
     try:
         environ = machine.data(f"proc/{pid}/environ")
@@ -378,7 +383,7 @@ def _read_memory(machine: Machine, pid: int) -> Json:
 
 
 def parse_stat(text: str) -> Json:
-    """Parse /proc/PID/stat: name, state, parent and start in clock ticks since boot; the name may hold anything."""
+    """Parse /proc/PID/stat: name (any characters), state, parent, and start in clock ticks since boot."""
     head, _, rest = text.rpartition(")")
     fields = rest.split()
     return {
@@ -390,7 +395,7 @@ def parse_stat(text: str) -> Json:
 
 
 def parse_uid(status: str) -> int:
-    """Parse the effective owner out of /proc/PID/status; ValueError where it is not there."""
+    """Parse the effective owner in /proc/PID/status; ValueError if it is missing."""
     for line in status.splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])

@@ -1,4 +1,4 @@
-"""All evidence of this node: what may hang runs in children of its own, side by side, each with its limit."""
+"""All evidence from this node. Reads that may hang run in child processes, in parallel, each with its limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALLOW_PTRACE = (
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """How evidence is to be taken."""
+    """The options for collecting evidence."""
 
     watch_s: float  # at most; less where everything rests for long
     is_native: bool = False
@@ -62,9 +62,11 @@ class CollectOptions:
 def collect_node(
     machine: Machine, job: FoundJob, options: CollectOptions, host: str, stopped: list[Interrupted]
 ) -> NodeEvidence:
-    """Return the evidence of this node about one job; after a signal, which goes into `stopped`, what there is by then.
+    """Return the evidence from this node about one job.
 
-    Must be called from a process with a single thread: it forks.
+    After a signal, return the evidence so far and add the signal to `stopped`.
+
+    Call it from a process with a single thread, since it forks.
     """
     # Ranks first: there may be more processes than time.
     rank_processes = [each.process for each in job.ranks]
@@ -173,7 +175,7 @@ def collect_node(
 
 
 def _not_seen(answers: dict[str, Answer], job: FoundJob, ras: RasAnswer | Gap, stacks: list[Stacks]) -> Iterator[str]:
-    """Yield what could not be looked at, with what would allow it."""
+    """Yield the evidence that could not be read, with the step that would make it readable."""
     for name, answer in answers.items():
         if answer.failure:
             yield f"{name}: {answer.failure}"

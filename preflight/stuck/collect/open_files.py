@@ -1,4 +1,4 @@
-"""What processes have open: files with their file systems and offsets, and the TCP connections behind their sockets."""
+"""Open files of processes, with their file systems and offsets, and the TCP connections of their sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNINTERESTING = ("/dev/", "/proc/", "/sys/", "/memfd:", "/anon_hugepage", "/usr/
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a file system is mounted."""
+    """A mounted file system, and its mount point."""
 
     point: str
     kind: str  # the type of the file system
@@ -33,14 +33,14 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What a process has open at one moment."""
+    """The open descriptors of a process at one moment."""
 
     files: dict[tuple[int, str], tuple[int, bool]]  # offset and whether it is written, by descriptor and path
     sockets: frozenset[int]  # by inode
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> Descriptors:
-        """Return what a process has open; UnreadableFact where that is hidden."""
+        """Return the open descriptors of a process; UnreadableFact if they are hidden."""
         files, sockets = {}, set()
         for name in machine.names(f"proc/{pid}/fd")[:MOST_FILES]:
             try:
@@ -56,7 +56,7 @@ class Descriptors:
 
 
 class FileWatch:
-    """The open files and connections of processes, looked at twice: what moved, and what stayed queued."""
+    """The open files and connections of processes, read twice to find moved offsets and data that stayed queued."""
 
     def __init__(self, machine: Machine, pids: Iterable[int]) -> None:
         self.machine = machine
@@ -65,14 +65,14 @@ class FileWatch:
         self.mounts: dict[str, tuple[Mount, ...]] = {}  # by mount namespace: each is read once
 
     def descriptors(self, pid: int) -> Descriptors | Gap:
-        """Return what a process has open now."""
+        """Return the open descriptors of a process now."""
         try:
             return Descriptors.read(self.machine, pid)
         except UnreadableFact as error:
             return Gap(str(error))
 
     def files(self, pid: int) -> tuple[OpenFile, ...] | Gap:
-        """Return the files that a process has open now, with how far their offsets moved since the first look."""
+        """Return the files that a process has open now, and how far their offsets moved since the first read."""
         first, last = self.first[pid], self.descriptors(pid)
         if isinstance(first, Gap):
             return first
@@ -107,7 +107,7 @@ class FileWatch:
         return found
 
     def waiting_connections(self) -> dict[int, tuple[Connection, ...] | Gap]:
-        """Return the connections now, with the queues that were there at both looks: others are on their way."""
+        """Return the connections now. Only data that were queued at both reads count; other data are in transit."""
         queued = {
             (pid, each.local, each.remote): each.send_queue_bytes
             for pid, connections in self.first_connections.items()
@@ -128,7 +128,7 @@ class FileWatch:
 
 
 def parse_fdinfo(text: str) -> tuple[int, int]:
-    """Parse the offset and the flags (octal) out of /proc/PID/fdinfo/FD; ValueError where they are not there."""
+    """Parse the offset and the flags (octal) in /proc/PID/fdinfo/FD; ValueError if they are missing."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     if "pos" not in values or "flags" not in values:
         raise ValueError("no pos or flags")
@@ -136,7 +136,7 @@ def parse_fdinfo(text: str) -> tuple[int, int]:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """Parse /proc/PID/mountinfo: optional fields stand before a dash, and the type behind it."""
+    """Parse /proc/PID/mountinfo: optional fields come before a dash, and the type comes after it."""
     mounts = []
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -147,7 +147,7 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 
 def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
-    """Return the type of the file system that holds a path: that of the longest mount point above it."""
+    """Return the type of the file system that holds a path: the mount with the longest mount point above it."""
     best, kind = -1, ""
     for mount in mounts:
         point = mount.point.rstrip("/")
@@ -157,7 +157,7 @@ def file_system_of(path: str, mounts: Iterable[Mount]) -> str:
 
 
 def parse_tcp(text: str) -> dict[int, Connection]:
-    """Parse /proc/net/tcp or tcp6: connections by the inodes of their sockets; lines of another form are skipped."""
+    """Parse /proc/net/tcp or tcp6 into connections by socket inode; lines of another form are skipped."""
     found = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -179,7 +179,7 @@ def parse_tcp(text: str) -> dict[int, Connection]:
 
 
 def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
-    """Return the TCP connections of a process's network namespace, by inode."""
+    """Return the TCP connections in a process's network namespace, by inode."""
     found: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):
         try:
@@ -190,7 +190,7 @@ def read_connections(machine: Machine, pid: int) -> dict[int, Connection]:
 
 
 def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
-    """Return the file locks for which these processes wait, with the names of those that hold them."""
+    """Return the file locks for which these processes wait, with the names of the processes that hold them."""
     locks = []
     with contextlib.suppress(UnreadableFact):
         for each in parse_locks(machine.text("proc/locks"), pids):
@@ -202,7 +202,7 @@ def read_locks(machine: Machine, pids: Sequence[int]) -> tuple[HeldLock, ...]:
 
 
 def parse_locks(text: str, waiting: Iterable[int]) -> tuple[HeldLock, ...]:
-    """Parse /proc/locks: for which locks these processes wait, and who holds them; names and paths are not in it."""
+    """Parse /proc/locks: the locks for which these processes wait, and their holders. It has no names and no paths."""
     wanted, found = set(waiting), []
     holders: dict[str, int] = {}
     for line in text.splitlines():

@@ -1,7 +1,7 @@
-"""NCCL's RAS (2.24 and newer): which ranks it misses, and whose counts of operations stay behind (facts 1.5).
+"""NCCL's RAS (2.24 and newer): the ranks that it misses, and the ranks whose operation counts are behind (facts 1.5).
 
-Its port is one for all jobs of a host, so the answer counts only where a process of this job listens on it. A question
-can crash the job: RAS is asked only if the release of NCCL that the ranks have mapped was reviewed, or on request.
+All jobs of a host share one RAS port, so an answer counts only if a process of this job listens on it. A query can
+crash the job. RAS is therefore queried only if the NCCL release that the ranks have mapped was reviewed, or on request.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LAUNCHED = re.compile(
 
 
 class AskRas(Enum):
-    """Whether NCCL's RAS is asked."""
+    """The condition for querying NCCL's RAS."""
 
     REVIEWED = "reviewed"  # where the release was reviewed and found safe
     INSIST = "insist"
@@ -60,7 +60,7 @@ def ask_ras(
     how: AskRas = AskRas.REVIEWED,
     reviews: Sequence[RasReview] = REVIEWS,
 ) -> RasAnswer | Gap:
-    """Return what RAS answers for this job; a Gap where no rank of it listens, others do too, or it is not asked."""
+    """Return RAS's answer for this job; a Gap if no rank listens, other processes listen too, or RAS is not queried."""
     address = next((r.places["NCCL_RAS_ADDR"] for r in ranks if r.places.get("NCCL_RAS_ADDR")), DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
     if not PORT.fullmatch(port):
@@ -92,7 +92,7 @@ def ask_ras(
 
 
 def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas, reviews: Sequence[RasReview]) -> str:
-    """Return why RAS is not asked, by the releases of NCCL that the ranks have mapped; "" where it may be."""
+    """Return why RAS is not queried, from the NCCL releases that the ranks have mapped; "" if it may be queried."""
     match how:
         case AskRas.INSIST:
             return ""
@@ -111,7 +111,7 @@ def _why_not_asked(machine: Machine, ranks: Sequence[ListedProcess], how: AskRas
 
 
 def mapped_libraries(maps: str) -> tuple[str, ...]:
-    """Return the paths of the libraries in /proc/PID/maps that hold NCCL."""
+    """Return the paths of the libraries in /proc/PID/maps that contain NCCL."""
     lines = (line.split(maxsplit=5) for line in maps.splitlines())
     mapped = dict.fromkeys(parts[5] for parts in lines if len(parts) == 6 and parts[5].startswith("/"))
     for pattern in LIBRARIES:
@@ -121,9 +121,9 @@ def mapped_libraries(maps: str) -> tuple[str, ...]:
 
 
 def read_nccl_version(path: str) -> str:
-    """Return the release that a library says it was built as; "" where it says none or can't be read.
+    """Return the NCCL release that a library names as its own; "" if it names none or can't be read.
 
-    Only a regular file is opened: another user may have put a device there.
+    Only a regular file is opened, because another user may have put a device at that path.
     """
     with (
         contextlib.suppress(OSError),
@@ -141,7 +141,7 @@ def read_nccl_version(path: str) -> str:
 
 
 def parse_ras(text: str, address: str) -> RasAnswer:
-    """Parse the answer to `verbose status`: the ranks of the blocks INCOMPLETE and MISMATCH, in any communicator."""
+    """Parse the answer to `verbose status`: the ranks in the blocks INCOMPLETE and MISMATCH, in any communicator."""
     version = VERSION.search(text)
     missing: dict[int, RasRank] = {}
     behind: dict[int, RasRank] = {}
@@ -163,12 +163,12 @@ def parse_ras(text: str, address: str) -> RasAnswer:
 
 
 def parse_rank(found: re.Match[str], what: str) -> RasRank:
-    """Return a rank as RAS prints it, with its process and node where they are there."""
+    """Return a rank as RAS prints it, with its process and node if RAS prints them."""
     return RasRank(int(found[1]), int(found[2] or 0), found[3] or "", what)
 
 
 def parse_mismatch(block: str) -> list[RasRank]:
-    """Return the ranks with the lowest count that differs from the highest, where they are listed."""
+    """Return the listed ranks with the lowest count, if it differs from the highest."""
     counts: dict[int, list[re.Match[str]]] = {}
     current = -1
     for line in block.splitlines():

@@ -1,4 +1,4 @@
-"""What the job has written: flight recorder dumps (who is behind, or elsewhere), and each rank's last lines."""
+"""Files that the job has written: flight recorder dumps (ranks behind or elsewhere), and each rank's last lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_LINES, LINE_CHARS = 3, 300  # of a rank's output
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Where a rank's flight recorder dumps, and how it is asked to."""
+    """The location of a rank's flight recorder dump, and the pipe that requests a dump."""
 
     rank: str
     uid: int
@@ -40,7 +40,7 @@ class Dump:
 
     @classmethod
     def of(cls, process: ListedProcess) -> Dump | None:
-        """Return the dump of a rank; None where its variables give it no number."""
+        """Return the dump of a rank; None if its variables give it no number."""
         if process.identity is None:
             return None
         rank, pipe = process.identity.number, process.places.get(PIPE)
@@ -48,7 +48,7 @@ class Dump:
         return cls(rank, process.uid, f"{start}{rank}", f"{pipe}{rank}.pipe" if pipe else "")
 
     def request(self) -> bool:
-        """Ask the rank to dump; return whether it listens. What was opened is looked at, not what has its name."""
+        """Ask the rank to write a dump; return whether the rank listens. The opened file is checked, not its name."""
         try:
             fd = os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
@@ -62,14 +62,14 @@ class Dump:
             os.close(fd)
 
     def is_made_since(self, since: float) -> bool:
-        """Return whether it was written after a time of this host's clock."""
+        """Return whether the dump was written after a time on this host's clock."""
         try:
             return os.stat(self.path).st_mtime >= since - CLOCK_S
         except OSError:
             return False
 
     def read(self) -> Recording | None:
-        """Return what it says; None where it is not there, old, another user's, or just being written."""
+        """Return the dump's content; None if it is missing, old, another user's, or still being written."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
@@ -86,7 +86,7 @@ class Dump:
 
 
 def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag | Gap:
-    """Return what the ranks' dumps say, which are asked for first on request; a Gap where they tell nothing."""
+    """Return the lag in the ranks' dumps; a Gap if they show none. With `dumps`, new dumps are requested first."""
     places = [place for place in map(Dump.of, ranks) if place is not None]
     silent = ""
     if dumps:
@@ -109,9 +109,9 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
 
 
 def read_output_tail(machine: Machine, pid: int) -> OutputTail | Gap:
-    """Return the end of the file to which a process writes; a Gap where it writes into a terminal or a pipe.
+    """Return the end of the file to which a process writes; a Gap if it writes to a terminal or a pipe.
 
-    The file that it has open is read: another one may have its name by now.
+    The open file is read, because another file may have its name by now.
     """
     for fd in (1, 2):
         try:

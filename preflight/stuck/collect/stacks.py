@@ -1,6 +1,6 @@
-"""Python stacks by py-spy, a child for each process: it reads memory and, unless asked for C's frames, stops nothing.
+"""Python stacks from py-spy, with one child per process. py-spy stops no process, unless C frames are requested.
 
-Local variables are never asked for: they hold what is nobody's business.
+py-spy reads the process's memory. Local variables are never requested, because they may hold private data.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
 
 
 def find_py_spy() -> str | None:
-    """Return where py-spy is: next to this Python, else on the path; None where it is not installed."""
+    """Return the path of py-spy: next to this Python, else on PATH; None if it is not installed."""
     beside = os.path.join(sysconfig.get_path("scripts"), PY_SPY)
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY)
 
 
 def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) -> dict[int, Stacks]:
-    """Return the stacks of a user's processes, or why there are none; all of it takes at most `limit_s`.
+    """Return the stacks of a user's processes, or the reasons why there are none; this takes at most `limit_s`.
 
-    That of a process that runs may change while it is read, and come out empty: then it is read again.
+    The stack of a running process may change while it is read, and the result may be empty. It is then read again.
     """
     program = find_py_spy()
     if program is None:
@@ -80,10 +80,10 @@ def read_stacks(pids: Sequence[int], is_native: bool, limit_s: float, uid: int) 
 def reread_stacks(
     earlier: Mapping[int, Stacks], threads: Mapping[int, tuple[ThreadState, ...]], was_native: bool, uid: int
 ) -> dict[int, Stacks]:
-    """Return the stacks at the end of the watch: read again of those that did not sleep through it.
+    """Return the stacks at the end of the watch; stacks of processes that slept through the watch are not read again.
 
-    The earlier ones stay if the second look saw nothing, or the same without the frames of C: `--native` stops a
-    process once, and not twice.
+    The earlier stacks stay if the second read failed, or if it gave the same stacks without C frames: `--native` stops
+    a process only once.
     """
     moving = [
         pid
@@ -102,12 +102,12 @@ def reread_stacks(
 
 
 def has_frames(stacks: Stacks | None) -> bool:
-    """Return whether a stack was caught."""
+    """Return whether a stack was read."""
     return stacks is not None and any(stack.frames for stack in known_or(stacks, ()))
 
 
 def why_not(stderr: str) -> str:
-    """Return in plain words why py-spy failed, from what it says."""
+    """Return the reason for a failure of py-spy in plain words, from its stderr."""
     if FORBIDDEN.search(stderr):
         return f"{NO_PTRACE} for this user: {' '.join(stderr.split())[:80]}"
     if NOT_PYTHON.search(stderr):
@@ -118,7 +118,7 @@ def why_not(stderr: str) -> str:
 
 
 def parse_dump(text: str) -> tuple[Stack, ...]:
-    """Parse what `py-spy dump --json` prints; MalformedInput where it is something else."""
+    """Parse the output of `py-spy dump --json`; MalformedInput if it is something else."""
     try:
         threads = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Threads as the kernel sees them, looked at several times: what they wait in, and whether they ran in between."""
+"""Threads as the kernel reports them, sampled several times: where they wait, and whether they ran in between."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d{1,18})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ThreadSample:
-    """A thread at one moment; times in seconds."""
+    """A thread at one moment; times are in seconds."""
 
     name: str
     state: str
@@ -36,14 +36,14 @@ class ThreadSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """The threads of a process at one moment, by number; the time is that of the scheduler's clock."""
+    """The threads of a process at one moment, by number; the time is on the scheduler's clock."""
 
     threads: dict[int, ThreadSample]
     now_s: float | None
 
     @classmethod
     def read(cls, machine: Machine, pid: int) -> ProcessSample:
-        """Return the threads of a process; none where it has ended."""
+        """Return the threads of a process; empty if it has ended."""
         threads = {}
         for tid in sorted(machine.names(f"proc/{pid}/task"), key=int)[:MOST_THREADS]:
             path = f"proc/{pid}/task/{tid}"
@@ -61,7 +61,7 @@ class ProcessSample:
         return cls(threads, float(began[1]) / 1000 if began else None)
 
     def since(self, first: ProcessSample | None) -> tuple[ThreadState, ...]:
-        """Return the threads with what they did since the first sample; without one that is not known."""
+        """Return the threads with their activity since the first sample; without one, the activity is not known."""
         states = []
         for tid, last in self.threads.items():
             before = first.threads.get(tid, last) if first else replace(last, switches=None)
@@ -77,7 +77,7 @@ class ProcessSample:
 
 
 def _text(machine: Machine, path: str) -> str:
-    """Return the text of a file, "" where it is not there or hidden."""
+    """Return the text of a file, "" if it is missing or hidden."""
     try:
         return machine.text(path)
     except UnreadableFact:
@@ -85,16 +85,16 @@ def _text(machine: Machine, path: str) -> str:
 
 
 def glance_at_threads(machine: Machine, pids: Sequence[int]) -> Json:
-    """Return what one look tells, in the form of `watch_threads`: where the watch was stopped or failed."""
+    """Return the result of one sample, in the form of `watch_threads`, for a watch that was stopped or failed."""
     threads = {pid: encode_value(ProcessSample.read(machine, pid).since(None)) for pid in pids}
     return {"watched_s": 0.0, "threads": threads}
 
 
 def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: float) -> Json:
-    """Look at processes until those that sleep have slept for `rest_s`, for at most `most_s`.
+    """Sample processes until the sleeping ones have slept for `rest_s`, for at most `most_s`.
 
-    One that fell asleep near the end is given `rest_s` more; a job that only goes slowly is found to run. The answer
-    holds, as JSON, the threads by pid and how long it took.
+    A process that falls asleep near the end gets `rest_s` more, so a slow job is recognized as running. The result is
+    JSON: the threads by pid, and the duration of the watch.
     """
     start = time.monotonic()
     first = {pid: ProcessSample.read(machine, pid) for pid in pids}
@@ -113,7 +113,7 @@ def watch_threads(machine: Machine, pids: Sequence[int], most_s: float, rest_s: 
 
 
 def _is_settled(main: ThreadState, watched_s: float, rest_s: float) -> bool:
-    """Return whether more watching would not change what a main thread is taken for: it rests for long, or runs."""
+    """Return whether more samples would not change the state of a main thread: it has rested for long, or it runs."""
     if main.state in "TtZX":
         return True
     if main.state == "R":

@@ -1,1 +1,1 @@
-"""From evidence to the answer: no I/O, no clock."""
+"""The step from evidence to the answer, without I/O and without a clock."""

@@ -1,4 +1,4 @@
-"""What to do about each kind of hang; a step that begins with four spaces is a command."""
+"""The advice for each kind of hang; a step that begins with four spaces is a command."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ OTHERWISE = (
 
 
 def steps_for(reason: Reason, activity: Activity, pids: Sequence[int]) -> tuple[str, ...]:
-    """Return what to do about ranks in this activity; a command names the first of their pids."""
+    """Return the steps for ranks in this activity; a command names the first of their pids."""
     is_elsewhere = reason in (Reason.RANK_ELSEWHERE, Reason.ALL_WAIT)
     steps = ELSEWHERE.get(activity, OTHERWISE) if is_elsewhere else STEPS[reason]
     return tuple(step.replace("PID", str(pids[0])) if pids and step.startswith("    ") else step for step in steps)

@@ -1,4 +1,4 @@
-"""From the evidence of all nodes to the answer: is the job stuck, which ranks hold it up, and why."""
+"""The answer from the evidence of all nodes: whether the job is stuck, which ranks hold it up, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUSY_PERCENT = 95.0
 
 
 def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
-    """Return which ranks are where, which of them hold up the job, and why."""
+    """Return where each rank is, which ranks hold up the job, and why."""
     job = JobState.of(nodes)
     verdict = _verdict(job)
     culprits = find_culprits(job) if verdict is StuckVerdict.STUCK else ()
@@ -37,7 +37,10 @@ def answer(nodes: Sequence[NodeEvidence]) -> StuckReport:
 
 
 def _verdict(job: JobState) -> StuckVerdict:
-    """Return how the question ends if the ranks that hold up the job can be named; else STUCK is UNKNOWN."""
+    """Return the verdict if the ranks that hold up the job can be named.
+
+    Otherwise, the caller turns STUCK into UNKNOWN.
+    """
     alive, waiting = job.alive, job.waiting
     if not alive:
         return StuckVerdict.UNKNOWN
@@ -115,7 +118,7 @@ def _without_stacks(job: JobState) -> str:
 
 
 def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
-    """Yield what points somewhere and proves nothing."""
+    """Yield evidence that suggests a cause but proves nothing."""
     for node in job.nodes:
         if verdict is not StuckVerdict.NOT_STUCK:
             busy = [gpu for gpu in known_or(node.gpus, ()) if known_or(gpu.utilization_percent, 0.0) >= BUSY_PERCENT]
@@ -130,7 +133,7 @@ def _hints(job: JobState, verdict: StuckVerdict) -> Iterator[str]:
 
 
 def _not_seen(job: JobState) -> Iterator[str]:
-    """Yield what could not be looked at, with what would allow it."""
+    """Yield the evidence that could not be read, with the step that would make it readable."""
     for node in job.nodes:
         start = f"{node.host}: " if len(job.nodes) > 1 else ""
         yield from (f"{start}{each}" for each in node.not_seen)

@@ -1,6 +1,6 @@
-"""Which ranks hold up the job: those that are dead, stopped or elsewhere, before those that all wait alike.
+"""Find the ranks that hold up the job: dead, stopped or diverged ranks come before ranks that all wait alike.
 
-Each function here yields the culprits of one kind. `find_culprits` has their order.
+Each function yields the culprits of one kind. `find_culprits` defines their order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOST = ("GpuIsLost", "fallen off")
 
 
 def find_culprits(job: JobState) -> tuple[Culprit, ...]:
-    """Return what holds up the job; () if that is unknown."""
+    """Return the causes that hold up the job; () if they are unknown."""
     gone = [place for place in job.places if place.is_gone]
     stopped = [place for place in job.alive if place.activity is Activity.STOPPED]
     busy = [place for place in job.alive if place not in stopped and not place.waits_for_others]
@@ -46,7 +46,7 @@ def _culprit(
     evidence: Iterable[str] = (),
     pids: Sequence[int] | None = None,
 ) -> Culprit:
-    """Return the culprit that these ranks are, with its steps; the pids are theirs unless others are given."""
+    """Return the culprit for these ranks, with its steps; by default, the pids are those of the ranks."""
     pids = tuple(place.pid for place in places if place.pid) if pids is None else tuple(pids)
     steps = steps_for(reason, places[0].activity if places else Activity.COLLECTIVE, pids)
     return Culprit(reason, ranks_of(places), pids, host, what, tuple(evidence), steps)
@@ -64,7 +64,7 @@ def lost_gpus(job: JobState) -> Iterator[Culprit]:
 
 
 def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks without a process, by node: they never came where all others are still starting."""
+    """Yield the ranks without a process, by node. If all other ranks are still starting, these ranks never joined."""
     are_starting = bool(job.waiting) and all(place.activity is Activity.STARTING for place in job.waiting)
     missed_by_ras = {each.rank: each for answer in job.ras_answers for each in answer.missing}
     for host in sorted({place.host for place in gone}):
@@ -84,7 +84,7 @@ def gone_ranks(job: JobState, gone: Sequence[RankPlace]) -> Iterator[Culprit]:
 
 
 def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks that a signal has stopped, and those whose data worker is stopped."""
+    """Yield the ranks that a signal has stopped, and the ranks whose data worker is stopped."""
     for place in stopped:
         at = f" at {place.at}" if place.at else ""
         what = f"{rank_names([place])} on {place.host} (pid {place.pid}) is stopped by a signal{at}"
@@ -100,7 +100,7 @@ def stopped_processes(job: JobState, stopped: Sequence[RankPlace], busy: Sequenc
 
 
 def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culprit]:
-    """Yield the ranks that do not wait for others, those together that are in the same line."""
+    """Yield the ranks that do not wait for others; ranks in the same line form one culprit."""
     alike: dict[tuple[str, Activity, str, str], list[RankPlace]] = defaultdict(list)
     for place in busy:
         alike[place.host, place.activity, place.at, place.doing].append(place)
@@ -114,9 +114,9 @@ def ranks_elsewhere(job: JobState, busy: Sequence[RankPlace]) -> Iterator[Culpri
 
 
 def other_collectives(job: JobState) -> Iterator[Culprit]:
-    """Yield the ranks in the rarer call: another collective, or the same one called from another line.
+    """Yield the ranks in the rarer call: another collective, or the same collective called from another line.
 
-    Ranks that wait for their GPUs may do so in different lines and yet for the same collective.
+    Ranks that wait for their GPUs may be in different lines although they wait for the same collective.
     """
     calls: dict[tuple[str, str], list[RankPlace]] = defaultdict(list)
     for place in job.waiting:
@@ -156,7 +156,7 @@ def ranks_of_ras(job: JobState, named: Iterable[RasRank]) -> Iterator[Culprit]:
 
 
 def broken_paths(job: JobState) -> Iterator[Culprit]:
-    """Yield the pairs of addresses between which what was sent is not acknowledged, with the ranks at both ends."""
+    """Yield the pairs of addresses between which sent data are not acknowledged, with the ranks at both ends."""
     owners: dict[tuple[str, str], RankProcess] = {}
     queued: dict[tuple[str, ...], list[tuple[str, RankProcess, Connection]]] = defaultdict(list)
     for node in job.nodes:
@@ -194,7 +194,7 @@ def broken_paths(job: JobState) -> Iterator[Culprit]:
 
 
 def nothing_moves(job: JobState) -> Iterator[Culprit]:
-    """Yield that all ranks wait alike and nothing tells which path is at fault; nothing if a rank was not found."""
+    """Yield a culprit if all ranks wait alike and no path is known to be at fault; nothing if a rank was not found."""
     seen = [place for place in job.waiting if place.activity is not Activity.UNSEEN]
     if not seen or len(seen) < max(len(job.waiting), job.world_size):
         return

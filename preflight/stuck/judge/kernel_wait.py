@@ -1,4 +1,4 @@
-"""What the kernel says of a thread that sleeps: the kernel function tells what it waits for."""
+"""What a sleeping thread waits for, according to the kernel function in which it waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preflight.model.stuck_evidence import ThreadState
 
 
 class KernelWait(str, Enum):
-    """What a thread waits for."""
+    """The object for which a thread waits."""
 
     RUNS = "runs"
     LOCK = "a lock or another thread"  # also a collective: both are futexes
@@ -28,7 +28,7 @@ class KernelWait(str, Enum):
 
     @classmethod
     def of(cls, thread: ThreadState) -> KernelWait:
-        """Return what a thread waits for."""
+        """Return the object for which a thread waits."""
         found = next((wait for wait, pattern in CHANNELS if pattern.search(thread.wait_channel)), None)
         match thread.state:
             case "T" | "t":

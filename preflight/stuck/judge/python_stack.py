@@ -1,4 +1,4 @@
-"""What a Python stack says: the call in which a rank stands, the job's own line, and what surrounds it."""
+"""The activity of a rank according to its Python stack: its call, the job's own line, and the surrounding activity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIBRARY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Calls that tell an activity: the end of the file's path, the function, and what to call it ("" = its name)."""
+    """Calls that show an activity: the end of the file's path, the function, and its printed name ("" = the same)."""
 
     activity: Activity
     file: re.Pattern[str]
@@ -98,7 +98,7 @@ IMPORT_FILES = re.compile(r"^<frozen importlib|/importlib/")
 
 @dataclass(frozen=True, slots=True)
 class StackPlace:
-    """Where a stack stands."""
+    """The place of a stack: its activity, call and line."""
 
     activity: Activity
     doing: str  # the call
@@ -107,7 +107,7 @@ class StackPlace:
 
     @classmethod
     def of(cls, frames: Sequence[Frame]) -> StackPlace:
-        """Return where a stack stands; PYTHON in the job's own line where no library call tells more."""
+        """Return the place of a stack; PYTHON in the job's own line if no library call shows more."""
         for called, caller in pairwise(frames):
             if any(loop.fits(caller) and call.fits(called) for loop, call in IDLE_LOOPS):
                 return cls(Activity.IDLE, IDLE_CALL, str(caller))

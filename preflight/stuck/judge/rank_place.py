@@ -1,4 +1,4 @@
-"""Where each rank of a job stands, by its Python stack and by what the kernel says of its threads."""
+"""The place of each rank of a job, from its Python stack and the kernel's data about its threads."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ TELLING = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Where all ranks of a job stand, by number, and the evidence for it."""
+    """The places of all ranks of a job, by number, and the evidence for them."""
 
     nodes: tuple[NodeEvidence, ...]
     places: tuple[RankPlace, ...]
 
     @classmethod
     def of(cls, nodes: Sequence[NodeEvidence]) -> JobState:
-        """Return where the ranks of these nodes stand, also those that should run there and do not."""
+        """Return the places of the ranks on these nodes, including ranks that should run there but do not."""
         places = [place_rank(node, rank) for node in nodes for rank in node.ranks]
         places += [
             RankPlace.gone(rank, node.host, 0, Activity.MISSING, "no process", "no process carries its number")
@@ -52,7 +52,7 @@ class JobState:
 
     @property
     def alive(self) -> list[RankPlace]:
-        """The ranks of which a process lives."""
+        """The ranks that have a live process."""
         return [place for place in self.places if not place.is_gone]
 
     @property
@@ -62,18 +62,18 @@ class JobState:
 
     @property
     def world_size(self) -> int:
-        """The number of ranks by their variables; 0 where none says it."""
+        """The number of ranks according to their variables; 0 if no variable gives it."""
         sizes = (rank.world_size for node in self.nodes for rank in node.ranks)
         return max((size for size in sizes if isinstance(size, int)), default=0)
 
     @property
     def ras_answers(self) -> list[RasAnswer]:
-        """What NCCL's RAS answered on the nodes where it did."""
+        """The answers of NCCL's RAS, from the nodes on which it answered."""
         return [node.ras for node in self.nodes if not isinstance(node.ras, Gap)]
 
 
 def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
-    """Return where a rank stands."""
+    """Return the place of a rank."""
     process, main, stack = rank.process, rank.process.main_thread, rank.process.main_stack
     if main is None or process.state in "ZX":
         return RankPlace.gone(rank.rank, node.host, process.pid, Activity.DEAD, "ended", "it has ended")
@@ -108,7 +108,7 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
 
 
 def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
-    """Return what a rank is in if its stack could not be read."""
+    """Return the activity of a rank whose stack could not be read."""
     if wait is KernelWait.STOPPED:
         return StackPlace(Activity.STOPPED, "stopped")
     compiler = next((each for each in rank.helpers if posixpath.basename(each.name) in COMPILERS), None)
@@ -122,7 +122,7 @@ def _by_kernel_alone(rank: RankProcess, wait: KernelWait) -> StackPlace:
 
 
 def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spins: bool) -> StackPlace:
-    """Return what a rank is in: its stack says it, unless the kernel knows better."""
+    """Return the activity of a rank from its stack, unless the kernel's data show more."""
     place, process = StackPlace.of(stack.frames), rank.process
     activity, doing = place.activity, place.doing
     gil_holder = next((each for each in known_or(process.stacks, ()) if each.has_gil and each.tid != process.pid), None)
@@ -148,7 +148,7 @@ def _by_stack_and_kernel(rank: RankProcess, wait: KernelWait, stack: Stack, spin
 
 
 def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
-    """Return what the kernel adds, as a clause that follows the place."""
+    """Return the kernel's additional information, as a clause after the place."""
     if lock := next((each for each in node.locks if each.waiting_pid == rank.process.pid), None):
         return f"held by process {lock.holding_pid}" + (f" ({lock.holder})" if lock.holder else "")
     if activity is Activity.DATA_LOADING and (worker := _blocked_worker(rank, node.watched_s)):
@@ -163,7 +163,7 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
-    """Return the data worker that does not deliver, and where it stands; "" if all are idle or none is found."""
+    """Return the data worker that delivers no data, and its place; "" if all are idle or none is found."""
     for worker in rank.helpers:
         if not worker.serves_a_data_loader:
             continue
