@@ -154,9 +154,9 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             if evidence.alarms():
                 return "The run failed, and the log does not hold enough to name a cause."
-            if not any(source.lines for source in evidence.sources):
-                return "The log is empty or unreadable: nothing in it says how the run ended."
-            return "The log does not hold enough to say how the run ended."
+            is_empty = not any(source.lines for source in evidence.sources)
+            held = "is empty or unreadable: nothing in it says" if is_empty else "does not hold enough to say"
+            return f"The log {held} how the run ended."
 
 
 def _timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
