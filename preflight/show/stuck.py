@@ -28,6 +28,7 @@ JOB_COLUMNS = (
 )  # fmt: skip
 MOST_ROWS, MOST_CULPRITS = 24, 4
 MOST_ACTIVITIES = 3
+WORKS = "wait, and look again in a minute; -v shows where every rank is"
 ELSE = {
     StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
     StuckVerdict.UNKNOWN: "give the --pid of the job's launcher or of a rank, as its user, or as root with --user NAME",
@@ -164,7 +165,7 @@ def _short_step(step: list[str]) -> list[Block]:
 def _next(report: StuckReport) -> str:
     steps = [step for culprit in report.culprits for step in _steps(culprit)]
     if not steps:
-        return ELSE[report.verdict]
+        return WORKS if any(place.works for place in report.places) else ELSE[report.verdict]
     sentence, *commands = steps[0]
     return f"{sentence.rstrip('.:')}: {commands[0]}" if commands else sentence
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from preflight.errors import MalformedInput
 from preflight.model.gap import Gap, known_or
-from preflight.model.stuck_evidence import NO_PTRACE, NO_PY_SPY, Frame, Stack, ThreadState
+from preflight.model.stuck_evidence import BUSY_S, NO_PTRACE, NO_PY_SPY, Frame, Stack, ThreadState
 from preflight.system.processes import may_read_memory
 from preflight.system.side_by_side import run_side_by_side
 
@@ -27,6 +27,7 @@ EACH_S = 4.0
 MOST_AT_ONCE = 4
 MOST_FRAMES, NAME_CHARS, PATH_CHARS, THREAD_CHARS = 200, 200, 300, 80
 TRIES = 4
+MOST_LOOKS, PAUSE_S = 5, 0.1  # at the end of the watch, at who computes and is found in the same line
 FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
 NOT_PYTHON = re.compile(r"(?i)failed to find python version|not a python|python interpreter")
 GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
@@ -83,22 +84,46 @@ def reread_stacks(
     """Return the stacks at the end of the watch: read again of those that did not sleep through it.
 
     The earlier ones stay if the second look saw nothing, or the same without the frames of C: `--native` stops a
-    process once, and not twice.
+    process once, and not twice. Who computes and is found where it was is looked at several times: a loop has one line
+    in which it is most of the time.
     """
+    end_at = time.monotonic() + AGAIN_S
     moving = [
         pid
         for pid, stacks in earlier.items()
-        if not isinstance(stacks, Gap) and (own := threads.get(pid)) and own[0].may_have_run
+        if not isinstance(stacks, Gap) and (own := threads.get(pid)) and (own[0].may_have_run or _busy(own))
     ]
     last = dict(earlier)
-    for pid, stacks in read_stacks(moving, False, AGAIN_S, uid).items():
-        first = earlier[pid]
-        if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
-            continue
-        is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
-        if not (was_native and is_same):
-            last[pid] = stacks
+    for look in range(MOST_LOOKS):
+        left_s = end_at - time.monotonic()
+        if not moving or left_s <= 0:
+            break
+        if look:
+            time.sleep(PAUSE_S)
+        again = []
+        for pid, stacks in read_stacks(moving, False, left_s, uid).items():
+            first = earlier[pid]
+            if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
+                continue
+            is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
+            if not (was_native and is_same):
+                last[pid] = stacks
+            busy = _busy(threads[pid])
+            if any(_frames_of(first, tid) for tid in busy) and all(
+                _frames_of(first, tid) == _frames_of(stacks, tid) for tid in busy
+            ):
+                again.append(pid)
+        moving = again
     return last
+
+
+def _busy(threads: Sequence[ThreadState]) -> list[int]:
+    """Return the threads that used the CPU during the watch."""
+    return [each.tid for each in threads if each.cpu_s >= BUSY_S]
+
+
+def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
+    return next((each.python_frames for each in stacks if each.tid == tid), ())
 
 
 def has_frames(stacks: Stacks | None) -> bool:
