@@ -114,10 +114,9 @@ def load_data() -> None:
 
 def be_profiled() -> None:
     """Compute while py-spy stops and reads this process a hundred times a second."""
-    with subprocess.Popen(
-        ["py-spy", "record", "-d", "10", "-o", str(FOLDER / "profile"), "--pid", str(os.getpid())],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    ):  # fmt: skip
+    py_spy = Path(sys.executable).with_name("py-spy")
+    record = [str(py_spy), "record", "-d", "10", "-o", str(FOLDER / "profile"), "--pid", str(os.getpid())]
+    with subprocess.Popen(record, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         compute()
 
 
@@ -246,7 +245,7 @@ def launch() -> int:
         environ = os.environ | common | {"RANK": number, "LOCAL_RANK": number}
         started.append(subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL))
     codes = [each.wait() for each in started]
-    while not (FOLDER / "ended0").exists():
+    while WAY == "adopted" and max(codes) == 0 and not (FOLDER / "ended0").exists():
         time.sleep(0.1)
     return max(codes)
 

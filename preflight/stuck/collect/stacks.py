@@ -23,11 +23,12 @@ Stacks = tuple[Stack, ...] | Gap  # of a process, or why there are none
 
 PY_SPY = "py-spy"
 STACKS_S, AGAIN_S = 6.0, 3.0  # for all processes, at the beginning and at the end of the watch
+MORE_S = 6.0  # for several looks at its end
 EACH_S = 4.0
 MOST_AT_ONCE = 4
 MOST_FRAMES, NAME_CHARS, PATH_CHARS, THREAD_CHARS = 200, 200, 300, 80
 TRIES = 4
-MOST_LOOKS, PAUSE_S = 5, 0.1  # at the end of the watch, at who computes and is found in the same line
+MOST_LOOKS, PAUSE_S = 12, 0.1  # at the end of the watch, at who computes and is found in the same line
 FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
 NOT_PYTHON = re.compile(r"(?i)failed to find python version|not a python|python interpreter")
 GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
@@ -87,7 +88,7 @@ def reread_stacks(
     process once, and not twice. Who computes and is found where it was is looked at several times: a loop has one line
     in which it is most of the time.
     """
-    end_at = time.monotonic() + AGAIN_S
+    end_at = time.monotonic() + MORE_S
     moving = [
         pid
         for pid, stacks in earlier.items()
@@ -101,7 +102,7 @@ def reread_stacks(
         if look:
             time.sleep(PAUSE_S)
         again = []
-        for pid, stacks in read_stacks(moving, False, left_s, uid).items():
+        for pid, stacks in read_stacks(moving, False, min(AGAIN_S, left_s), uid).items():
             first = earlier[pid]
             if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
                 continue

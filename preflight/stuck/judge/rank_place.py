@@ -14,7 +14,7 @@ from preflight.stuck.judge.python_stack import StackPlace
 
 COMPILERS = ("cc1", "cc1plus", "c++", "g++", "gcc", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "ld", "as")
 BUSY_SHARE = 0.5  # of the watch that a data worker computes: one that computes less waits for work
-WORKING_SHARE = 0.2  # of the watch: who shares its CPU with others gets no more, and who only polls takes less
+WORKING_SHARE = 0.1  # of the watch: who shares its CPU with others gets no more, and who only polls takes less
 WORKING_BYTES_PER_S = 16 << 10  # heartbeats and logs are less
 # What a rank is in by the kernel's word alone, and how its call is named then.
 BY_KERNEL = {
@@ -177,26 +177,27 @@ def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Kern
     process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
     if main is None or wait is KernelWait.STOPPED:
         return ""
-    thread = process.busiest_changing_thread
-    if thread is not None and thread.cpu_s >= WORKING_SHARE * watched_s:
-        return f"computes in changing lines ({_percent(thread.cpu_s, watched_s)} of a CPU)"
-    if (cpu_s := process.native_cpu_s) >= WORKING_SHARE * watched_s:
-        return f"computes in native threads ({_percent(cpu_s, watched_s)} of a CPU)"
+    thread, native_cpu_s = process.busiest_changing_thread, process.native_cpu_s
+    cpu_s, where = (thread.cpu_s, "changing lines") if thread else (0.0, "")
+    if cpu_s < WORKING_SHARE * watched_s:
+        cpu_s, where = native_cpu_s, "native threads"
+    if cpu_s >= WORKING_SHARE * watched_s:
+        return f"computes in {where} ({_percent(cpu_s, watched_s)} of a CPU)"
+    waits_for_helpers = activity in (Activity.SUBPROCESS, Activity.COMPILING, Activity.DATA_LOADING)
+    if waits_for_helpers or wait in FOR_HELPERS:
+        for each in rank.helpers:
+            if works := _helper_works(each, watched_s):
+                return f"waits for its child {each.name} (pid {each.pid}), which {works}"
     file = process.fastest_written_file
     moved_bytes = max(process.moved_bytes, file.moved_bytes if file else 0)
     if moved_bytes >= WORKING_BYTES_PER_S * watched_s:
-        return f"reads or writes {moved_bytes / watched_s / 1e6:.1f} MB/s"
+        return f"reads or writes {moved_bytes / watched_s / 1e3:.0f} kB/s"
     # A thread in the kernel's read or write wakes only if something came or went; a poll also if its time is up.
     is_served = wait in (KernelWait.PIPE, KernelWait.SOCKET) or (
         wait is KernelWait.POLL and activity is Activity.NETWORK_IO
     )
     if is_served and not main.rests(node.rest_s) and isinstance(main.wakes, int) and main.wakes > 1:
         return f"gets or sends data, {main.wakes} times in {watched_s:.0f} s"
-    waits_for_helpers = activity in (Activity.SUBPROCESS, Activity.COMPILING, Activity.DATA_LOADING)
-    if waits_for_helpers or wait in FOR_HELPERS:
-        for each in rank.helpers:
-            if works := _helper_works(each, watched_s):
-                return f"waits for its child {each.name} (pid {each.pid}), which {works}"
     return ""
 
 
@@ -206,7 +207,7 @@ def _helper_works(helper: Process, watched_s: float) -> str:
     if cpu_s >= WORKING_SHARE * watched_s and not helper.keeps_its_stack:
         return f"computes ({_percent(cpu_s, watched_s)} of a CPU)"
     if helper.moved_bytes >= WORKING_BYTES_PER_S * watched_s:
-        return f"reads or writes {helper.moved_bytes / watched_s / 1e6:.1f} MB/s"
+        return f"reads or writes {helper.moved_bytes / watched_s / 1e3:.0f} kB/s"
     return ""
 
 
