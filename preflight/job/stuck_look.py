@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from preflight.job.say import reason
 
 NOT_STUCK, STUCK = 0, 1  # exit codes of `preflight stuck`
 NO_TELLING = "could not tell why"
+NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its page names ranks that work
 
 
 class Found(NamedTuple):
@@ -49,6 +51,8 @@ class StuckLook:
                 os.close(page)
         except OSError as error:  # no process can be started, no file opened: perhaps later
             found = Found(None, why=f"failed ({reason(error)})")
+        if not_yet := NOT_YET.search(found.page.decode("utf-8", "replace")):
+            found = found._replace(why=f"says: {' '.join(not_yet[0].split()).rstrip('.')}")
         if found.code == STUCK:
             self._remove(self._before)
         elif found.code == NOT_STUCK:

@@ -12,6 +12,7 @@ from preflight.model.stuck_evidence import NodeEvidence
 from preflight.model.units import duration_text, ranks_text
 
 MOST_RANKS = 8  # that are named
+NOT_YET = "Not stuck yet"  # how an answer begins that names ranks which work while others wait for them
 
 
 class JobRow(NamedTuple):
@@ -111,6 +112,7 @@ class RankPlace:
     spins: bool  # ran through the watch in one place: works for long, or waits busily
     for_s: float | Gap  # how long it has slept
     detail: str  # what the kernel adds: the file, the lock's holder, the data worker
+    works: str = ""  # how it is known to make progress while others wait for it; "" if it is not
 
     @classmethod
     def gone(cls, rank: int | Gap, host: str, pid: int, activity: Activity, doing: str, why: str) -> RankPlace:

@@ -17,6 +17,7 @@ NO_PTRACE = "ptrace is forbidden"  # how the reason begins where stacks can't be
 OF_C = re.compile(r"(?i)^$|\.(?:so(?:\.[\d.]+)?|c|cc|cpp|cxx|cu|h|hpp|inc|pyx|s)$")  # libraries and sources
 GROUP_THREADS = ("gloo", "pt_gloo", "pt_nccl", "nccl")  # how the names of a process group's threads begin
 WORKING_SHARE = 0.45  # of a GPU's power limit: a kernel that waits takes less
+BUSY_S = 0.4  # of CPU time: a thread that takes less during a watch need not be looked at once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class Process:
     files: tuple[OpenFile, ...] | Gap
     connections: tuple[Connection, ...] | Gap
     is_data_worker: bool = False  # torch has named it so (2.6 and newer)
+    moved_bytes: int = 0  # read and written by its calls during the watch
 
     @property
     def main_thread(self) -> ThreadState | None:
@@ -148,6 +150,26 @@ class Process:
             for stacks in (self.earlier_stacks, self.stacks)
         )
         return bool(first) and first == last
+
+    @property
+    def busiest_changing_thread(self) -> ThreadState | None:
+        """The busiest thread whose Python stack was read at both ends of the watch, and is another; None for none."""
+        first, last = (
+            {stack.tid: stack.python_frames for stack in known_or(stacks, ())}
+            for stacks in (self.earlier_stacks, self.stacks)
+        )
+        changing = [each for each in self.threads if first.get(each.tid) and last.get(each.tid)
+                    and first[each.tid] != last[each.tid]]  # fmt: skip
+        return max(changing, key=lambda each: each.cpu_s, default=None)
+
+    @property
+    def native_cpu_s(self) -> float:
+        """The CPU time of the threads that run no Python, as those of numpy; 0 where NCCL's spin among them."""
+        if isinstance(self.stacks, Gap) or self.uses_nccl:
+            return 0.0
+        known = {self.pid, *(stack.tid for stack in self.stacks)}
+        own = [each for each in self.threads if each.tid not in known and not each.name.startswith(GROUP_THREADS)]
+        return sum(each.cpu_s for each in own)
 
     @property
     def is_in_group(self) -> bool:

@@ -29,6 +29,7 @@ JOB_COLUMNS = (
 MOST_ROWS, MOST_CULPRITS = 24, 4
 MOST_ACTIVITIES = 3
 AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nodes of the job"
+WORKS = "wait, and look again in a minute; -v shows where every rank is"
 ELSE = {
     StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
     StuckVerdict.UNKNOWN: "give the --pid of the job's launcher or of a rank, as its user, or as root with --user NAME",
@@ -165,6 +166,8 @@ def _short_step(step: list[str]) -> list[Block]:
 def _next(report: StuckReport) -> str:
     steps = [step for culprit in report.culprits for step in _steps(culprit)]
     if not steps:
+        if any(place.works for place in report.places):
+            return WORKS
         return AGAIN if report.verdict is StuckVerdict.UNKNOWN and report.places else ELSE[report.verdict]
     sentence, *commands = steps[0]
     return f"{sentence.rstrip('.:')}: {commands[0]}" if commands else sentence

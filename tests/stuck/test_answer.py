@@ -17,6 +17,7 @@ from preflight.model.stuck_evidence import (
     HeldLock,
     OpenFile,
     Orphan,
+    Process,
 )
 from preflight.show.stuck import stuck_page
 from preflight.show.text import Detail, Style
@@ -24,14 +25,65 @@ from preflight.stuck.judge.answer import answer
 from tests.stuck.evidence import ALL_REDUCE, C10D, SAVE, SITE, four, frames, node, process, rank, thread
 
 
-def test_a_rank_in_a_save_is_named_with_file_and_rate() -> None:
-    file = OpenFile(9, "/mnt/ckpt/model.pt", "nfs4", True, 6_000_000)
-    report = answer([four(rank(2, process(102, SAVE, thread(102, "D", "nfs_wait_bit", 0.0), files=(file,))))])
+def test_a_rank_in_a_save_is_named() -> None:
+    report = answer([four(rank(2, process(102, SAVE, thread(102, "D", "nfs_wait_bit", 0.0))))])
     (culprit,) = report.culprits
     assert (report.verdict, report.exit_code, culprit.ranks) == (StuckVerdict.STUCK, 1, (2,))
     assert "writing a checkpoint: torch.save (train.py:52, save_checkpoint)" in report.summary
-    assert "writing to /mnt/ckpt/model.pt (nfs4) at 3.0 MB/s" in report.summary
     assert report.summary.startswith("3 ranks wait in all_reduce (train.py:187, all_reduce_gradients), for 60 s")
+
+
+def test_a_rank_whose_save_goes_on_is_named_with_file_and_rate_and_not_called_stuck() -> None:
+    file = OpenFile(9, "/mnt/ckpt/model.pt", "nfs4", True, 6_000_000)
+    report = answer([four(rank(2, process(102, SAVE, thread(102, "D", "nfs_wait_bit", 0.0), files=(file,))))])
+    assert (report.verdict, report.exit_code, report.culprits) == (StuckVerdict.UNKNOWN, 3, ())
+    assert report.summary.startswith("Not stuck yet: rank 2 on n0 is writing a checkpoint: torch.save (train.py:52, ")
+    assert "writing to /mnt/ckpt/model.pt (nfs4) at 3.0 MB/s" in report.summary
+    assert "3 other ranks wait. Wait, and look again in a minute." in report.summary
+
+
+def works(pid: int, *, cpu_s: float, earlier_line: int) -> Process:
+    """Return a process found in line 71 after another look; the watch takes 2 s."""
+    own = process(pid, frames(("prepare", "train.py", 71)), thread(pid, "R", "", 0.0),
+                  earlier=frames(("prepare", "train.py", earlier_line)))  # fmt: skip
+    return dataclasses.replace(own, threads=tuple(dataclasses.replace(each, cpu_s=cpu_s) for each in own.threads))
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "earlier_line", "verdict"),
+    [(1.9, 68, StuckVerdict.UNKNOWN), (1.9, 71, StuckVerdict.STUCK), (0.1, 68, StuckVerdict.STUCK)],
+    ids=("computes in changing lines", "computes in one line", "polls"),
+)
+def test_a_rank_works_if_it_computes_and_its_line_changes(
+    cpu_s: float, earlier_line: int, verdict: StuckVerdict
+) -> None:
+    report = answer([four(rank(1, works(101, cpu_s=cpu_s, earlier_line=earlier_line)))])
+    assert report.verdict is verdict
+    assert "prepare (train.py:71, prepare)" in report.summary
+    assert ("computes in changing lines (95% of a CPU)" in report.summary) == (verdict is StuckVerdict.UNKNOWN)
+
+
+def test_a_rank_that_stands_is_named_though_another_works() -> None:
+    sleeps = process(103, frames(("pause", "train.py", 9)), thread(103, "S", "hrtimer_nanosleep"))
+    report = answer([node(rank(0), rank(1, works(101, cpu_s=1.9, earlier_line=68)), rank(2), rank(3, sleeps))])
+    assert [each.ranks for each in report.culprits] == [(3,)]
+
+
+@pytest.mark.parametrize(("channel", "wakes", "is_stuck"), [("anon_pipe_write", 5, False), ("anon_pipe_write", 0, True),
+                                                            ("hrtimer_nanosleep", 5, True)])  # fmt: skip
+def test_a_save_into_a_pipe_goes_on_where_somebody_takes_it(channel: str, wakes: int, is_stuck: bool) -> None:
+    main = dataclasses.replace(thread(102, "S", channel, 60.0 if not wakes else 0.3), wakes=wakes)
+    report = answer([four(rank(2, process(102, SAVE, main)))])
+    assert (report.verdict is StuckVerdict.STUCK) == is_stuck, report.summary
+
+
+@pytest.mark.parametrize(("cpu_s", "is_stuck"), [(1.9, False), (0.0, True)])
+def test_a_rank_that_waits_for_a_child_works_if_the_child_does(cpu_s: float, is_stuck: bool) -> None:
+    waits = process(100, frames(("build", "train.py", 5)), thread(100, "S", "do_wait"))
+    compiler = process(500, None, dataclasses.replace(thread(500, "R", "", 0.0), cpu_s=cpu_s), name="cc1plus")
+    report = answer([four(rank(0, waits, (compiler,)))])
+    assert (report.verdict is StuckVerdict.STUCK) == is_stuck, report.summary
+    assert ("waits for its child cc1plus (pid 500), which computes (95% of a CPU)" in report.summary) != is_stuck
 
 
 def test_a_stopped_rank_comes_before_everything_that_others_do() -> None:

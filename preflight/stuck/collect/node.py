@@ -29,7 +29,7 @@ from preflight.model.stuck_evidence import (
 )
 from preflight.stuck.collect.gpus import read_gpus
 from preflight.stuck.collect.jobs import FoundJob
-from preflight.stuck.collect.open_files import FileWatch, read_locks
+from preflight.stuck.collect.open_files import FileWatch, read_locks, read_moved_bytes
 from preflight.stuck.collect.ras import NOT_ASKED, AskRas, ask_ras
 from preflight.stuck.collect.recordings import read_output_tail, read_recordings
 from preflight.stuck.collect.stacks import STACKS_S, Stacks, read_stacks, reread_stacks
@@ -78,6 +78,7 @@ def collect_node(
 
     # What may hang, and what takes a while, at the same time. The files are looked at before and after.
     file_watch = FileWatch(machine, rank_pids)
+    moved_before = {pid: read_moved_bytes(machine, pid) for pid in pids}
     most_s, rest_s = options.watch_s, max(min(REST_S, options.watch_s), REST_SHARE * options.watch_s)
 
     def stacks_by_pid() -> Json:
@@ -119,6 +120,7 @@ def collect_node(
     stacks = earlier if stopped else reread_stacks(earlier, threads, options.is_native, uid)
     if stopped:
         earlier = dict.fromkeys(pids, Gap(str(stopped[0])))
+    moved = {pid: read_moved_bytes(machine, pid) for pid in pids}
     connections = file_watch.waiting_connections()
     files = {pid: file_watch.files(pid) for pid in rank_pids}
     uptime_s, ticks_per_s = None, os.sysconf("SC_CLK_TCK")
@@ -142,6 +144,7 @@ def collect_node(
             files=files.get(each.pid, not_read),
             connections=connections.get(each.pid, not_read),
             is_data_worker=each.is_data_worker,
+            moved_bytes=max(0, (moved.get(each.pid) or 0) - (moved_before.get(each.pid) or 0)),
         )
     ranks = tuple(
         RankProcess(

@@ -127,6 +127,14 @@ class FileWatch:
         return found
 
 
+def read_moved_bytes(machine: Machine, pid: int) -> int | None:
+    """Return how much a process has read and written so far (/proc/PID/io: rchar, wchar); None where it is hidden."""
+    try:
+        return sum(int(line.split()[1]) for line in machine.text(f"proc/{pid}/io").splitlines()[:2])
+    except (UnreadableFact, ValueError, IndexError):
+        return None
+
+
 def parse_fdinfo(text: str) -> tuple[int, int]:
     """Parse the offset and the flags (octal) in /proc/PID/fdinfo/FD; ValueError if they are missing."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from preflight.errors import MalformedInput
 from preflight.model.gap import Gap, known_or
-from preflight.model.stuck_evidence import NO_PTRACE, NO_PY_SPY, Frame, Stack, ThreadState
+from preflight.model.stuck_evidence import BUSY_S, NO_PTRACE, NO_PY_SPY, Frame, Stack, ThreadState
 from preflight.system.processes import may_read_memory
 from preflight.system.side_by_side import run_side_by_side
 
@@ -23,10 +23,12 @@ Stacks = tuple[Stack, ...] | Gap  # of a process, or why there are none
 
 PY_SPY = "py-spy"
 STACKS_S, AGAIN_S = 6.0, 3.0  # for all processes, at the beginning and at the end of the watch
+MORE_S = 6.0  # for several looks at its end
 EACH_S = 4.0
 MOST_AT_ONCE = 4
 MOST_FRAMES, NAME_CHARS, PATH_CHARS, THREAD_CHARS = 200, 200, 300, 80
 TRIES = 4
+MOST_LOOKS, PAUSE_S = 12, 0.1  # at the end of the watch, at who computes and is found in the same line
 FORBIDDEN = re.compile(r"(?i)permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b")
 NOT_PYTHON = re.compile(r"(?i)failed to find python version|not a python|python interpreter")
 GONE = re.compile(r"(?i)no such (file|process)|os error 3\b|os error 2\b")
@@ -84,21 +86,46 @@ def reread_stacks(
 
     The earlier stacks stay if the second read failed, or if it gave the same stacks without C frames: `--native` stops
     a process only once.
+    A process that computes at the same place in both reads is read several more times: a loop spends most of its time
+    in one line.
     """
+    end_at = time.monotonic() + MORE_S
     moving = [
         pid
         for pid, stacks in earlier.items()
-        if not isinstance(stacks, Gap) and (own := threads.get(pid)) and own[0].may_have_run
+        if not isinstance(stacks, Gap) and (own := threads.get(pid)) and (own[0].may_have_run or _busy(own))
     ]
     last = dict(earlier)
-    for pid, stacks in read_stacks(moving, False, AGAIN_S, uid).items():
-        first = earlier[pid]
-        if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
-            continue
-        is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
-        if not (was_native and is_same):
-            last[pid] = stacks
+    for look in range(MOST_LOOKS):
+        left_s = end_at - time.monotonic()
+        if not moving or left_s <= 0:
+            break
+        if look:
+            time.sleep(PAUSE_S)
+        again = []
+        for pid, stacks in read_stacks(moving, False, min(AGAIN_S, left_s), uid).items():
+            first = earlier[pid]
+            if isinstance(first, Gap) or isinstance(stacks, Gap) or not has_frames(stacks):
+                continue
+            is_same = [each.python_frames for each in first] == [each.python_frames for each in stacks]
+            if not (was_native and is_same):
+                last[pid] = stacks
+            busy = _busy(threads[pid])
+            if any(_frames_of(first, tid) for tid in busy) and all(
+                _frames_of(first, tid) == _frames_of(stacks, tid) for tid in busy
+            ):
+                again.append(pid)
+        moving = again
     return last
+
+
+def _busy(threads: Sequence[ThreadState]) -> list[int]:
+    """Return the threads that used the CPU during the watch."""
+    return [each.tid for each in threads if each.cpu_s >= BUSY_S]
+
+
+def _frames_of(stacks: Sequence[Stack], tid: int) -> tuple[Frame, ...]:
+    return next((each.python_frames for each in stacks if each.tid == tid), ())
 
 
 def has_frames(stacks: Stacks | None) -> bool:

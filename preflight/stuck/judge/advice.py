@@ -76,7 +76,7 @@ ELSEWHERE: dict[Activity, tuple[str, ...]] = {
     Activity.STARTING: ("It has not joined the group yet: see its own output.",),
 }  # fmt: skip
 OTHERWISE = (
-    "Look at this line: it runs for long, or for ever, while the other ranks wait.",
+    "Wait if this line is a long step; else look at it: it runs for ever, and the other ranks wait.",
     "    py-spy dump --pid PID",
 )
 

@@ -6,7 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from preflight.model.gap import Gap, known_or
-from preflight.model.stuck import EXIT_CODES, Activity, Culprit, Reason, StuckReport, StuckVerdict, rank_names
+from preflight.model.stuck import (
+    EXIT_CODES,
+    NOT_YET,
+    Activity,
+    Culprit,
+    RankPlace,
+    Reason,
+    StuckReport,
+    StuckVerdict,
+    rank_names,
+)
 from preflight.model.stuck_evidence import NO_PY_SPY, SCHEMA_VERSION, NodeEvidence
 from preflight.model.units import duration_text
 from preflight.stuck.judge.culprits import find_culprits
@@ -80,6 +90,8 @@ def _why_unknown(job: JobState) -> str:
         return "No rank of a job was found here."
     if ended and not any(place.stands for place in waiting):
         return f"The job is ending: {rank_names(ended)} ended, and the others still run. Look again in a minute."
+    if working := [place for place in job.places if place.works]:
+        return _who_works(job, working)
     if waiting and not any(place.stands or place.spins for place in waiting):
         return (
             f"Not known yet: {len(waiting)} of {count} ranks wait, none for long. Look again, with "
@@ -91,6 +103,19 @@ def _why_unknown(job: JobState) -> str:
             "looks like a hang. Look again, with --watch as long as a step takes, and on all nodes."
         )
     return f"{len(waiting)} of {count} ranks wait; for which rank or for what is unknown."
+
+
+def _who_works(job: JobState, working: Sequence[RankPlace]) -> str:
+    """Return that ranks make progress while others wait for them, and where."""
+    first = working[0]
+    alike = [place for place in working if (place.host, place.whereabouts) == (first.host, first.whereabouts)]
+    verb = "are" if len(alike) > 1 else "is"
+    who, others = f"process {first.pid}" if len(alike) > 1 else "it", len(job.waiting)
+    wait = f", and {others} other rank{'s wait' if others > 1 else ' waits'}" if others else ""
+    return (
+        f"{NOT_YET}: {rank_names(alike)} on {first.host} {verb} {first.whereabouts}; {who} {first.works}{wait}. "
+        "Wait, and look again in a minute."
+    )
 
 
 def _why_stuck(job: JobState, culprits: Sequence[Culprit]) -> str:

@@ -26,7 +26,7 @@ def find_culprits(job: JobState) -> tuple[Culprit, ...]:
     if certain := (*lost_gpus(job), *gone_ranks(job, gone), *stopped_processes(job, stopped, busy)):
         return certain
     if busy:
-        return tuple(ranks_elsewhere(job, busy))
+        return tuple(ranks_elsewhere(job, [place for place in busy if not place.works]))  # who works is waited for
     behind: dict[tuple[int, ...], Culprit] = {}  # what others say of the same ranks is evidence
     by_ras = ranks_of_ras(job, [each for answer in job.ras_answers for each in answer.behind])
     for each in (*other_collectives(job), *recorded_lags(job), *by_ras):

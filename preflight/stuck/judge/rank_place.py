@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from preflight.model.gap import Gap, known_or
 from preflight.model.stuck import Activity, RankPlace
-from preflight.model.stuck_evidence import NodeEvidence, RankProcess, RasAnswer, Stack
+from preflight.model.stuck_evidence import NodeEvidence, Process, RankProcess, RasAnswer, Stack
 from preflight.stuck.judge.kernel_wait import KernelWait
 from preflight.stuck.judge.python_stack import StackPlace
 
 COMPILERS = ("cc1", "cc1plus", "c++", "g++", "gcc", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "ld", "as")
 BUSY_SHARE = 0.5  # of the watch that a data worker computes: one that computes less waits for work
+WORKING_SHARE = 0.1  # of the watch: who shares its CPU with others gets no more, and who only polls takes less
+WORKING_BYTES_PER_S = 16 << 10  # heartbeats and logs are less
 # What a rank is in by the kernel's word alone, and how its call is named then.
 BY_KERNEL = {
     KernelWait.FIFO: (Activity.FILE_IO, "opens a FIFO"),
@@ -28,6 +30,12 @@ BY_KERNEL = {
 }
 TELLING = frozenset((
     KernelWait.FIFO, KernelWait.PIPE, KernelWait.STORAGE, KernelWait.CHILD, KernelWait.SOCKET, KernelWait.FILE_LOCK,
+))  # fmt: skip
+
+
+# What it waits for may be a process that it started.
+FOR_HELPERS = frozenset((
+    KernelWait.LOCK, KernelWait.PIPE, KernelWait.POLL, KernelWait.CHILD, KernelWait.SOCKET,
 ))  # fmt: skip
 
 
@@ -87,6 +95,11 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
     for_s = main.asleep_s
     if stands and main.state == "R":
         for_s = Gap("it waits busily, so the kernel does not tell since when")
+    waits_for_others = (
+        activity in (Activity.COLLECTIVE, Activity.STARTING)
+        or (activity is Activity.UNSEEN and process.is_in_group)
+        or (activity is Activity.GPU_WORK and process.uses_nccl)
+    )
     return RankPlace(
         rank=rank.rank,
         host=node.host,
@@ -95,15 +108,12 @@ def place_rank(node: NodeEvidence, rank: RankProcess) -> RankPlace:
         doing=place.doing,
         at=place.at,
         within=place.within.value if place.within and place.within is not activity else "",
-        waits_for_others=(
-            activity in (Activity.COLLECTIVE, Activity.STARTING)
-            or (activity is Activity.UNSEEN and process.is_in_group)
-            or (activity is Activity.GPU_WORK and process.uses_nccl)
-        ),
+        waits_for_others=waits_for_others,
         stands=stands,
         spins=spins,
         for_s=for_s,
         detail=_detail(node, rank, activity, wait),
+        works="" if waits_for_others else _works(node, rank, activity, wait),
     )
 
 
@@ -160,6 +170,49 @@ def _detail(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: Ker
         rate_mb_s = file.moved_bytes / max(node.watched_s, 0.1) / 1e6
         return f"writing to {file.path} ({file.file_system or 'file system unknown'}) at {rate_mb_s:.1f} MB/s"
     return f"waits for {wait.value}" if wait in TELLING else ""
+
+
+def _works(node: NodeEvidence, rank: RankProcess, activity: Activity, wait: KernelWait) -> str:
+    """Return how a rank is known to make progress, as what follows "it"; "" if it rests, or computes in one line."""
+    process, main, watched_s = rank.process, rank.process.main_thread, max(node.watched_s, 0.1)
+    if main is None or wait is KernelWait.STOPPED:
+        return ""
+    thread, native_cpu_s = process.busiest_changing_thread, process.native_cpu_s
+    cpu_s, where = (thread.cpu_s, "changing lines") if thread else (0.0, "")
+    if cpu_s < WORKING_SHARE * watched_s:
+        cpu_s, where = native_cpu_s, "native threads"
+    if cpu_s >= WORKING_SHARE * watched_s:
+        return f"computes in {where} ({_percent(cpu_s, watched_s)} of a CPU)"
+    waits_for_helpers = activity in (Activity.SUBPROCESS, Activity.COMPILING, Activity.DATA_LOADING)
+    if waits_for_helpers or wait in FOR_HELPERS:
+        for each in rank.helpers:
+            if works := _helper_works(each, watched_s):
+                return f"waits for its child {each.name} (pid {each.pid}), which {works}"
+    file = process.fastest_written_file
+    moved_bytes = max(process.moved_bytes, file.moved_bytes if file else 0)
+    if moved_bytes >= WORKING_BYTES_PER_S * watched_s:
+        return f"reads or writes {moved_bytes / watched_s / 1e3:.0f} kB/s"
+    # A thread in the kernel's read or write wakes only if something came or went; a poll also if its time is up.
+    is_served = wait in (KernelWait.PIPE, KernelWait.SOCKET) or (
+        wait is KernelWait.POLL and activity is Activity.NETWORK_IO
+    )
+    if is_served and not main.rests(node.rest_s) and isinstance(main.wakes, int) and main.wakes > 1:
+        return f"gets or sends data, {main.wakes} times in {watched_s:.0f} s"
+    return ""
+
+
+def _helper_works(helper: Process, watched_s: float) -> str:
+    """Return how a rank's child is known to make progress; one of Python's that computes in one line is not."""
+    cpu_s = sum(each.cpu_s for each in helper.threads)
+    if cpu_s >= WORKING_SHARE * watched_s and not helper.keeps_its_stack:
+        return f"computes ({_percent(cpu_s, watched_s)} of a CPU)"
+    if helper.moved_bytes >= WORKING_BYTES_PER_S * watched_s:
+        return f"reads or writes {helper.moved_bytes / watched_s / 1e3:.0f} kB/s"
+    return ""
+
+
+def _percent(cpu_s: float, watched_s: float) -> str:
+    return f"{100 * cpu_s / watched_s:.0f}%"
 
 
 def _blocked_worker(rank: RankProcess, watched_s: float) -> str:
