@@ -104,7 +104,7 @@ def has_nvidia_hardware(node: NodeFacts) -> bool:
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it is unknown whether there is an NVIDIA GPU. A source that could not be read does not mean "no GPU"."""
+    """Return why it is unknown whether there is an NVIDIA GPU. An unreadable source does not mean "no GPU"."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"

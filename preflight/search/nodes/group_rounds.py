@@ -149,7 +149,7 @@ def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each node at fault paired with a good node of its own, if enough are left, and the remaining good nodes."""
+    """Return each node at fault paired with a good node of its own, if enough are left, and the other good nodes."""
     good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
     bad = [*end.dead, *end.slow]
     free = sorted(good.difference(bad))

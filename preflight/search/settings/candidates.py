@@ -32,7 +32,7 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the candidate of the inherited environment if the backend reads a variable of it, else why it is left out."""
+    """Return the candidate of the inherited environment if the backend reads any of it, else why it is left out."""
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:
         return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()

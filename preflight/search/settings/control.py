@@ -147,7 +147,7 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return how many runs a control has of the default and of the settings `name`, by default the chosen workaround."""
+    """Return how many runs a control has of the default and of the settings `name`, or of its chosen workaround."""
     turns = control.turns(name or control.chosen)
     of_default = sum(each.candidate == DEFAULT for each in turns)
     return of_default, len(turns) - of_default
@@ -171,7 +171,7 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int) -> tuple[bool, ...]:
-    """Return a random order of `runs_each` runs of the default settings (True) and as many of the workaround (False)."""
+    """Return a random order of `runs_each` runs of the default settings (True) and as many of the others (False)."""
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}").shuffle(turns)
     return tuple(turns)

@@ -50,7 +50,10 @@ def always(_: Env) -> bool:
 
 
 def env_of(settings: Sequence[Setting]) -> Env:
-    """Return the variables of several settings together. A later setting overrides an earlier one, unless it is empty."""
+    """Return the variables of several settings together.
+
+    A later setting overrides an earlier one unless it is empty.
+    """
     together: dict[str, str] = {}
     for setting in settings:
         together |= {name: value for name, value in setting.env if value or name not in together}

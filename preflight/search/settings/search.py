@@ -162,7 +162,7 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return the measurements for a trial that should reach the size of the failures; without failures, the smallest."""
+    """Return what a trial measures to reach the size of the failures, or the smallest size if there are none."""
     largest = max((each.nominal_bytes for each in failed_at), default=0)
     places = list(Collective)
     whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}
