@@ -187,8 +187,7 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record for each pair and repetition: its data test, its speed test and the driver's status together.
-    """
+    """Return one record for each pair and repetition: its data test, its speed test and the driver's status."""
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)
