@@ -40,7 +40,7 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return the settings of the trial that worked with the failure of each: the rest alone, or a part of the rest."""
+    """Return the settings of the trial that worked, each with the failed trial of the others: all or some of them."""
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
     failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
