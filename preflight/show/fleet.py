@@ -130,7 +130,7 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a host list: a comment in hostlist syntax, then one host per line, each below its reason."""
+    """Return a comment with the hosts in hostlist syntax, then one host per line, below a comment with its reason."""
     names = sorted(set(hosts))
     lines = [f"# {clean(compress(names)) or 'nobody'}"]
     for name in names:

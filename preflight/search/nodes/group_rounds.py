@@ -115,9 +115,10 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 
 
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float:
-    """Return the speed below which a group is slow: below the median by four robust deviations and by this share.
+    """Return the speed below which a group is slow, in GB/s.
 
-    Of two values the larger counts as the median and the smaller as the deviation. So one slow group of two is found.
+    It is below the median by four robust deviations or by `share` of it, whichever is more. Of two values the larger
+    counts as the median and the smaller as the deviation. So one slow group of two is found.
     """
     if not speeds:
         return 0.0
