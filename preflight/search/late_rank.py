@@ -17,7 +17,7 @@ LEAST_LATENESS_GPU_US = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The own time of the latest rank at one decision size."""
+    """The latest rank's own time at one decision size."""
 
     result: CollectiveResult
     time: RankTime

@@ -200,7 +200,7 @@ def how_ended(exit_code: int) -> str:
 
 
 def progress_line(launched: LaunchResult, deadline_s: float, width: int) -> str:
-    """Return a line with elapsed time, step, stage and latest end, cut to `width` columns."""
+    """Return a line with elapsed time, current step and latest possible end, cut to `width` columns."""
     elapsed_s = time.monotonic() - launched.started_at
     what = launched.running or "starting one process per rank (importing torch)"
     done = f"{len(launched.trials)} tried" if launched.trials else ""

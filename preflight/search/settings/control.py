@@ -81,7 +81,7 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return the words for the place of a failure, to follow the words for the way in which it failed."""
+    """Return the place of a failure in words, which follow the words for the way in which it failed."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
