@@ -33,9 +33,9 @@ LATE = ("Probed", "Report", "check", "explain", "probe", "safe_timeout")  # what
 def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
     """Return the process group's timeout from a sourced `preflight.env`: PREFLIGHT_PG_TIMEOUT_S, whole seconds.
 
-    None where the variable is not set or empty, which `torch.distributed.init_process_group(timeout=...)` takes for its
-    own default. Raises UsageError where it is set to anything but 1 to 604800. `environ` is by default this process's.
-    Imports neither torch nor the rest.
+    None if the variable is unset or empty; `torch.distributed.init_process_group(timeout=None)` then uses torch's
+    default. Raises UsageError if the variable is anything but 1 to 604800. `environ` defaults to this process's
+    environment. It imports neither torch nor the rest of preflight.
     """
     text = (os.environ if environ is None else environ).get(PG_TIMEOUT, "").strip()
     if not text:

@@ -1,4 +1,4 @@
-"""`python -m preflight`, and where the `preflight` command begins."""
+"""`python -m preflight`, and the entry point of the `preflight` command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)  # before anything large is lo
 
 
 def main() -> NoReturn:
-    """Run the command line; an installation that can't be loaded says nothing of the node, so that is 3 too."""
+    """Run the command line.
+
+    An installation that can't be loaded exits with 3, since that says nothing about the node.
+    """
     for number in STOPPING:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, _end_at_once)

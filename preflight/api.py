@@ -1,6 +1,6 @@
-"""The Python API: what `preflight check`, `probe`, `explain` and `timeout` answer, as records. docs/python.md shows it.
+"""The Python API: the answers of `preflight check`, `probe`, `explain` and `timeout` as records. See docs/python.md.
 
-`check` and `probe` run in a process of their own: they fork, which a process with threads or a CUDA context must not.
+`check` and `probe` run in a separate process: they fork, which a process with threads or a CUDA context must not do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNASKED = Request()
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What `probe` read: one node's facts, the findings that they alone support, and how each check ended."""
+    """The result of `probe`: one node's facts, the findings that follow from them alone, and each check's outcome."""
 
     nodes: tuple[NodeFacts, ...]
     findings: tuple[Finding, ...]
@@ -47,7 +47,7 @@ class Probed:
 
     @property
     def node(self) -> NodeFacts:
-        """The node."""
+        """Return the facts of the node."""
         return self.nodes[0]
 
 
@@ -67,9 +67,9 @@ def check(
     sizes: str | None = None,
     skip: str | Sequence[str] | None = None,
 ) -> Report:
-    """Run `preflight check` and return its report; the options mean what they mean there. Writes no file.
+    """Run `preflight check` and return its report. The options are those of the command. No file is written.
 
-    `gpus` are nvml_index or text such as "0-3". Whether the job may start says `Report.raise_unless_ready`.
+    `gpus` are NVML indices or text such as "0-3". `Report.raise_unless_ready` shows whether the job may start.
     UsageError: the options make no sense here. HarnessError: there is no report.
     """
     try:
@@ -93,9 +93,9 @@ def check(
 
 
 def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None = None) -> Probed:
-    """Read this node's facts and judge them; starts no rank and needs no torch. Under a second, or until the deadline.
+    """Return this node's facts and their findings, in under a second or until the deadline.
 
-    UsageError: no such GPUs. HarnessError: there is no answer.
+    It starts no rank and needs no torch. UsageError: no such GPUs. HarnessError: there is no answer.
     """
     ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
     if not ran.stdout:
@@ -104,9 +104,9 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 
 
 def explain(paths: Path | Sequence[Path]) -> Explanation:
-    """Name what ended a run, from its logs, folders of logs, or flight recorder dumps.
+    """Return what ended a run, from its logs, folders of logs, or flight recorder dumps.
 
-    UsageError: there is nothing at a path, or it can't be read.
+    UsageError: a path does not exist or can't be read.
     """
     listed = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     return explain_paths([os.fspath(path) for path in listed])
@@ -126,10 +126,10 @@ def safe_timeout(
     current_s: float | None = None,
     report: Report | None = None,
 ) -> SafeTimeout:
-    """Return how long a collective of this job may wait, with its argument; `report` gives what was measured.
+    """Return how long a collective of this job may wait, with the reasoning; `report` has the measurements.
 
-    The fields of the answer are seconds: `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` is the
-    report's unless it is given, else 1. UsageError: a value makes no sense.
+    The fields of the answer are in seconds: `timedelta(seconds=safe_timeout("7B").pg_timeout_s)`. `world_size` defaults
+    to the report's, else 1. UsageError: a value makes no sense.
     """
     ranks = world_size or (report.world_size if report else 0) or 1
     if ranks < 1 or min(preprocess_s, eval_s, compile_s) < 0:

@@ -1,31 +1,31 @@
 """Every error that preflight raises on purpose.
 
     PreflightError                 exit_code 3: preflight is inconclusive
-     +- UsageError                 exit_code 2: what was asked for makes no sense here
-     |   +- MalformedInput         a file or text from outside that can't be read as what it claims to be
+     +- UsageError                 exit_code 2: the request makes no sense here
+     |   +- MalformedInput         a file or text from outside that is not in the format that it should have
      +- OutputError                a result could not be written (full disk, read-only directory)
-     +- HarnessError               preflight's own machinery failed
-     |   +- BrokenInstallation     something that preflight depends on can't be imported
+     +- HarnessError               a part of preflight failed
+     |   +- BrokenInstallation     a package that preflight depends on can't be imported
      |   +- LaunchError            torchrun or a supervisor did not start, or died
-     |   +- MeetingError           another node did not come, went away, or does not speak as one
-     +- UnreadableFact             a fact that the machine would not give; probes turn it into a Gap
-     |   +- DispensableFact        one without which a node can be accepted all the same
-     |   +- NotRecorded            the recording of a machine does not hold this read
+     |   +- MeetingError           another node did not join, left, or does not use preflight's protocol
+     +- UnreadableFact             a fact that the machine did not give; probes turn it into a Gap
+     |   +- DispensableFact        a fact without which a node can still be accepted
+     |   +- NotRecorded            the recording of a machine does not contain this read
      |   +- OutOfGpuMemory         a GPU had no memory left for a test, which says nothing about its health
-     +- NotApplicable              a check has nothing to look at here
-     +- NotRun                     what a check judges was not run
+     +- NotApplicable              a check does not apply here
+     +- NotRun                     the trial or test that a check judges was not run
      +- NotReady                   exit_code 1 or 3: Report.raise_unless_ready() of a report that is not ready
 
-    Stopped                        raised by a signal's handler, so anywhere: nothing on its way takes it for its own
-     +- DeadlinePassed             exit_code 3: --deadline came before anything was known
+    Stopped                        raised by a signal handler, at any place; no other code must handle it as its own
+     +- DeadlinePassed             exit_code 3: --deadline came before there was any result
      +- Interrupted                exit_code 130, 143 or 129: a signal asked preflight to stop
 
-Messages say what failed, where, what was found there and what to do, in one line.
+A message gives, in one line, what failed, where, what was found there and what to do.
 """
 
 
 class PreflightError(Exception):
-    """Base of the tree; `exit_code` is what the command line exits with."""
+    """The base class of preflight's errors; `exit_code` is the exit code of the command line."""
 
     exit_code = 3
 
@@ -37,7 +37,7 @@ class UsageError(PreflightError):
 
 
 class MalformedInput(UsageError):
-    """Input from outside that is not what it claims to be."""
+    """Input from outside does not have the format that it should have."""
 
 
 class OutputError(PreflightError):
@@ -45,11 +45,11 @@ class OutputError(PreflightError):
 
 
 class HarnessError(PreflightError):
-    """Preflight's own machinery failed; says nothing about the machine."""
+    """A part of preflight failed; this says nothing about the machine."""
 
 
 class BrokenInstallation(HarnessError):
-    """A part of preflight, or something that it depends on, can't be imported."""
+    """A part of preflight, or a package that it depends on, can't be imported."""
 
 
 class LaunchError(HarnessError):
@@ -57,19 +57,19 @@ class LaunchError(HarnessError):
 
 
 class MeetingError(HarnessError):
-    """The nodes did not meet, or one of them went away; the message says which and why."""
+    """The nodes did not join, or one of them left; the message names the node and the reason."""
 
 
 class UnreadableFact(PreflightError):
-    """The machine would not give a fact; the message is the reason."""
+    """The machine did not give a fact; the message is the reason."""
 
 
 class DispensableFact(UnreadableFact):
-    """A fact that needs other rights, or that no source tells; a node can be accepted without it."""
+    """A fact needs other permissions, or no source has it; a node can be accepted without it."""
 
 
 class NotRecorded(UnreadableFact):
-    """A recorded machine does not hold this read."""
+    """A recorded machine does not contain this read."""
 
 
 class OutOfGpuMemory(UnreadableFact):
@@ -77,15 +77,15 @@ class OutOfGpuMemory(UnreadableFact):
 
 
 class NotApplicable(PreflightError):
-    """There is nothing here that a check could look at; the message says why."""
+    """A check does not apply here; the message gives the reason."""
 
 
 class NotRun(PreflightError):
-    """The trial or test that a check judges did not take place; the message says why."""
+    """The trial or test that a check judges was not run; the message gives the reason."""
 
 
 class NotReady(PreflightError):
-    """A report does not say that the job may start; the message is its headline, `exit_code` the report's."""
+    """A report does not let the job start; the message is its headline, and `exit_code` is the report's."""
 
     def __init__(self, headline: str, exit_code: int) -> None:
         super().__init__(headline)
@@ -93,13 +93,13 @@ class NotReady(PreflightError):
 
 
 class Stopped(BaseException):
-    """A signal ended what was going on. No Exception: a library that takes all of those would go on."""
+    """A signal ended the current work. It is no Exception, because a library that catches those would continue."""
 
     exit_code = 3
 
 
 class DeadlinePassed(Stopped):
-    """The deadline came before there was anything to tell."""
+    """The deadline came before there was any result."""
 
 
 class Interrupted(Stopped):

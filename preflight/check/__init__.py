@@ -1,1 +1,1 @@
-"""`preflight check` from top to bottom: what is asked, the phases, the report."""
+"""`preflight check` from top to bottom: the request, the phases, the report."""

@@ -1,4 +1,4 @@
-"""The one place that wires the phases: probe, plan, launch, judge, recommend, decide."""
+"""The one place that connects the phases: probe, plan, launch, judge, recommend, decide."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAUNCHER_MARGIN_S = 0.6  # before the deadline: the launcher ends everything, th
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The outcome of a check: its report, where the run's files were kept, and the signal that cut it short."""
+    """The outcome of a check: its report, the folder of the run's files, and the signal that cut it short."""
 
     report: Report
     run_dir: str
@@ -58,12 +58,12 @@ def check(
     save: Callable[[Report], None] = lambda _: None,
     silent: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Probe, try, judge and recommend; `started_at` (monotonic) is when the deadline's clock began.
+    """Probe, try, judge and recommend; `started_at` (monotonic) is the start of the deadline's clock.
 
     `process` is the machine whose Python, environment and limits are judged: the live one, unless another machine is
-    played. `silent` are the probes that a capture has no answer of. Before the ranks start, `save` is given the report
-    that holds if this process is killed: an earlier run's must not be taken for this one's. Raises UsageError before
-    anything is started; whatever goes wrong later is in the report.
+    simulated. `silent` are the probes without an answer in a capture. Before the ranks start, `save` gets the report
+    that is valid if this process is killed. Otherwise an earlier run's report could be taken for this one's. Raises
+    UsageError before anything is started; any later error is in the report.
     """
     try:
         run = _probed(request, machine, process, environ, started_at, silent)

@@ -1,4 +1,4 @@
-"""The files that a check is judged by: a policy, a baseline, the reports before this one."""
+"""The files that a check is judged by: a policy, a baseline, the earlier reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_BYTES = 16 << 10  # to open a small file costs as much
 
 
 def read_policy(path: str | None) -> Policy | None:
-    """Return the policy of a TOML file, None where none is named; MalformedInput names what it can't say."""
+    """Return the policy of a TOML file, or None without a file; MalformedInput names the invalid entry."""
     if path is None:
         return None
     names = {check.name for check in all_checks()}
@@ -33,16 +33,16 @@ def read_policy(path: str | None) -> Policy | None:
 
 
 def read_baseline(path: str | None) -> Baseline | None:
-    """Return what known-good nodes reach, None where no file is named."""
+    """Return what known-good nodes reach, or None without a file."""
     return None if path is None else load_baseline(read_input(path, BASELINE), path)
 
 
 def read_history(path: str | None, node: NodeFacts, *, is_quiet: bool) -> tuple[Report, ...]:
     """Return the newest reports in a folder that tried this node's GPUs or RDMA ports, the oldest first.
 
-    Not by the host's name, which changes with each pod. UsageError where others may write the folder: it decides
-    what a node is rejected for. A file that is no report of ours is left out, and all together are no more than one
-    report may be: the folder may hold a whole cluster's.
+    The host's name is not compared, because it changes with each pod. UsageError if other users may write to the
+    folder, because it decides why a node is rejected. A file that is not a preflight report is left out. All files
+    together are limited to the size of one report, because the folder may hold the reports of a whole cluster.
     """
     if path is None:
         return ()

@@ -1,4 +1,4 @@
-"""What is read of the machine once more when the ranks have ended; after that nothing looks at it."""
+"""Read parts of the machine once more after the ranks have ended; nothing reads it after that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPORT_S = 0.4  # for judging and writing
 
 @dataclass(frozen=True, slots=True)
 class LookedAgain:
-    """What was read, next to what the run had found before."""
+    """The second reading, with what the run had found before."""
 
     disturbed: str  # why no speed counts, "" where nobody else used the GPUs
     hardware: Hardware | Gap
@@ -33,7 +33,7 @@ class LookedAgain:
 
 
 def look_again(run: RunRecord) -> LookedAgain:
-    """Read the counters, the kernel's events and log; what there is no time for is a Gap."""
+    """Read the counters, the kernel's events and log again; a value that there is no time for is a Gap."""
     left_s = 0.0 if run.launch.interrupted else run.ends_at() - time.monotonic() - REPORT_S
     disturbed = why_disturbed(run.path.gpus)
     earlier = run.outside_before

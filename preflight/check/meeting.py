@@ -1,4 +1,4 @@
-"""Several nodes: how this one takes part in their meeting, by when, and which report becomes of it."""
+"""Several nodes: how this node joins the others, by which time, and which report results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JOINT_MARGIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Monotonic times of this node's run: when it ends, when all have to be here."""
+    """Monotonic times of this node's run: its end, and the time by which all nodes must have joined."""
 
     ends_by: float
     meet_by: float
@@ -46,16 +46,16 @@ class Times:
 
 
 def times_of(now: float, ends_at: float) -> Times:
-    """Divide what is left."""
+    """Divide the time that is left."""
     left_s = max(0.0, ends_at - now)
     meet_s = min(left_s * MEET_SHARE, LONGEST_MEET_S)
     return Times(ends_at - JOINT_MARGIN_S, now + meet_s, now + left_s * SOLO_SHARE)
 
 
 def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peers | None]:
-    """Return what this node's ranks try before they go on with the other nodes', and this node's part in the meeting.
+    """Return the specification of this node's own trials, and this node's side of the rendezvous.
 
-    None where the nodes can't meet: then there is no more than what the ranks try by themselves.
+    The latter is None if the nodes can't join. Then the ranks make only their own trials.
     """
     make_joint_dir(run.run_dir)
     times = times_of(time.monotonic(), run.ends_at())
@@ -69,7 +69,7 @@ def meet(run: RunRecord, spec: RunSpec, launched: Launch) -> tuple[RunSpec, Peer
 
 
 def agreed_report(run: RunRecord, peers: Peers | None) -> tuple[Report, Interrupted | None]:
-    """Return this node's report; with several nodes it is node 0's, where that came, and node 0 sends its own."""
+    """Return this node's report. On several nodes it is node 0's report, if that arrived; node 0 sends its own."""
     origins = (*run.place.origins, *(peers.node.origins if peers else ()))
     why_stopped = str(run.launch.interrupted or "")
     if isinstance(peers, Follower):

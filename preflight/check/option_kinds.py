@@ -14,7 +14,7 @@ NODES, ELSEWHERE = "Several nodes", "Other machines"
 
 
 def valued(metavar: str, what: str, *names: str, group: str | None = None) -> Any:
-    """Return an option with a value; its help says what that is."""
+    """Return an option with a value; `what` is its help."""
     return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group)
 
 
@@ -28,7 +28,7 @@ def timed(what: str, name: str, group: str | None = None) -> Any:
 
 
 def choice(what: str, *names: str, group: str | None = None) -> Any:
-    """Return an option that takes one of a few words, in any case."""
+    """Return an option that takes one of a few words; case is ignored."""
     return typer.Option(*names, help=what, case_sensitive=False, rich_help_panel=group)
 
 

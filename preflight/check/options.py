@@ -1,4 +1,4 @@
-"""The options that several commands have, and what their values mean; one name means the same everywhere."""
+"""The options that several commands share, and their values; a name means the same in every command."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ SysrootOption = Annotated[
 
 
 def parse_collectives(text: str) -> tuple[Collective, ...]:
-    """Return the collectives of `all`, or of a list of names, which may be those of nccl-tests' programs."""
+    """Return the collectives of `all` or of a list of names; the names of nccl-tests' programs are valid too."""
     known = {each.value: each for each in Collective} | {"alltoall": Collective.ALL_TO_ALL}
     names = [name.strip().lower().removesuffix("_perf") for name in text.split(",")]
     if names == ["all"]:
@@ -205,7 +205,7 @@ def parse_collectives(text: str) -> tuple[Collective, ...]:
 
 
 def parse_tests(text: str) -> frozenset[GpuTests]:
-    """Return what is tested besides the collectives, which are always tried."""
+    """Return what is tested in addition to the collectives, which are always tested."""
     known = {each.value: {each} for each in GpuTests} | {"collectives": set(), "all": ALL_TESTS}
     chosen: set[GpuTests] = set()
     for name in names_in(text):
@@ -216,19 +216,22 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names of a list with commas."""
+    """Return the names in a comma-separated list."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
 
 
 def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return the error that names what is spelled alike, or all of a few."""
+    """Return the error for an unknown name; it lists the names with a similar spelling, or all if there are few."""
     alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
     listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
     return UsageError(f"{where}: there is no such {what}; {f'did you mean {alike}?' if alike else listed}")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the bytes of `1K:1G`, each twice the one before, of `8:128M:4`, or of one size; K is 1024, as there."""
+    """Return the sizes in bytes of `1K:1G` (each twice the one before), `8:128M:4` or one size; K is 1024.
+
+    These forms and units are those of nccl-tests.
+    """
     found = SIZES.fullmatch(text.strip())
     if not found:
         raise UsageError(f"--sizes {text[:40]!r}: give SMALLEST:LARGEST[:FACTOR], such as 1K:1G or 8:128M:4")
@@ -244,7 +247,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def burn_seconds(minutes: float | None, profile: Profile) -> float | None:
-    """Return what --minutes asks for in seconds; UsageError where the profile repeats nothing."""
+    """Return the value of --minutes in seconds; UsageError if the profile repeats nothing."""
     if minutes is None:
         return None
     if not profile.effort.burn_s:

@@ -1,4 +1,4 @@
-"""From what a run gathered to its report: findings, advice, verdict; and the report of a run that was cut short."""
+"""Build the report of a run: findings, advice and verdict; also the report of a run that was cut short."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ KILLED = "preflight was killed, or the machine went down, before it could answer
 
 
 def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupted | None]:
-    """Return the report, and the signal that cut the run short.
+    """Return the report, and the signal that cut the run short, if any.
 
-    Where judging fails or is interrupted it has everything but a judgement.
+    If judging fails or is interrupted, the report has everything except the judgment.
     """
     try:
         return _judged(run, joint, look_again(run)), run.launch.interrupted
@@ -67,7 +67,7 @@ def judged_or_not(run: RunRecord, joint: JointPhase) -> tuple[Report, Interrupte
 
 
 def solo_result_of(run: RunRecord, free_bytes_per_rank: int) -> SoloResult:
-    """Return what this node found alone, for the others."""
+    """Return this node's own result, for the other nodes."""
     path = run.path
     report = _judged(run, NO_JOINT_PHASE, look_again(run))
     return SoloResult(
@@ -169,7 +169,7 @@ def _checked(run: RunRecord, joint: JointPhase, case: Case) -> CheckResults:
 
 
 def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckResults:
-    """Return what the checks find in the common trials and all nodes, and what trials on single nodes had shown."""
+    """Return the findings of the checks on the joint trials and all nodes, and those of the single-node trials."""
     left_out = [(solo.host, e) for solo in solo_results.values() for e in solo.skipped_checks if e.reason in BY_ORDER]
     checked = run_checks(all_checks(), replace(case, skip={e.check: f"{host}: {e.reason}" for host, e in left_out}))
     of_runs = {check.name for check in all_checks() if isinstance(check, RunCheck)}
@@ -177,7 +177,7 @@ def joint_findings(solo_results: Mapping[int, SoloResult], case: Case) -> CheckR
 
 
 def separate_findings(solo_results: Mapping[int, SoloResult]) -> CheckResults:
-    """Return what each node had found alone, where they were not tried together."""
+    """Return the findings of each node alone, if the nodes were not tried together."""
     skipped = (
         replace(each, reason=f"{solo.host}: {each.reason}")
         for solo in solo_results.values()
@@ -246,7 +246,7 @@ def _with_timeouts(
 
 
 def unjudged(run: RunRecord, why: str, judged: str | None) -> Report:
-    """Return what is known without a judgement; `judged` says why there is none, None where it was not reached."""
+    """Return the report of a run without a judgment; `judged` is the reason, or None if judging did not start."""
     launched = run.launch
     progress = RunProgress(
         True, launched.started_at > 0, launched.ready_after_s > 0, launched.done, launched.problem or why,
@@ -272,7 +272,7 @@ def _durations(run: RunRecord, *last: tuple[str, float]) -> tuple[tuple[str, flo
 
 
 def unprobed(request: Request, error: Exception | Interrupted) -> Report:
-    """Return the report of a run that came to nothing: stopped, or something that it needs could not be had."""
+    """Return the report of a run without results: it was stopped, or a resource that it needs was not available."""
     match error:
         case Interrupted():
             why = f"{error} while the node was probed"

@@ -1,4 +1,4 @@
-"""What a check was asked to do, and what it knows once it has come so far."""
+"""The request of a check, and its results so far."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_LAUNCHED = LaunchResult()
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A check as far as it came; each phase adds what it found."""
+    """A check in progress; each phase adds its results."""
 
     request: Request
     environ: Mapping[str, str]
@@ -49,13 +49,13 @@ class RunRecord:
 
     @property
     def past(self) -> tuple[Report, ...]:
-        """Earlier runs on this machine; a simulated machine's parts are no real one's."""
+        """Return earlier runs on this machine; it is empty for a simulated machine, whose parts are not real."""
         simulated = self.request.is_other_machine or self.launch.simulated
         return tuple(each for each in self.history if each.simulated == simulated)
 
     @property
     def parts_tried(self) -> tuple[str, ...]:
-        """This node's own GPUs and RDMA ports that were tried; none where the run was cut short."""
+        """Return which of this node's GPUs and RDMA ports were tried; empty if the run was cut short."""
         if self.launch.interrupted or all(trial.outcome is Outcome.SKIPPED for trial in self.launch.trials):
             return ()
         gpus = [part for index in self.chosen for part in part_of_gpu(self.node, index)]
@@ -68,5 +68,5 @@ class RunRecord:
 
     @property
     def chosen(self) -> tuple[int, ...]:
-        """The nvml_index of every chosen GPU."""
+        """Return the NVML index of every chosen GPU."""
         return tuple(gpu.nvml_index for gpu in self.path.gpus)

@@ -1,4 +1,4 @@
-"""What this node's ranks are asked to do: the plan of their trials, and the spec that says so."""
+"""The work of this node's ranks: the plan of their trials, and the run specification."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def plan_trials(run: RunRecord) -> NcclPlan:
 
 
 def build_spec(run: RunRecord, machine_path: str) -> RunSpec:
-    """Return what the ranks of this node do by themselves; with a path, on the machine whose facts lie there."""
+    """Return the specification of this node's own trials.
+
+    With a path, the ranks simulate the machine whose facts are in that file.
+    """
     request, path = run.request, run.path
     gpus = () if path.on_cpu else path.gpus
     addresses = tuple("" if isinstance(gpu.bdf, Gap) else gpu.bdf for gpu in gpus)
@@ -81,7 +84,7 @@ def _on_gpu(run: RunRecord) -> bool:
 
 
 def too_little_memory(run: RunRecord) -> str:
-    """Return why ranks on the CPU could try nothing that tells anything, and what to do; "" where there is room."""
+    """Return why ranks on the CPU have too little memory for a useful trial, and the fix; "" if there is enough."""
     need, ranks = profiles.BUFFERS_PER_SIZE * MIB, run.path.world_size
     if not run.path.on_cpu or free_bytes_per_rank(run) >= need:
         return ""
@@ -93,7 +96,7 @@ def too_little_memory(run: RunRecord) -> str:
 
 
 def without_room(run: RunRecord) -> str:
-    """Return which sizes ranks on the CPU have no memory for; for GPUs the check gpu-memory reports that."""
+    """Return the sizes for which ranks on the CPU lack memory; for GPUs the check gpu-memory reports that."""
     room = free_bytes_per_rank(run)
     left_out = profiles.sizes_without_room(run.request.profile, _on_gpu(run), room, run.request.sizes_bytes)
     if not left_out or not run.path.on_cpu:
@@ -118,7 +121,7 @@ def _comparable_baseline(run: RunRecord) -> Baseline:
 
 
 def free_bytes_per_rank(run: RunRecord) -> int:
-    """Return what one rank may use: of the fullest GPU, or its share of the host's memory under the cgroup's limit."""
+    """Return the bytes that one rank may use: of the fullest GPU, or its share of host memory in the cgroup's limit."""
     if not run.path.on_cpu:
         free = [gpu.memory_free_bytes for gpu in run.path.gpus if isinstance(gpu.memory_free_bytes, int)]
         return int(min(free, default=GIB) * GPU_MEMORY_SHARE)

@@ -1,4 +1,4 @@
-"""Facts without a launch: of the live machine, a /sys tree, a pasted topology or a capture; and making a capture."""
+"""Facts without a launch, of the live machine, a /sys tree, a pasted topology or a capture; and making a capture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPECTED_BYTES = 1 << 30  # large enough that bandwidth decides
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A node's facts, what they alone tell, and what to know about the GPUs that were asked for."""
+    """A node's facts, the findings that follow from them alone, and the advice on the requested GPUs."""
 
     node: NodeFacts
     checked: CheckResults
@@ -33,7 +33,7 @@ class Survey:
 
 
 def survey_machine(machine: Machine, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Probe a machine, by a monotonic time. Must be called from a process with a single thread, since it forks."""
+    """Probe a machine until a monotonic time. Call it only from a process with a single thread, because it forks."""
     node, _ = probe_node(machine, meanwhile=fact_checks, ends_at=_read_by(ends_at))
     return survey(node, gpus)
 
@@ -44,14 +44,14 @@ def _read_by(ends_at: float | None) -> float | None:
 
 
 def survey_topology(text: str, gpus: str | None = None) -> Survey:
-    """Read a pasted `nvidia-smi topo -m`; MalformedInput where the text is none."""
+    """Read a pasted `nvidia-smi topo -m`; MalformedInput if the text is something else."""
     from preflight.facts.topo_facts import topology_facts  # noqa: PLC0415 - a live probe must not pay for it
 
     return survey(topology_facts(text), gpus)
 
 
 def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = None) -> Survey:
-    """Probe a capture, by a monotonic time; MalformedInput where the text is none."""
+    """Probe a capture until a monotonic time; MalformedInput if the text is not a capture."""
     from preflight.facts.capture import open_capture  # noqa: PLC0415 - nor for reading captures
 
     replay, silent = open_capture(text)
@@ -60,7 +60,7 @@ def survey_capture(text: str, gpus: str | None = None, ends_at: float | None = N
 
 
 def capture(machine: Machine) -> str:
-    """Return a capture of the machine as JSON, scrubbed of what names it or its users."""
+    """Return a capture of the machine as JSON, without text that names the machine or its users."""
     from preflight.facts.capture import capture_document  # noqa: PLC0415 - nor for making them
 
     reads = Capture()
@@ -69,7 +69,7 @@ def capture(machine: Machine) -> str:
 
 
 def survey(node: NodeFacts, gpus: str | None) -> Survey:
-    """Judge facts, for the GPUs asked for or else all that may be used; UsageError where they aren't there."""
+    """Judge a node's facts, for the requested GPUs or all usable ones; UsageError if a requested GPU is missing."""
     chosen = chosen_gpus(node, gpus)
     wants_gpus = has_nvidia_hardware(node) or bool(other_gpus(node))
     case = Case((node,), (), "nccl", 0, wants_gpus=wants_gpus, gpus=chosen)

@@ -1,4 +1,4 @@
-"""The command line: `program` has the table of the commands and the files that hold them."""
+"""The command line: `program` has the table of the commands and the modules that contain them."""
 
 from preflight.cli.program import main
 

@@ -33,7 +33,7 @@ SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 
 
 def check(request: Request) -> None:
-    """Carry out `preflight check`."""
+    """Run `preflight check`."""
     outputs = open_outputs(request)
     with shadowed(request.shadow):
         try:
@@ -49,9 +49,9 @@ def check(request: Request) -> None:
 
 @contextmanager
 def shadowed(is_on: bool) -> Iterator[None]:
-    """Exit with 0 where the answer would be 1 or 3, also where preflight itself failed, and say so on stderr.
+    """Exit with 0 if the exit code would be 1 or 3, also after a failure of preflight, and say so on stderr.
 
-    The answer is in the report, and nobody acts on the exit code: so a gate can be watched first.
+    The answer is in the report, and the exit code has no effect. So a site can observe a gate before it enforces it.
     """
     try:
         yield
@@ -72,7 +72,7 @@ def _exit_with_0(code: int, why: str) -> None:
 
 
 def bench(asked: commands.BenchOptions) -> None:
-    """Carry out `preflight bench`."""
+    """Run `preflight bench`."""
     check_outputs(asked.json)
     request = BenchRequest(**{field.name: getattr(asked, field.name) for field in fields(asked)})
     detail = detail_of(asked.verbose, asked.quiet)
@@ -86,9 +86,9 @@ def bench(asked: commands.BenchOptions) -> None:
 def run_ranks(
     request: Request, progress: Progress, save: Callable[[Report], None] = lambda _: None
 ) -> application.Checked:
-    """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend plays.
+    """Run a check on this machine, on a tree's facts, or on a capture whose machine the backend simulates.
 
-    `save` is given the report that holds if this process is killed now.
+    `save` gets the report that is valid if this process is killed now.
     """
     request.must_make_sense({check.name for check in all_checks()})
     live = live_machine()

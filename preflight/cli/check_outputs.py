@@ -1,6 +1,6 @@
-"""What `preflight check` leaves behind: the report, its other forms (`--also`), the settings, the page.
+"""The outputs of `preflight check`: the report, its other formats (`--also`), the settings, the page.
 
-However a run ends, each of its outputs is this run's or is set aside: a gate must not read yesterday's answer.
+However a run ends, each output file is this run's or is renamed: a gate must not read an earlier answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from preflight.system.streams import to_stderr
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where the results of a check go."""
+    """The files for the results of a check."""
 
     json_path: str | None
     env_path: str
@@ -59,7 +59,7 @@ class Outputs:
 
 
 def open_outputs(request: Request) -> Outputs:
-    """Return where the results go; UsageError where one can't go there, or where two would go to one file."""
+    """Return the outputs; UsageError if one can't be written to its place, or if two would go to the same file."""
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
         detail_of(request.verbose, request.quiet),
@@ -92,14 +92,17 @@ def _parse_also(option: str) -> tuple[Format, str]:
 
 
 def save_interim(report: Report, outputs: Outputs) -> None:
-    """Write what holds if this process is killed, into what can be replaced; who reads a FIFO gets one document."""
+    """Write the report that is valid if this process is killed, into replaceable files only.
+
+    A FIFO is left out, because its reader gets one document.
+    """
     _save(report, outputs, is_replaceable)
 
 
 def save(report: Report, outputs: Outputs) -> None:
-    """Write the report and its other forms, every one that can be; OutputError names the first that can't.
+    """Write the report and as many of its other formats as possible; OutputError names the first failure.
 
-    What can't be written is set aside: it is another run's.
+    A file that can't be written is renamed, because its content is another run's.
     """
     _save(report, outputs, lambda _: True)
 
@@ -183,7 +186,7 @@ def _amend(report: Report, error: OutputError | Interrupted, outputs: Outputs) -
 
 
 def give_up(report: Report, outputs: Outputs) -> None:
-    """Leave the report of a run that was inconclusive."""
+    """Write the report of a run that was inconclusive."""
     with contextlib.suppress(Exception):  # the first failure is the reason, and it is about to be told
         save(report, outputs)
     with contextlib.suppress(OutputError):
@@ -191,7 +194,7 @@ def give_up(report: Report, outputs: Outputs) -> None:
 
 
 def retire(path: str, *, is_quiet: bool = False) -> None:
-    """Rename what an earlier run left, so that nobody takes it for this one's."""
+    """Rename a file of an earlier run, so that no reader takes it for this run's."""
     stale = set_aside(path)
     if stale and not is_quiet:
         to_stderr(f"{PROGRAM}: {path} is from an earlier run and was renamed to {stale}\n")

@@ -1,4 +1,4 @@
-"""`preflight run --reuse`: whether the report of an earlier check is valid for the job that starts now."""
+"""`preflight run --reuse`: whether an earlier check's report is valid for the job that starts now."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AGREE_S = 20.0  # for all nodes to say whether they hold the same report
 
 
 def use_again(wanted: Request, most_s: float, environ: Mapping[str, str], *, is_quiet: bool) -> bool:
-    """Return whether an earlier report is valid for this job on all its nodes; its settings are then in the `.env`."""
+    """Return whether an earlier report is valid for this job on all its nodes. Its settings are then in the `.env`."""
     path = wanted.report
     asked = Asked(wanted.nnodes, wanted.node_rank, wanted.rdzv_endpoint, wanted.rdzv_id)
     place = find_placement(asked, os.environ)

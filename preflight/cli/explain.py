@@ -21,7 +21,7 @@ from preflight.system.streams import to_stderr
 
 
 def explain(asked: ExplainOptions) -> None:
-    """Carry out `preflight explain`."""
+    """Run `preflight explain`."""
     refuse_stdout("--env-out", asked.env_out)
     check_outputs(asked.env_out, asked.json)
     if not HAS_RE2:

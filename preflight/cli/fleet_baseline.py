@@ -1,4 +1,4 @@
-"""`preflight fleet` and `preflight baseline`: many reports side by side, and what known-good nodes reach."""
+"""`preflight fleet` compares many reports; `preflight baseline` records what known-good nodes reach."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WOULD_DRAIN = "would_drain_nodes.txt"
 
 
 def fleet(asked: commands.FleetOptions) -> None:
-    """Carry out `preflight fleet`."""
+    """Run `preflight fleet`."""
     out = asked.out
     if out is not None:
         must_have_html(f"--out {out}")
@@ -77,7 +77,7 @@ def _host_lists(compared: Fleet) -> dict[str, str]:
 
 
 def baseline(asked: commands.BaselineOptions) -> None:
-    """Carry out `preflight baseline`."""
+    """Run `preflight baseline`."""
     output = asked.output
     check_outputs(output)
     learnt = learn_from(read_reports(report_paths(asked.reports)))

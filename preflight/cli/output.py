@@ -1,4 +1,4 @@
-"""Where a command's result goes: a document or a page, to stdout or into a file."""
+"""The destination of a command's result: a document or a page, to stdout or into a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STDOUT = "-"
 
 
 def detail_of(verbose: bool, quiet: bool) -> Detail:
-    """Return how much the options ask for; -q outweighs PREFLIGHT_VERBOSE."""
+    """Return the level of detail that the options request; -q overrides PREFLIGHT_VERBOSE."""
     if quiet:
         return Detail.VERDICT
     return Detail.ALL if verbose else Detail.SCREEN
 
 
 def write_or_print(path: str, text: str) -> None:
-    """Write the text into a file; `-` is stdout."""
+    """Write the text into a file; a path of `-` means stdout."""
     if path == STDOUT:
         to_stdout(text)
     else:
@@ -32,7 +32,7 @@ def write_or_print(path: str, text: str) -> None:
 
 
 def print_result(json_path: str | None, as_json: Callable[[], str], as_page: Callable[[], str]) -> None:
-    """Print the page; with --json - print the document instead, with --json PATH write it as well."""
+    """Print the page; with --json - print the document instead, with --json PATH also write the document."""
     if json_path == STDOUT:
         to_stdout(as_json())
         return
@@ -54,7 +54,10 @@ def say_where(run_dir: str) -> None:
 
 
 def refuse_stdout(option: str, path: str | None) -> None:
-    """Raise UsageError where `-` names what can't go to stdout; a file of that name would surprise everybody."""
+    """Raise UsageError if `-` is given for an output that can't go to stdout.
+
+    A file with the name `-` would surprise every user.
+    """
     if path in ("", STDOUT):
         raise UsageError(f"{option} {path}: give a path; stdout is for the page")
 

@@ -1,4 +1,4 @@
-"""Values of the command line that need no work: typer has pydantic look at each, which takes 0.1 s to load."""
+"""Values of the command line that need no conversion: typer loads pydantic for each value, which takes 0.1 s."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PlainFirst:
-    """Takes in a parameter's value in typer's place; what has to be made into something else is left to typer."""
+    """Accepts a parameter's value instead of typer; a value that needs conversion is left to typer."""
 
     kind: Any
     parser: Callable[[str], Any] | None
     of_typer: Callable[[], Any]  # what does it otherwise; asking for it loads pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value as the command takes it."""
+        """Return the value in the type that the command expects."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if self.kind == list[str] and isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
@@ -31,7 +31,7 @@ class PlainFirst:
 
 
 def take_plain_values(params: Iterable[Any]) -> None:
-    """Have parameters of typer take what needs no pydantic without it."""
+    """Make typer's parameters accept values that need no pydantic without it."""
     for param in params:
         with contextlib.suppress(AttributeError):  # a typer with other insides, or without pydantic, does it by itself
             kind = param.type_descriptor

@@ -20,7 +20,7 @@ from preflight.system.streams import to_stderr
 
 
 def probe(asked: commands.ProbeOptions) -> None:
-    """Carry out `preflight probe`."""
+    """Run `preflight probe`."""
     ends_at = None if asked.deadline is None else STARTED_AT + asked.deadline
     if ends_at is not None:  # what is not isolated can stall too: a file on a dead server, a pipe that nobody writes
         raise_at(ends_at, f"the deadline of {asked.deadline:g} s came before any result")
@@ -68,7 +68,7 @@ def _document(facts: survey.Survey) -> str:
 
 
 def capture(asked: commands.CaptureOptions) -> None:
-    """Carry out `preflight capture`."""
+    """Run `preflight capture`."""
     check_outputs(asked.output)
     write_or_print(asked.output, survey.capture(machine_at(asked.sysroot)))
 

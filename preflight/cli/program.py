@@ -1,4 +1,4 @@
-"""The program itself: the table of its commands, and `main`, which turns their outcome into an exit code.
+"""The program: the table of its commands, and `main`, which turns a command's outcome into an exit code.
 
 Only the files of this package print and exit.
 """
@@ -60,10 +60,10 @@ QUESTIONS = (
 
 
 class Commands(TyperGroup):
-    """The program without a command: its own options come from nothing but the command line."""
+    """The program without a command; its own options come only from the command line."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options, none of which a variable such as PREFLIGHT_VERSION gives."""
+        """Return the options; none of them can be set by an environment variable such as PREFLIGHT_VERSION."""
         found = super().get_params(ctx)
         for param in found:
             if isinstance(param, TyperOption):
@@ -71,7 +71,7 @@ class Commands(TyperGroup):
         return found
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
-        """Read the program's own options; `help`, `help check` and `version` are what other tools take, too."""
+        """Parse the program's own options; also take `help`, `help check` and `version`, as other tools do."""
         take_plain_values(self.get_params(ctx))
         match args:
             case ["help", *names]:
@@ -121,15 +121,19 @@ WIDE = 50  # columns for names and texts of options in two columns
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose --help shows its options in groups, those that have none last; it may be stopped in order."""
+    """A command whose --help shows its options in groups, ungrouped ones last; a signal ends it in an orderly way."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
-        """Read its arguments."""
+        """Parse the command's arguments."""
         take_plain_values(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it. Before, while all was loaded, a signal ended the process; once the answer is out it does nothing."""
+        """Run the command, with its own handling of signals.
+
+        Before that, while modules are loaded, a signal ends the process. Once the answer is out, a signal has no
+        effect.
+        """
         name = str(self.name)
         function = getattr(_load(COMMANDS[name][0]), name)
         raise_on_signals()
@@ -155,16 +159,19 @@ class GroupedCommand(TyperCommand):
                 formatter.write_dl(groups[group], col_max=30 if formatter.width >= WIDE else 10)
 
     def get_help(self, ctx: Any) -> str:
-        """Return the help for a terminal of any width; Click's own takes none below 52 columns."""
+        """Return the help for a terminal of any width; Click's own help is never narrower than 52 columns."""
         ctx.terminal_width = min(shutil.get_terminal_size().columns, ctx.max_content_width) - 2
         return str(super().get_help(ctx))
 
 
 class LazyCommand(TyperCommand):
-    """A command of which only the row of the table is known until its turn comes: `--help` must not pay for all."""
+    """A command that is loaded only when it runs, so that `--help` need not load all of them."""
 
     def make_context(self, info_name: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Load the command's options, and let the real command read its arguments; its context then runs that one."""
+        """Load the command's options, and let the real command parse its arguments.
+
+        The context then runs the real command.
+        """
         return real_command(str(self.name)).make_context(info_name, *args, **kwargs)
 
 
@@ -197,7 +204,7 @@ def _global(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: never with a traceback, and never with 1 for what is not a verdict."""
+    """Run the command line and exit, without a traceback. The exit code is 1 only for a verdict."""
     open_missing_streams()
     try:
         code = app(standalone_mode=False, prog_name=PROGRAM)

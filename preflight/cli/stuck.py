@@ -1,4 +1,4 @@
-"""`preflight stuck`: a job that hangs now."""
+"""`preflight stuck`: examine a job that hangs now."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLOCK_SKEW_S = 30.0  # between nodes and the file server
 
 
 def stuck(asked: StuckOptions) -> None:
-    """Carry out `preflight stuck`."""
+    """Run `preflight stuck`."""
     refuse_stdout("--out", asked.out)
     check_outputs(asked.json)
     if asked.of is not None and asked.pid is not None:

@@ -1,4 +1,4 @@
-"""`preflight timeout`: how long a collective of this job may wait, with the argument for it, and whether it fits."""
+"""`preflight timeout`: how long a collective of this job may wait, the reasoning, and whether the job fits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LONGEST_SEQUENCE, LARGEST_BATCH = 1 << 24, 1 << 16
 
 
 def timeout(asked: TimeoutOptions) -> None:
-    """Carry out `preflight timeout`."""
+    """Run `preflight timeout`."""
     check_outputs(asked.json)
     job = Job(
         params=None if asked.params is None else parse_params(asked.params),
@@ -135,12 +135,12 @@ def _measure(directory: str, ranks: int, progress: Progress) -> StorageSpeed:
 
 
 def seconds(option: str, text: str | None) -> float:
-    """Return a time in seconds; 0 where the option was not given."""
+    """Return a time in seconds, or 0 if the option was not given."""
     return 0.0 if text is None else parse_duration_s(text, option)
 
 
 def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
-    """Return what a GPU works on at once; None where no option says anything about it."""
+    """Return the data that a GPU processes at once, or None if no option describes it."""
     if seq_len is None and micro_batch is None and config is None:
         return None
     if seq_len is None or config is None:

@@ -1,1 +1,1 @@
-"""`preflight run`: a job between a check and its explanation. Light imports only: it stays while the job runs."""
+"""`preflight run`: a job between a check and its explanation. It imports little, because it stays in memory."""

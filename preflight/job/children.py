@@ -1,9 +1,9 @@
-"""One child after the other in this very process group, and signals: a child has every signal once, as without us.
+"""Run one child after the other in preflight's process group, and pass signals on: a child gets every signal once.
 
-What the terminal sends (Ctrl-C) goes to the whole foreground group, and so does `kill -- -GROUP`: the child has it
-already. What was sent to this process alone is passed on. The kernel marks what is from a terminal; for the rest a
-witness, a child in the same group that only listens, tells the two apart. A second SIGTERM would have torchrun break
-off its own cleaning up.
+A signal of the terminal (Ctrl-C) reaches the whole foreground group, and so does `kill -- -GROUP`: the child has it
+already. A signal to this process alone is passed on. The kernel marks signals from a terminal. For all others a
+witness, a child in the same group that only listens, shows the difference. A second SIGTERM would make torchrun abort
+its own cleanup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_OF_ALL = b"1000"  # /proc/PID/oom_score_adj of what the kernel kills first
 
 
 class Children:
-    """Starts children, waits for them, and passes signals on to one of them, the main one."""
+    """Starts children, waits for them, and passes signals on to one of them, the main child."""
 
     def __init__(self) -> None:
         # While SIGCHLD is ignored the kernel reaps children itself, and nobody learns how they ended.
@@ -57,9 +57,9 @@ class Children:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | None, stdout: int | None,
         stderr: int | None, *, is_job: bool = False,
     ) -> Process:  # fmt: skip
-        """Start the main child with the signals and descriptors that we were started with; OSError if it can't start.
+        """Start the main child with preflight's own initial signals and descriptors; OSError if it can't start.
 
-        That SIGCHLD is ignored, only the job inherits: our own programs want to know how their children end.
+        Only the job inherits an ignored SIGCHLD, because preflight's own programs must learn how their children end.
         """
         parent = os.getpid()
 
@@ -76,10 +76,10 @@ class Children:
         return self._main
 
     def fork(self, name: str, run: Callable[[], None], holds: Sequence[int]) -> int:
-        """Start a helper of ours, which may die at any instant and does not outlive us; OSError if it can't start.
+        """Start a helper that may die at any time and does not outlive preflight; OSError if it can't start.
 
-        It has our stdin, stdout and stderr and the descriptors that it `holds`, and hears no signal but SIGKILL and
-        SIGSTOP. It exits with 0 once `run` returns.
+        It has preflight's stdin, stdout and stderr and the descriptors in `holds`. It ignores every signal except
+        SIGKILL and SIGSTOP. It exits with 0 once `run` returns.
         """
         parent, pid = os.getpid(), os.fork()
         if pid:
@@ -97,7 +97,7 @@ class Children:
     def output_of(
         self, argv: Sequence[str], env: Mapping[str, str], descriptor: int
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a short program of our own, which inherits a descriptor, to its end; signals wait until then."""
+        """Run a short program of preflight's, which inherits a descriptor, to its end; signals wait until then."""
         with_mask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, self.mask)
         return subprocess.run(
             argv, env=env, pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
@@ -105,7 +105,7 @@ class Children:
         )  # fmt: skip
 
     def wait(self) -> int:
-        """Return how the main child ended, minus a signal."""
+        """Return the main child's exit code, or minus the number of the signal that ended it."""
         assert self._main is not None
         while (code := how_it_ended(self._main.pid)) is None:
             self.hear(3600.0)
@@ -113,13 +113,16 @@ class Children:
         return code
 
     def has_ended(self, code: int) -> None:
-        """Take up that the main child was waited for: its number may be another process's by now."""
+        """Record that the main child was reaped: its PID may belong to another process by now."""
         if self._main is not None:
             self._main.returncode = code
         self._main = None
 
     def hear(self, for_s: float) -> int:
-        """Take up one signal, waited for as long; return its number, SIGCHLD for what is our own affair, 0 for none."""
+        """Wait for one signal and handle it.
+
+        Return its number, SIGCHLD if it concerns only preflight, or 0 if none came within `for_s` seconds.
+        """
         info = signal.sigtimedwait(self._heard, for_s)
         if info is None:
             return 0
@@ -131,17 +134,17 @@ class Children:
         return signal.SIGCHLD if is_ours else info.si_signo
 
     def take_up_pending(self) -> None:
-        """Take up what has come so far; a child may have ended of it before we woke."""
+        """Handle the signals that have arrived so far; one may have ended a child before preflight woke."""
         while self.hear(0.0):
             pass
 
     def is_asked_to_end(self, for_s: float) -> bool:
-        """Take up a signal if one comes in time; return whether it is one that ends a process."""
+        """Handle a signal if one comes in time; return whether it is one that ends a process."""
         number = self.hear(for_s)
         return number in PASSED_ON and number not in ENDS_NOTHING
 
     def end(self, code: int) -> NoReturn:
-        """Exit as a child did: with its code, or by its signal."""
+        """Exit as a child did: with its exit code, or by its signal."""
         try:
             end_helper(self._witness)  # nothing of us outlives us
         finally:
@@ -215,7 +218,10 @@ class Children:
 
 
 def how_it_ended(pid: int) -> int | None:
-    """Return how a child ended, minus a signal; None while it runs. Afterwards its number may be another process's."""
+    """Return a child's exit code, or minus the number of the signal that ended it; None while it runs.
+
+    After a result, the PID may belong to another process.
+    """
     for _ in range(TRIES):
         with contextlib.suppress(OSError):
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -224,7 +230,7 @@ def how_it_ended(pid: int) -> int | None:
 
 
 def end_helper(pid: int) -> None:
-    """End a helper that was not waited for yet; 0 is none."""
+    """End a helper that was not reaped yet; a `pid` of 0 means none."""
     for _ in range(TRIES if pid else 0):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -241,7 +247,7 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def be_killed_first() -> None:
-    """Have the kernel kill this process before others of the job's cgroup, for lack of memory."""
+    """Make the kernel's out-of-memory killer choose this process before others in the job's cgroup."""
     with contextlib.suppress(OSError):
         adjust = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(adjust, FIRST_OF_ALL)

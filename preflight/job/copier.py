@@ -1,7 +1,7 @@
-"""The copier of a stream: from the job to where ours goes, and a copy of it into what is kept.
+"""The copier of a stream: from the job to preflight's output, with a copy into the kept files.
 
-It may be killed at any instant, and another goes on: a pipe's bytes are duplicated (tee(2)) and kept, and then moved
-within the kernel (splice(2)), so that there is no instant at which only this process has them. Of a terminal there is.
+It may be killed at any time, and another one continues. A pipe's bytes are duplicated (tee(2)) and kept, and then moved
+within the kernel (splice(2)), so that this process never holds the only copy. With a terminal it briefly does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LostReader(Exception):
-    """What reads our output has gone."""
+    """Raised if the reader of preflight's output has gone."""
 
 
 def copy(source: int, target: int, is_terminal: bool, kept: Kept, counts: memoryview[int]) -> None:
-    """Copy until the job closes its end, or until nothing reads our output: then the job gets SIGPIPE too."""
+    """Copy until the job closes its end, or the reader of preflight's output has gone.
+
+    Then the job gets SIGPIPE too.
+    """
     counts[IS_WRITING] = 0
     with contextlib.suppress(LostReader):
         if is_terminal:

@@ -1,4 +1,4 @@
-"""Where a job's output is kept: a private folder under TMPDIR, or the user's `--keep-output`."""
+"""The folder that keeps a job's output: a private one under TMPDIR, or the user's `--keep-output`."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ KEPT_S = 7 * 24 * 3600.0  # how long what a failed job left lies there
 
 
 class Folder(NamedTuple):
-    """A folder, and how the names of this run's files in it begin."""
+    """A folder, and the prefix of this run's file names in it."""
 
     path: str  # "" where none can be made
     prefix: str = ""
     is_users: bool = False
 
     def file(self, name: str) -> str:
-        """Return the path of a file of this run."""
+        """Return the path of one of this run's files."""
         return os.path.join(self.path, self.prefix + name)
 
     def stays(self) -> None:
-        """Have it outlive this run."""
+        """Keep the folder after this run."""
         if self.path and not self.is_users:
             with contextlib.suppress(OSError):
                 os.unlink(self.file(RUNNING))
 
     def remove(self) -> None:
-        """Remove it, unless it is the user's."""
+        """Remove the folder, unless it is the user's."""
         if self.path and not self.is_users:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 def make_folder(users: str) -> Folder:
-    """Return the user's folder, if there is one, with names that no other run has; otherwise a new private one."""
+    """Return the user's folder, if given, with file names that no other run uses; otherwise a new private folder."""
     if users:
         return Folder(users, _free_prefix(users), is_users=True)
     path = ""
@@ -58,7 +58,7 @@ def make_folder(users: str) -> Folder:
 
 
 def remove_abandoned() -> None:
-    """Remove this user's private folders of runs that were killed, and those that have lain for a week."""
+    """Remove this user's private folders of killed runs, and those older than a week."""
     with os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(NAME):

@@ -1,7 +1,7 @@
-"""Which GPUs of this node a job's launcher takes, as its command line says: the check tries just these.
+"""The GPUs of this node that a job's launcher uses, from its command line: the check tests only these.
 
-The answer is what its ranks see in CUDA_VISIBLE_DEVICES: rank k of torchrun has the k-th of them; accelerate's
---gpu_ids and DeepSpeed's --include and --num_gpus put others in the place of those that are inherited.
+The answer is the CUDA_VISIBLE_DEVICES of the job's ranks: rank k of torchrun uses entry k. accelerate's --gpu_ids and
+DeepSpeed's --include and --num_gpus replace the inherited list.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LIST = re.compile(r"\d{1,4}(?:,\d{1,4})*", re.ASCII)
 
 
 def gpus_here() -> int:
-    """Return for how many GPUs there is a device file."""
+    """Return how many GPUs have a device file."""
     return sum(GPU_FILE.fullmatch(name) is not None for name in os.listdir("/dev"))
 
 
 def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int) -> str:
-    """Return the CUDA_VISIBLE_DEVICES of a job's ranks; "" where it takes all of them, or does not say."""
+    """Return the CUDA_VISIBLE_DEVICES of a job's ranks, or "" if it uses all GPUs or does not say."""
     found = next(_launchers(command), None)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""What is kept of a stream of the job's output: its beginning and its end, in files of mode 0600."""
+"""The kept part of one output stream of the job: its beginning and its end, in files of mode 0600."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WRITTEN, ROOM, TAILS, IN_LINE = range(4)
 
 
 class Kept:
-    """A stream's head and tail; whatever can't be kept costs nothing else.
+    """The beginning and the end of a stream; a failure to keep them affects nothing else.
 
-    Its counters are shared with the processes that are forked from here on: where one of them is killed, another goes
-    on (`take_over`).
+    Its counters are shared with the processes that are forked later. If one of those is killed, another continues
+    (`take_over`).
     """
 
     def __init__(self, path: str, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
@@ -38,23 +38,23 @@ class Kept:
 
     @property
     def written(self) -> int:
-        """How many bytes the job has written."""
+        """Return how many bytes the job has written."""
         return self._counts[WRITTEN]
 
     @property
     def ends_line(self) -> bool:
-        """Whether the job's last line is whole."""
+        """Return whether the job's last line is complete."""
         return not self._counts[IN_LINE]
 
     def take_over(self) -> None:
-        """Go on where a process that was killed had been."""
+        """Continue at the place where a killed process stopped."""
         if self._counts[TAILS]:
             self._close()
             with contextlib.suppress(OSError):
                 self.file = os.open(self.path + ".end", os.O_WRONLY | os.O_APPEND | OPEN_OWN)
 
     def add(self, data: bytes) -> None:
-        """Keep a piece; a full disk costs what would have been kept, and not the job."""
+        """Keep a piece of output. On a full disk the piece is lost, but the job goes on."""
         self._counts[WRITTEN] += len(data)
         self._counts[IN_LINE] = not data.endswith(b"\n")
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ class Kept:
             os.write(self.file, data)
 
     def last(self, most_bytes: int) -> bytes:
-        """Return the end of what was kept so far; nothing where that can't be read."""
+        """Return the end of what was kept so far, or nothing if it can't be read."""
         with contextlib.suppress(OSError):
             file = os.open(self.path + (".end" if self._counts[TAILS] else ""), os.O_RDONLY | OPEN_OWN)
             try:
@@ -76,7 +76,7 @@ class Kept:
         return b""
 
     def finish(self) -> None:
-        """Put head and tail into one file, with a line between them where something was left out."""
+        """Join beginning and end in one file, with a line between them if output was left out."""
         self._close()
         if not self.is_kept:
             return
@@ -108,7 +108,7 @@ class Kept:
 
 
 def create(path: str) -> int:
-    """Make a file of our own, and neither follow a link nor wait for who reads a FIFO."""
+    """Create a new file of preflight's own; it neither follows a link nor waits for the reader of a FIFO."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | OPEN_OWN
     descriptor = os.open(path, flags, PRIVATE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

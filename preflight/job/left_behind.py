@@ -1,4 +1,4 @@
-"""The processes of a job that still run after it has ended: they hold ports, files and memory of GPUs."""
+"""The processes of a job that still run after its end: they hold ports, files and GPU memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_NAMED, CHARS = 4, 60
 
 
 class Family:
-    """One job's processes: those that a look found below it, and orphans of our group that began after us."""
+    """One job's processes: its descendants, and orphans of preflight's process group that began after preflight."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -23,7 +23,7 @@ class Family:
         self._next, self._pause_s = 0.0, FIRST_S
 
     def look(self) -> None:
-        """Take up what runs now, if it is time."""
+        """Record the processes that run now, if it is time."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_s
@@ -32,7 +32,7 @@ class Family:
             self._seen |= {each.number: each.start_time for each in below(self._pid, all_processes())}
 
     def left(self) -> tuple[int, ...]:
-        """Return what is left of it, once it has ended; what ends within half a second is not left."""
+        """Return the processes that are left after the job's end; one that ends within half a second does not count."""
         first = self._left()
         if not first:
             return ()
@@ -56,7 +56,7 @@ class Family:
 
 
 def named(left: tuple[int, ...]) -> str:
-    """Return the processes in words, the first few with their command lines."""
+    """Return the processes as text, the first few with their command lines."""
     texts = [f"pid {pid} ({_command_line(pid)})" for pid in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         texts.append(f"{len(left) - MOST_NAMED} more")

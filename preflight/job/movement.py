@@ -1,6 +1,7 @@
-"""Whether a job moves, as far as that costs nothing to see: it writes output, or it reads and writes files.
+"""Find out cheaply whether a job makes progress: it writes output, or it reads and writes files.
 
-CPU time tells nothing: a rank that waits in NCCL spins. If nothing else moves, `preflight stuck` reads stacks.
+CPU time shows nothing, because a rank that waits in NCCL spins. If nothing else changes, `preflight stuck` reads
+stacks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EARLY_S, OWN_PACE = 60.0, 4.0  # an early look comes after so long, and after so
 
 
 class Look(Enum):
-    """Whether somebody is to look closer."""
+    """Whether `stuck` should examine the job."""
 
     NO = auto()
     EARLY = auto()  # it was never silent for so long; nothing is said of it
@@ -29,7 +30,7 @@ class Look(Enum):
 
 
 class Movement:
-    """Watches one job from a monotonic time on; says when to look closer."""
+    """Watches one job from a monotonic time on, and decides when to examine it."""
 
     def __init__(self, after_s: float, output_bytes: Callable[[], int], pid: int) -> None:
         self._after_s = after_s
@@ -42,16 +43,16 @@ class Movement:
 
     @property
     def look_s(self) -> float:
-        """How long to wait until the next look."""
+        """Return the seconds until the next look."""
         return max(LEAST_S, self._after_s / LOOKS)
 
     @property
     def still_s(self) -> float:
-        """How long nothing has moved."""
+        """Return for how many seconds there has been no progress."""
         return time.monotonic() - self._moved_at
 
     def look(self) -> Look:
-        """Look, if it is time, and tell whether nothing has moved for as long as it may."""
+        """Look if it is time, and return whether there has been no progress for longer than allowed."""
         now = time.monotonic()
         if now - self._looked_at < self.look_s:
             return Look.NO
@@ -77,7 +78,7 @@ class Movement:
         return Look.EARLY if still_s >= max(EARLY_S, OWN_PACE * self._longest_s) else Look.NO
 
     def found_moving(self) -> None:
-        """Take up the word of who looked closer."""
+        """Record that an examination found progress."""
         now = time.monotonic()
         if not self._is_found_stuck:
             self._longest_s = max(self._longest_s, now - self._moved_at)
@@ -85,21 +86,21 @@ class Movement:
         self._moved_at = now
 
     def found_stuck(self) -> None:
-        """Take up the word of who looked closer."""
+        """Record that an examination found the job stuck."""
         self._is_found_stuck = True
 
     def found_nothing(self) -> None:
-        """Take up that an early look could not tell: the next one comes later."""
+        """Record that an early examination was inconclusive: the next one comes later."""
         self._longest_s = max(self._longest_s, self.still_s)
 
     def look_later(self) -> None:
-        """Wait longer before the next time that somebody looks closer."""
+        """Wait longer before the next examination."""
         self._asked_at = time.monotonic()
         self._after_s = min(2 * self._after_s, max(self._after_s, SELDOM_S))
 
 
 def bytes_of_job(pid: int) -> int:
-    """Return how much a process and its descendants have read and written (/proc/PID/io: rchar, wchar)."""
+    """Return how many bytes a process and its descendants have read and written (/proc/PID/io: rchar, wchar)."""
     total = 0
     family: tuple[int, ...] = (pid,)
     with contextlib.suppress(OSError):  # too many open files

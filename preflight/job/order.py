@@ -1,4 +1,4 @@
-"""What `preflight run` is to do, handed from the process that read the options to the small one that does it."""
+"""The order of `preflight run`, passed from the process that read the options to the small one that carries it out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Order(NamedTuple):  # no dataclass: importing those takes a third of what stays beside the job takes in all
-    """The job, what comes before it, and what is done where it hangs or fails."""
+    """The job, what runs before it, and what happens if it hangs or fails."""
 
     command: list[str]
     check: list[str]  # arguments of `preflight`; none where a report is used again
@@ -31,14 +31,15 @@ class Order(NamedTuple):  # no dataclass: importing those takes a third of what 
 
     @property
     def name(self) -> str:
-        """The job's program, as it may be printed."""
+        """Return the name of the job's program, safe to print."""
         return "".join(char if char.isprintable() else "?" for char in self.command[0])
 
 
 def supervisor_argv(order: Order) -> list[str]:
-    """Return the command line that carries the order out, once, for who inherits the descriptor that it names.
+    """Return the command line that carries out the order, once, in a process that inherits the descriptor it names.
 
-    The order lies in memory: an argument holds 128 KiB at most, and `pkill -f train.py` means the job alone.
+    The order is in memory, for two reasons: an argument holds at most 128 KiB, and `pkill -f train.py` must match the
+    job alone.
     """
     descriptor = os.memfd_create("preflight-order", 0)  # without MFD_CLOEXEC
     with open(descriptor, "w", encoding="ascii", closefd=False) as file:
@@ -47,7 +48,7 @@ def supervisor_argv(order: Order) -> list[str]:
 
 
 def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoReturn:
-    """Replace this process, so that who started it sees one; `ignored` are the signals that it ignored at its start."""
+    """Replace this process, so that its parent has only one child. `ignored` are the signals ignored at its start."""
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     argv = supervisor_argv(order)
@@ -55,7 +56,7 @@ def become_supervisor(order: Order, ignored: Iterable[signal.Signals]) -> NoRetu
 
 
 def inherited_environ() -> dict[str, str]:
-    """Return the environment as we were given it: in the C locale Python sets LC_CTYPE for all that it starts."""
+    """Return the environment that preflight was given, without the LC_CTYPE that Python sets in the C locale."""
     try:
         with open("/proc/self/environ", "rb") as file:
             was_set = b"\0LC_CTYPE=" in b"\0" + file.read()
@@ -65,7 +66,7 @@ def inherited_environ() -> dict[str, str]:
 
 
 def read_order(descriptor: int) -> Order:
-    """Return what `become_supervisor` was given; the job inherits nothing of it."""
+    """Return the order that `become_supervisor` passed on; the job does not inherit it."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, encoding="ascii") as file:
         return Order(**json.load(file))

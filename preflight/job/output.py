@@ -1,8 +1,8 @@
-"""The job's output: a file is the job's own, untouched; into a pipe or a terminal it comes through a copier.
+"""The job's output. A file is passed to the job unchanged; a pipe or a terminal gets the output through a copier.
 
-The job writes into a terminal where we have one, and into a pipe where we have one, so that it buffers and colours as
-it does without us. Where stdout and stderr are one thing they stay one, in order. A copier may be killed: this process
-holds the ends of what the job writes into, and starts another that goes on where it was.
+The job gets a terminal if preflight has one, and a pipe if preflight has one. So it buffers and colors its output as it
+does without preflight. If stdout and stderr are the same file, they stay one, in order. A copier may be killed. This
+process holds the ends into which the job writes, and starts a new copier that continues at the same place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = {1: "stdout", 2: "stderr"}
 
 
 class Stream:
-    """One stream on its way from the job to where ours goes."""
+    """One stream from the job to preflight's own output."""
 
     def __init__(self, target: int, path: str) -> None:
         self.target = target
@@ -51,7 +51,7 @@ class Stream:
 
     @property
     def written(self) -> int:
-        """How many bytes the job has written."""
+        """Return how many bytes the job has written."""
         if self._begins_at < 0:
             return self.kept.written
         try:
@@ -76,27 +76,30 @@ class Stream:
 
     @property
     def lost_reader(self) -> bool:
-        """Whether what reads it has gone, which ends the job as without us (SIGPIPE)."""
+        """Return whether the reader of the output has gone.
+
+        That ends the job (SIGPIPE), as it does without preflight.
+        """
         return bool(self.counts[LOST_READER])
 
     def run(self) -> None:
-        """Copy, in a process that may be killed at any instant."""
+        """Copy the output, in a process that may be killed at any time."""
         self.kept.take_over()
         copy(self.source, self.target, self.is_terminal, self.kept, self.counts)
 
     def resize(self) -> None:
-        """Give the job's terminal the size of ours."""
+        """Give the job's terminal the size of preflight's."""
         if self.is_terminal and self.source >= 0:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self.source, termios.TIOCSWINSZ, fcntl.ioctl(self.target, termios.TIOCGWINSZ, bytes(8)))
 
     def close_source(self) -> None:
-        """Let go of our end: whoever still writes into it has SIGPIPE."""
+        """Close preflight's end; any process that still writes into it gets SIGPIPE."""
         self.copier, source, self.source = 0, self.source, -1
         close_surely(source)
 
     def finish(self) -> None:
-        """Put together what was kept; from a file, take it now."""
+        """Join the kept parts; if the job wrote to a file, read it now."""
         if self._begins_at >= 0 and self.kept.is_kept:
             with contextlib.suppress(OSError):
                 self._read_back()
@@ -125,58 +128,58 @@ class Streams:
 
     @property
     def stdout(self) -> int | None:
-        """What the job gets as stdout; None for our own."""
+        """Return what the job gets as stdout, or None for preflight's own stdout."""
         return self._given(self._all[0], 1)
 
     @property
     def stderr(self) -> int | None:
-        """And as stderr."""
+        """Return what the job gets as stderr, or None for preflight's own stderr."""
         return self._given(self._all[-1], 2)
 
     @property
     def written(self) -> int:
-        """How many bytes the job has written so far."""
+        """Return how many bytes the job has written so far."""
         return sum(stream.written for stream in self._all)
 
     def news(self) -> list[bytes]:
-        """Return the end of what each has written since the last call."""
+        """Return the end of what each stream has written since the last call."""
         return [news for stream in self._all if (news := stream.news())]
 
     @property
     def ends_line(self) -> bool:
-        """Whether what is said on stderr now begins a line of its own."""
+        """Return whether a message on stderr would now begin at a new line."""
         here = (each for each in self._all if each.target == 2 or _same_file(each.target, 2))
         return all(stream.kept.ends_line for stream in here)
 
     @property
     def lost_reader(self) -> bool:
-        """Whether what reads the job's output has gone."""
+        """Return whether the reader of the job's output has gone."""
         return any(stream.lost_reader for stream in self._all)
 
     @property
     def paths(self) -> list[str]:
-        """The files in which something was kept."""
+        """Return the files in which output was kept."""
         kept = (stream.kept for stream in self._all)
         return [each.path for each in kept if each.written and each.is_kept and os.path.exists(each.path)]
 
     @property
     def kept_files(self) -> list[int]:
-        """The descriptors of what is kept."""
+        """Return the descriptors of the files with kept output."""
         return [stream.kept.file for stream in self._all]
 
     @property
     def lack_a_copier(self) -> bool:
-        """Whether a copier could not be started so far."""
+        """Return whether a copier could not be started so far."""
         return any(stream.source >= 0 and not stream.copier for stream in self._all)
 
     def close_given(self) -> None:
-        """Close what the job has by now: its output ends when the last of its own processes has closed it."""
+        """Close the descriptors that the job has inherited: its output then ends when its last process closes it."""
         for stream in self._all:
             if stream.given != stream.target:
                 close_surely(stream.given)
 
     def look_after(self, children: Children) -> None:
-        """Start the copiers that are missing: at first all, later those that were killed."""
+        """Start the missing copiers: all at first, later those that were killed."""
         for stream in self._all:
             code = how_it_ended(stream.copier) if stream.copier else None
             if code == 0:
@@ -188,10 +191,10 @@ class Streams:
                 stream.copier = children.fork("preflight-copies", stream.run, [stream.source, stream.kept.file])
 
     def drain(self, children: Children) -> None:
-        """Wait for the rest of the output; what outlives the job is waited for as long as it writes.
+        """Wait for the rest of the output. Processes that outlive the job are waited for as long as they write.
 
-        So is what reads our output, be it slow: without us it would find everything in its pipe. A copier that still
-        waits then is ended: what it has not passed on is still in the pipe.
+        A slow reader of preflight's output is waited for too: without preflight it would find everything in its pipe. A
+        copier that still waits after that is ended; what it has not passed on is still in the pipe.
         """
         until, before = time.monotonic() + AFTERWARDS_S, self.written
         while any(stream.source >= 0 for stream in self._all) and time.monotonic() < until:
@@ -205,12 +208,12 @@ class Streams:
             stream.close_source()
 
     def finish(self) -> None:
-        """Put together what was kept."""
+        """Join the kept parts of both streams."""
         for stream in self._all:
             stream.finish()
 
     def resize(self) -> None:
-        """Give the job's terminal the size of ours."""
+        """Give the job's terminal the size of preflight's."""
         for stream in self._all:
             stream.resize()
 
@@ -220,7 +223,7 @@ class Streams:
 
 
 def close_surely(descriptor: int) -> None:
-    """Close a descriptor, also where that is said to have failed."""
+    """Close a descriptor, and ignore a reported error."""
     for _ in range(2 if descriptor >= 0 else 0):
         try:
             os.close(descriptor)

@@ -22,7 +22,7 @@ THOROUGH = tuple(profile.value for profile in Profile)  # from the quickest on
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a check that was made now would find and be asked for, as far as that is quickly known."""
+    """What a check at this time would find and be asked for, as far as that is known quickly."""
 
     node: NodeFacts
     visible: tuple[str, ...]  # uuids of the GPUs that may be used
@@ -36,7 +36,7 @@ class Now:
 
 
 def why_not(report: Report, now: Now, most_s: float, nodes: int) -> str:
-    """Return why the report can't be used again, in words that follow its name; "" where it can."""
+    """Return why the report can't be reused, as words that follow its name, or "" if it can."""
     try:
         made_at = datetime.fromisoformat(report.created_at.replace("Z", "+00:00"))
         age_s = (now.at - made_at).total_seconds()

@@ -1,4 +1,4 @@
-"""Lines on stderr around a job, also of what failed next to it; writing where others left a descriptor non-blocking."""
+"""Print lines on stderr around a job, also about failures of preflight's own; descriptors may be non-blocking."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 
 def say(message: str) -> None:
-    """Write a line; where stderr takes none (a full disk, no reader) there is nowhere left to complain."""
+    """Print a line; if stderr accepts none (a full disk, no reader), the line is lost."""
     with contextlib.suppress(OSError):
         write_all(2, f"preflight: {message}\n".encode("utf-8", "surrogateescape"))
 
 
 def write_all(target: int, data: bytes) -> None:
-    """Write all of it, and wait while a non-blocking descriptor takes nothing; OSError where it can't be written."""
+    """Write all of the data, and wait while a non-blocking descriptor accepts none; OSError if it can't be written."""
     rest = memoryview(data)
     while rest:
         try:
@@ -28,7 +28,7 @@ def write_all(target: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def contained(consequence: str) -> Iterator[None]:
-    """Let what fails next to a job cost a line, and neither the job nor its exit code."""
+    """Turn an error of preflight's own into a printed line, without effect on the job or its exit code."""
     try:
         yield
     except Exception as error:  # noqa: BLE001  whatever it is, it is ours
@@ -36,5 +36,5 @@ def contained(consequence: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return why something failed, in the system's words where it has some."""
+    """Return why something failed, in the operating system's words if there are any."""
     return (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"

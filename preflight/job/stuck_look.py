@@ -1,4 +1,4 @@
-"""A look of `preflight stuck` at the job; what it found lies in the folder as long as it holds."""
+"""An examination of the job by `preflight stuck`; its result stays in the folder as long as it is valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_YET = re.compile(r"Not stuck yet: .+?(?=\n\s*\n|\Z)", re.DOTALL)  # as its p
 
 
 class Found(NamedTuple):
-    """What a look found."""
+    """The result of an examination."""
 
     code: int | None  # of `stuck`; None where it took too long, or the job ended
     page: bytes = b""
@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 
 class StuckLook:
-    """Has `stuck` look; `own` runs preflight with its output in a file, and returns its exit code."""
+    """Runs `stuck` on the job; `own` runs preflight with its output in a file, and returns its exit code."""
 
     def __init__(self, folder: Folder, own: Callable[[Sequence[str], int], int | None]) -> None:
         self.path = folder.file("stuck.json") if folder.path else ""
@@ -34,11 +34,11 @@ class StuckLook:
 
     @property
     def is_held(self) -> bool:
-        """Whether the job was found stuck, and not to move since."""
+        """Return whether the job was found stuck and has made no progress since."""
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
-        """Look once."""
+        """Examine the job once."""
         output = ["--json", self.path] if self.path else []
         self._rename(self.path, self._before)
         found = Found(None)
@@ -63,7 +63,7 @@ class StuckLook:
         return found
 
     def forget(self) -> None:
-        """Remove what was found: it does not hold any more."""
+        """Remove the last result, which is not valid any more."""
         self._remove(self.path)
         self._remove(self._before)
 

@@ -1,4 +1,4 @@
-"""What comes before the job: the check, the settings of its `.env`, and where its output goes."""
+"""Run what comes before the job: the check, the settings of its `.env`, and the setup of its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOURCE = "env -0; printf '\\0\\0'; . \"$0\"; env -0"
 
 
 def main() -> NoReturn:
-    """Carry the order out and exit as the job did, or with the code for why it did not start.
+    """Carry out the order and exit as the job did, or with the code for the reason why it did not start.
 
     The order's descriptor is the first argument.
     """

@@ -1,8 +1,7 @@
-"""What the process that the caller started does while the job runs: it passes signals on, waits, and exits as the job.
+"""The process that the caller started, while the job runs: it passes signals on, waits, and exits as the job did.
 
-Everything else next to the job is done by helpers, which may die at any instant: the copiers of its output, and the
-watcher that looks where it hangs and explains where it fails. Nothing here that fails ends the job or changes how it
-ends.
+Helpers perform everything else, and may die at any time: the copiers of the output, and the watcher that examines a
+hang and explains a failure. No failure in this module ends the job or changes how it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ USER_S_OWN_END = {signal.SIGINT, signal.SIGQUIT}
 
 
 def accompany(children: Children, job: Process, streams: Streams, watch: Callable[[int], None]) -> int:
-    """Return how the job ended, minus a signal; `watch` runs in a process of its own, which hears of that on a pipe."""
+    """Return the job's exit code, or minus its signal.
+
+    `watch` runs in a separate process, which receives that result on a pipe.
+    """
     children.on_resize = streams.resize
     watcher, tell = 0, -1
     with contained("the job is not watched"):

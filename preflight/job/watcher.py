@@ -1,4 +1,4 @@
-"""The watcher of a job: `stuck` where nothing moves, `explain` where it failed. It may be killed at any instant."""
+"""The watcher of a job: it runs `stuck` if there is no progress and `explain` after a failure. It may be killed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MORE = "`preflight explain -v {}` shows more than this page:"
 
 
 class Watcher:
-    """Watches one job until it hears of its end, and says what is to be said about it."""
+    """Watches one job until its end, and prints what is known about it."""
 
     def __init__(
         self, order: Order, streams: Streams, environ: Mapping[str, str], folder: Folder,
@@ -65,7 +65,7 @@ class Watcher:
         self._ended = -1  # where the job's end is told
 
     def run(self, ended: int, job_pid: int) -> None:
-        """Watch the job until its exit code comes on a descriptor, then explain it."""
+        """Watch the job until its exit code arrives on a descriptor, then explain it."""
         self._ended = ended
         with contextlib.suppress(OSError):
             remove_abandoned()

@@ -1,4 +1,4 @@
-"""Which backend a run uses, on what, and with how many ranks. gloo is never a disguise for GPUs that don't work."""
+"""Choose the backend of a run, its devices and its number of ranks. gloo never hides GPUs that don't work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKEND = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})(?:@([A-Za-z_][\w.]{0,199}))
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """How a run goes. Nothing is launched where `blocked` says why; the findings then carry the cause."""
+    """How a run works. If `blocked` gives a reason, nothing is launched, and the findings name the cause."""
 
     backend: str
     backend_module: str
@@ -38,8 +38,8 @@ def choose_backend(
 ) -> BackendChoice:  # fmt: skip
     """Return how to run with `--backend`, `--gpus`, `--nproc` and the inherited CUDA_VISIBLE_DEVICES on this node.
 
-    With `is_elsewhere` the node is another machine: a stand-in backend plays it here, a rank for each chosen GPU.
-    UsageError where they don't fit together or name what is not there.
+    With `is_elsewhere` the facts are those of another machine. A stand-in backend then simulates it here, with one rank
+    for each chosen GPU. UsageError if the options contradict each other or name something that does not exist.
     """
     if is_elsewhere:
         return _elsewhere(backend, gpus, nproc, visible, node)
@@ -90,7 +90,7 @@ def _elsewhere(
 
 
 def parse_backend(text: str) -> tuple[str, str]:
-    """Return name and module of `nccl`, `gloo` or `NAME@MODULE`."""
+    """Return the name and the module of `nccl`, `gloo` or `NAME@MODULE`."""
     match = BACKEND.fullmatch(text)
     if match is None or (match[1] not in ("nccl", "gloo") and match[2] is None):
         raise UsageError(f"--backend {text}: write nccl, gloo, or NAME@MODULE for a backend that MODULE registers")
@@ -98,13 +98,13 @@ def parse_backend(text: str) -> tuple[str, str]:
 
 
 def has_nvidia_hardware(node: NodeFacts) -> bool:
-    """Return whether anything shows an NVIDIA GPU: the PCI bus, /dev/nvidia*, or NVML."""
+    """Return whether the PCI bus, /dev/nvidia* or NVML shows an NVIDIA GPU."""
     device_files = () if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
     return bool(known_or(node.nvidia_pci, ()) or device_files or known_or(node.gpus, ()))
 
 
 def why_hardware_unknown(node: NodeFacts) -> str:
-    """Return why it is unknown whether there is an NVIDIA GPU: what could not be read is not "none"."""
+    """Return why it is unknown whether there is an NVIDIA GPU. An unreadable source does not mean "no GPU"."""
     for what, fact in (("the PCI bus", node.nvidia_pci), ("/dev", node.device_nodes)):
         if isinstance(fact, Gap):
             unread = f"{what} could not be read ({fact.reason})"
@@ -113,7 +113,7 @@ def why_hardware_unknown(node: NodeFacts) -> str:
 
 
 def why_not_testable(node: NodeFacts) -> str:
-    """Return which GPUs of other makers this node has: two ranks on the CPU would say nothing of them."""
+    """Return which GPUs of other vendors this node has. Two ranks on the CPU would not test those."""
     others = other_gpus(node)
     if not others:
         return ""
@@ -121,7 +121,7 @@ def why_not_testable(node: NodeFacts) -> str:
 
 
 def why_blocked(node: NodeFacts) -> str:
-    """Return why NCCL can't run on this node's GPUs at all, "" where it can be tried."""
+    """Return why NCCL can't run on this node's GPUs at all, or "" if it can be tried."""
     if isinstance(node.gpus, Gap):
         return f"NVML does not answer: {node.gpus.reason}"
     if not node.gpus:
@@ -133,7 +133,7 @@ def why_blocked(node: NodeFacts) -> str:
 
 
 def why_unpinnable(chosen: Sequence[Gpu]) -> str:
-    """Return why ranks can't be tied to these GPUs, "" where they can."""
+    """Return why ranks can't be pinned to these GPUs, or "" if they can."""
     for gpu in chosen:
         if isinstance(gpu.uuid, Gap):
             return f"the UUID of GPU {gpu.nvml_index} could not be read: {gpu.uuid.reason}"

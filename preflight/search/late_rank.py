@@ -1,4 +1,4 @@
-"""Which rank is late at every decision size, and by how much. Pure."""
+"""Find a rank that is late at every decision size, and by how much. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ LEAST_LATENESS_GPU_US = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A rank's own time at one decision size, where it is the latest of all."""
+    """The latest rank's own time at one decision size."""
 
     result: CollectiveResult
     time: RankTime
 
     @property
     def others_us(self) -> float:
-        """The median of the other ranks, of which not all are shown."""
+        """Return the median over the other ranks, not all of which are shown."""
         return self.time.own_us / self.time.slowdown if self.time.slowdown else 0.0
 
 
 def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
-    """Return how late one rank is at each decision size; nothing unless the same one is late at all of them."""
+    """Return how late one rank is at each decision size; empty unless the same rank is the latest at all of them."""
     results = decision_results(trial, on_gpus)
     if not results or any(len(result.ranks) < 2 for result in results):
         return ()
@@ -40,7 +40,7 @@ def late_rank(trial: TrialResult, on_gpus: bool) -> tuple[Late, ...]:
 
 
 def decision_results(trial: TrialResult, on_gpus: bool) -> list[CollectiveResult]:
-    """Return the results to judge by: 32 MiB and the largest, on CPU the two largest; none below 64 KiB."""
+    """Return the results that decide: 32 MiB and the largest, or on the CPU the two largest; none below 64 KiB."""
     chosen: list[CollectiveResult] = []
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER):
         results = sorted((r for r in trial.results if r.collective is collective), key=lambda r: r.size_bytes)

@@ -18,9 +18,9 @@ DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 def sizes(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes in bytes, ascending, bounded by what fits into the memory that is free for one rank.
+    """Return the sizes in bytes, ascending, limited by the free memory of one rank.
 
-    Those that were asked for come in the place of the profile's.
+    Sizes that the user asked for replace the profile's.
     """
     largest = free_bytes_per_rank // BUFFERS_PER_SIZE
     return tuple(size for size in asked or _wanted(profile, on_gpu) if size <= largest) or (8,)
@@ -29,7 +29,7 @@ def sizes(
 def sizes_without_room(
     profile: Profile, on_gpu: bool, free_bytes_per_rank: int, asked: tuple[int, ...] = ()
 ) -> tuple[int, ...]:  # fmt: skip
-    """Return the sizes that are left out because memory ran out."""
+    """Return the sizes that are left out because they don't fit into the free memory."""
     return (asked or _wanted(profile, on_gpu))[len(sizes(profile, on_gpu, free_bytes_per_rank, asked)) :]
 
 
@@ -41,9 +41,9 @@ def _wanted(profile: Profile, on_gpu: bool) -> tuple[int, ...]:
 
 
 def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes that show whether settings work: NCCL's protocols differ by size, so small ones are among them.
+    """Return the sizes that show whether settings work: the smallest, the one nearest to 1 MiB, and the largest.
 
-    The smallest, the one nearest to 1 MiB, and the largest, whose speed the recommendation names.
+    NCCL's protocols differ by size, so small sizes are included. The recommendation names the speed of the largest.
     """
     nearest = min(all_sizes, key=lambda size: abs(math.log(size / MIB)))
     return tuple(sorted({min(all_sizes), nearest, max(all_sizes)}))
@@ -52,7 +52,7 @@ def cure_sizes(all_sizes: Sequence[int]) -> tuple[int, ...]:
 def measures(
     timing: Timing, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return what is timed, size by size."""
+    """Return what is timed, ordered by size."""
     return tuple(Measure(collective, size, *timing) for size in for_sizes for collective in collectives)
 
 
@@ -66,13 +66,13 @@ def trial_measures(
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:
-    """Return how long each stage may take. NCCL's own retries come first: its error is better evidence than our kill.
+    """Return the time limit of each stage. NCCL's own retries end first: its error is better evidence than a kill.
 
-    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo has no such thing. On
-    one node the first collective connects by P2P or shared memory, in seconds; NCCL's start, which may take 45 s, is
-    `init`. So a hang and its cure fit into the deadline of `quick`. Ranks that compute on the CPU and are more than it
-    has wait for each other: each limit is that many times as long.
-    Once a trial has shown what the first takes, five times that may be more (trial/rank/step.py).
+    NCCL retries sockets for about 60 s and InfiniBand for 30 s and more (facts 1.2, 1.3); gloo does not retry. On one
+    node, the first collective connects by P2P or shared memory within seconds. NCCL's start, which may take 45 s,
+    belongs to `init`. So a hang and its workaround fit into the deadline of `quick`. If more ranks compute on the CPU
+    than it has processors, each limit is longer by that factor, because ranks wait for each other. Once a trial has
+    shown how long the first collective takes, the limit may rise to five times that (trial/rank/step.py).
     """
     if override_s is not None:
         return StageLimits(override_s, override_s, override_s, override_s, stretches=False)

@@ -1,4 +1,4 @@
-"""What the trials measure and how often: the same for one node and for several together."""
+"""What the trials measure and how often, for one node and for several nodes alike."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from preflight.search.settings.duel import DUEL_TURNS, decision_sizes
 
 
 class Wanted(Protocol):
-    """What was asked of the trials, as check/request.py has it; of several nodes node 0's options decide for all."""
+    """The options that concern the trials, as in check/request.py. On several nodes, node 0's options apply to all."""
 
     @property
     def profile(self) -> Profile:
-        """How thorough."""
+        """Return how thorough the run is."""
 
     @property
     def wanted_collectives(self) -> tuple[Collective, ...]:
-        """What is timed."""
+        """Return the collectives to time."""
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """In the place of the profile's."""
+        """Return the sizes in bytes that replace the profile's."""
 
     @property
     def stage_limit(self) -> float | None:
-        """In the place of each stage's limit, in seconds."""
+        """Return the limit in seconds that replaces the limit of each stage."""
 
     @property
     def default_only(self) -> bool:
-        """Whether nothing but the default is measured."""
+        """Return whether only the default settings are measured."""
 
 
 def trial_plan(
     wanted: Wanted, candidates: tuple[Candidate, ...], backend: str, sizes: tuple[int, ...], *,
     on_gpus: bool, cpu_path: bool, nodes: int = 1, ranks_per_cpu: float = 1.0,
 ) -> TrialPlan:  # fmt: skip
-    """Return the plan for candidates at sizes in bytes."""
+    """Return the plan of the trials for these candidates and sizes (bytes)."""
     effort = wanted.profile.effort
     return TrialPlan(
         candidates=candidates,

@@ -1,4 +1,4 @@
-"""What a baseline holds: the first screen and the whole page of `preflight baseline`."""
+"""The contents of a baseline: the first screen and the whole page of `preflight baseline`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEVER = "never: nodes or repetitions differ so much that a loss of 5% stays hidd
 
 
 def baseline_page(learnt: Learnt, path: str) -> Page:
-    """Return how good the baseline is, and its bounds; everything has each size with its median and both spreads."""
+    """Return the baseline's quality and thresholds; the whole page has each size with its median and both spreads."""
     hardware = "; ".join(f"{name}: {value}" for name, value in learnt.baseline.hardware)
     word = ("WEAK BASELINE", "yellow") if _is_weak(learnt) else ("BASELINE", "green")
     answer = answer_line(*word, f"{len(learnt.baseline.hosts)} good nodes, {learnt.reports} reports")

@@ -1,4 +1,4 @@
-"""How fast each collective is: the first screen of `preflight bench`, and the whole table in nccl-tests' columns."""
+"""The speed of each collective: the first screen of `preflight bench`, and the table in nccl-tests' columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 
 
 def bench_page(report: Report, written: str = "") -> Page:
-    """Return what failed, and each collective at a few sizes; everything is nccl-tests' table."""
+    """Return the failures, and each collective at a few sizes; the whole page is nccl-tests' table."""
     trial = _default(report)
     findings = by_weight(report)
     failed = [each for each in findings if each.severity is Severity.FAIL]

@@ -1,4 +1,4 @@
-"""The answer of `preflight check`: the verdict first, then what to do, then what it rests on."""
+"""The answer of `preflight check`: the verdict first, then the next step, then the evidence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FOR_THE_NODE = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The files of a run that its page names; "" where one was not written."""
+    """The files of a run that its page names; "" if one was not written."""
 
     env: str = DEFAULT_ENV
     report: str = ""
@@ -60,7 +60,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class JobToStart:
-    """What `preflight run` starts after the check; no name where the check was asked for alone."""
+    """The job that `preflight run` starts after the check; the name is empty if only a check was requested."""
 
     name: str = ""
     starts_if_unknown: bool = False
@@ -70,7 +70,7 @@ NO_FILES, NO_JOB = Written(), JobToStart()
 
 
 def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO_JOB) -> Page:
-    """Return what was found, what to set and what to do next; everything has each trial and its evidence."""
+    """Return the findings, the settings and the next step; the whole page has each trial and its evidence."""
     (verdict,) = (each for each in verdict_section(report) if isinstance(each, Text) and each.label_tone)
     simulated = f"{SIMULATED}  " if report.simulated else ""
     next_step = STOPPED if report.exit_code > SIGNALLED else _then(report, written, job) or _next(report, written)
@@ -86,7 +86,7 @@ def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO
 
 
 def render_check(report: Report, style: Style) -> str:
-    """Return everything, as `render --format console` prints it."""
+    """Return the whole page, as `render --format console` prints it."""
     return check_page(report).shown(Detail.ALL, style)
 
 

@@ -1,4 +1,4 @@
-"""What the checks found, which of them were inconclusive, and the list of all checks."""
+"""The findings of the checks, the inconclusive checks, and the list of all checks."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ OUTCOME_WORDS = {
 
 
 def outcome_word(outcome: CheckOutcome) -> str:
-    """Return `not run`, `inconclusive`, `passed`: how a check ended, in words."""
+    """Return the outcome of a check in words, such as `not run`, `inconclusive` or `passed`."""
     return OUTCOME_WORDS.get(outcome, outcome.value)
 
 
 def findings_section(findings: tuple[Finding, ...]) -> list[Block]:
-    """Return the findings, worst first."""
+    """Return the findings, the most severe first."""
     return [Heading("Findings"), Findings(worst_first(findings))] if findings else []
 
 
 def worst_first(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Return the findings by how much they matter."""
+    """Return the findings in order of severity."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda each: order.index(each.severity)))
 
 
 def could_not_look(skipped: Sequence[SkippedCheck]) -> dict[str, list[str]]:
-    """Return the checks that were inconclusive, by the reason; one that crashed is preflight's own defect."""
+    """Return the inconclusive checks by reason; a check that crashed is a defect of preflight."""
     defect = "a defect of preflight, please report it: "
     unseen = (each for each in skipped if each.outcome is not CheckOutcome.NOT_RUN)
     return grouped((f"{defect if each.crashed else ''}{each.reason}", each.check) for each in unseen)
 
 
 def silent_sections(ran: Sequence[RanCheck]) -> list[Block]:
-    """Return the checks that were not run and those that had nothing to look at, by the reason."""
+    """Return the checks that were not run and those that did not apply, by reason."""
     return [
         *section("Not run", *_by_reason(ran, CheckOutcome.NOT_RUN)),
         *section("Not applicable", *_by_reason(ran, CheckOutcome.NOT_APPLICABLE)),
@@ -63,12 +63,12 @@ def _by_reason(ran: Sequence[RanCheck], outcome: CheckOutcome) -> list[Block]:
 
 
 def outcome_counts(ran: Sequence[RanCheck]) -> dict[CheckOutcome, int]:
-    """Return how many checks ended in each of the five ways."""
+    """Return how many checks had each of the five outcomes."""
     return {outcome: sum(each.outcome is outcome for each in ran) for outcome in CheckOutcome}
 
 
 def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
-    """Return `52 passed, 4 warned, 1 inconclusive, 13 not applicable`; what found something counts by its worst."""
+    """Return `52 passed, 4 warned, 1 inconclusive, 13 not applicable`; a check counts by its most severe finding."""
     worst = {each.check: each.severity for each in reversed(worst_first(tuple(findings)))}
     counts = outcome_counts(ran)
     found = {word: sum(each is severity for each in worst.values()) for severity, word in FOUND_WORDS.items()}
@@ -78,7 +78,7 @@ def counts_text(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> str:
 
 
 def counts_line(ran: Sequence[RanCheck], findings: Sequence[Finding]) -> list[Block]:
-    """Return the line that counts the checks; nothing for a report that is older than them."""
+    """Return the line that counts the checks, or nothing for an older report without them."""
     return [BLANK, Text(counts_text(ran, findings), hang=len("Checks: "), label="Checks: ")] if ran else []
 
 
@@ -90,7 +90,7 @@ UNSEEN_WORDS = {
 
 
 def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
-    """Return checks, all or those asked for: promise, whom it blames, what it can't see, what that costs."""
+    """Return all checks or the requested ones: what each verifies, its fault domain, its limits and their effect."""
     first = (
         f"{len(checks)} checks. Each passes, finds something, is inconclusive, does not apply or is not run, and says "
         f"which and why."

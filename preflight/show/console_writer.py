@@ -1,4 +1,4 @@
-"""Documents as text for a terminal: wrapped by display width, in colour where it has one."""
+"""Documents as text for a terminal: wrapped by display width, in color if the terminal supports it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page(blocks: Sequence[Block], style: Style) -> str:
 
 
 def finish(lines: Sequence[str], style: Style) -> str:
-    """Return the lines as a page, in ASCII where the terminal knows nothing else."""
+    """Return the lines as a page, in ASCII if the terminal supports nothing else."""
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if style.unicode else text.translate(ASCII).encode("ascii", "replace").decode("ascii")
 
@@ -59,7 +59,7 @@ def _lines(block: Block, style: Style) -> list[str]:  # noqa: PLR0911  one for e
 
 
 def paint(text: str, tone: str, style: Style) -> str:
-    """Return the text in a colour, or as it is where the terminal has none."""
+    """Return the text in a color, or unchanged if the terminal has none."""
     return f"{CODES[tone]}{text}{RESET}" if style.colour and tone else text
 
 
@@ -87,7 +87,7 @@ def _text(block: Text, style: Style) -> list[str]:
 
 
 def pairs(items: Sequence[tuple[str, str]], width: int, indent: str = INDENT) -> list[str]:
-    """Return `name  value` lines with the values in one column, wrapped below themselves."""
+    """Return `name value` lines with the values in one column; a long value wraps within its column."""
     column = min(max((width_of(name) for name, _ in items), default=0), width // 3)
     lines: list[str] = []
     for name, value in items:

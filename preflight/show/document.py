@@ -1,6 +1,6 @@
 """A page as a document: sections build it once from records, and each writer lays it out in its own way.
 
-Its texts come from outside as they are: the writers make what is invisible in them visible, and escape them.
+Its texts may come from outside. The writers make invisible characters visible, and escape the text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Names, each with its value."""
+    """Names with their values."""
 
     rows: Sequence[tuple[str, str]]
     indent: int = 2
@@ -50,7 +50,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A named amount in the columns of the others above and below it, with what there is to say of it."""
+    """A named amount with a remark, in a column shared with the amounts above and below it."""
 
     name: str
     amount: str
@@ -60,7 +60,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Commands, as one types them."""
+    """Commands as a user types them."""
 
     rows: tuple[str, ...]
     indent: int = 4
@@ -81,7 +81,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below headers; `below` are explanations of each row."""
+    """Rows below headers; `below` has an explanation of each row."""
 
     columns: tuple[Column, ...]
     rows: tuple[Sequence[str], ...]
@@ -91,20 +91,20 @@ class Table:
     caption: str = ""
 
     def only(self, kept: Iterable[int]) -> Table:
-        """Return the table with these columns."""
+        """Return the table with only these columns."""
         kept = list(kept)
         columns = tuple(self.columns[i] for i in kept)
         return replace(self, columns=columns, rows=tuple([row[i] for i in kept] for row in self.rows))
 
     def known(self) -> Table:
-        """Return the table without the columns of which nothing is known; the first one names the rows."""
+        """Return the table without the columns that have no known value; the first one, which names the rows, stays."""
         used = [i for i in range(len(self.columns)) if i == 0 or any(row[i] != UNKNOWN for row in self.rows)]
         return self.only(used)
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A cell for each row and column, by their names, in blocks; notes stand next to the rows, "" is their title."""
+    """A cell for each row and column, by name, in blocks; notes stand next to the rows, and the title "" is theirs."""
 
     rows: Sequence[Sequence[str]]
     columns: Sequence[Sequence[str]]
@@ -114,7 +114,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Findings, worst first."""
+    """Findings, the most severe first."""
 
     findings: tuple[Finding, ...]
 
@@ -124,23 +124,23 @@ BLANK = Text("")
 
 
 def table(headers: Sequence[str | Column], rows: Iterable[Sequence[str]], caption: str = "") -> Table:
-    """Return a table; a header that is text alone is a column of words."""
+    """Return a table; a header given as plain text is a column of words."""
     columns = tuple(Column(each) if isinstance(each, str) else each for each in headers)
     return Table(columns, tuple(rows), caption=caption)
 
 
 def right(title: str, over: str = "", drop: int = 0) -> Column:
-    """Return a column of figures."""
+    """Return a column of numbers."""
     return Column(title, is_right=True, over=over, drop=drop)
 
 
 def figures(*titles: str) -> tuple[Column, ...]:
-    """Return columns of figures."""
+    """Return columns of numbers, one for each title."""
     return tuple(map(right, titles))
 
 
 def section(title: str, *blocks: Block) -> list[Block]:
-    """Return the blocks below a title; nothing where all of them are empty."""
+    """Return the blocks below a title, or nothing if all of them are empty."""
     full = [each for each in blocks if not isinstance(each, Items | Table | Code) or each.rows]
     return [Heading(title), *full] if full else []
 
@@ -151,23 +151,23 @@ def note(text: str) -> Text:
 
 
 def item(text: str, indent: int = 2) -> Text:
-    """Return one of several paragraphs: all lines but its first stand further in."""
+    """Return one of several paragraphs; all its lines but the first are indented further."""
     return Text(text, indent=indent, hang=indent + 2)
 
 
 def bullet(text: str) -> Text:
-    """Return an item with a dash."""
+    """Return a paragraph with a dash before it."""
     return Text(text, indent=2, hang=4, label="- ")
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the names by what is said of them, so that one line serves all that are alike."""
+    """Return the names grouped by their text, so that one line serves all names with the same text."""
     alike: dict[str, list[str]] = {}
     for text, name in entries:
         alike.setdefault(text, []).append(name)
@@ -175,5 +175,5 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def answer_line(word: str, tone: str, text: str) -> Text:
-    """Return a page's first line: the answer, and what it rests on."""
+    """Return a page's first line: the answer, and its basis."""
     return Text(text, hang=2, label=f"{word}  ", label_tone=tone)

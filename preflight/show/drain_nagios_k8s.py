@@ -1,4 +1,4 @@
-"""One answer for who takes nodes out of service: Slurm's drain reason, a Nagios line, a Kubernetes node condition."""
+"""One answer for tools that drain nodes: Slurm's drain reason, a Nagios line, a Kubernetes node condition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def render_drain(report: Report) -> str:
 
 
 def render_probe_reason(findings: Sequence[Finding]) -> str:
-    """Return what failed as one line for `scontrol`, check and part of each; empty where nothing failed."""
+    """Return the failures as one line for `scontrol`, with the check and part of each; empty if nothing failed."""
     failed = [f"{each.check} {each.subject}" for each in findings if each.severity is Severity.FAIL]
     text = _plain(f"{PROBE_REASON}{'; '.join(dict.fromkeys(failed))}") if failed else ""
     return (text if len(text) <= MOST_IN_DRAIN else text[: MOST_IN_DRAIN - 3].rstrip() + "...") + "\n" * bool(failed)
@@ -63,7 +63,7 @@ NAGIOS_ACTS_ON = str.maketrans("|<>", "/\u2039\u203a")
 
 
 def render_nagios(report: Report) -> str:
-    """Return the line of a Nagios plugin, `OK - text | 'label'=value;;;0`; what could not be looked at is UNKNOWN."""
+    """Return the line of a Nagios plugin, `OK - text | 'label'=value;;;0`; an inconclusive result is UNKNOWN."""
     return f"PREFLIGHT {nagios_state(report)} - {answer(report)}: {_text(report)} | {' '.join(_perfdata(report))}\n"
 
 
@@ -101,9 +101,9 @@ def _perfdata(report: Report) -> list[str]:
 def render_k8s(report: Report) -> str:
     """Return the patch for kubectl patch node N --subresource=status --patch-file F, as YAML.
 
-    True is ready or accepted, False not, Unknown what could not be looked at.
+    The condition is True if ready or accepted, False if not, and Unknown if inconclusive.
 
-    Every value is a double-quoted scalar as JSON writes it, which is YAML too: no text from outside can end it.
+    Every value is a double-quoted scalar as JSON writes it, which is also YAML: no text from outside can end it.
     """
     condition = {
         "type": f"{CONDITION}{SHADOW.title()}" if report.shadow else CONDITION,

@@ -1,4 +1,4 @@
-"""The `.env` to source before the job: comments say what earned each line, quoting makes every value inert."""
+"""The `.env` to source before the job: comments give the evidence for each line, and quoting prevents expansion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An explanation as a page, for somebody who has never heard of NCCL, and as an env file."""
+"""An explanation as a page, for a reader who has never heard of NCCL, and as an env file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _whole(explanation: Explanation) -> list[Block]:
 
 
 def render_explanation_env(explanation: Explanation) -> str:
-    """Return the settings that the cause justifies, each marked as untried; none for a mere symptom."""
+    """Return the settings that the cause justifies, each marked as untried; none if only a symptom is known."""
     lines = [
         "# untried: `preflight check` tries them",
         "# Written by preflight explain from a log: nothing was measured.",

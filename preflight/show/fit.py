@@ -1,4 +1,4 @@
-"""The answer to "will it fit" as a person reads it."""
+"""The answer to "will it fit", for a reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARKS = {
 
 
 def fit_section(fit: Fit | Gap | None) -> list[Block]:
-    """Return the verdict, then for each place and phase its terms, their sums and what there is."""
+    """Return the verdict, then for each place and phase its components, their sum and the available memory."""
     if fit is None:
         return []
     heading = Heading("Will it fit")

@@ -1,4 +1,4 @@
-"""The overview of many reports as a page for the terminal, and as the lists that schedulers take."""
+"""The overview of many reports: a page for the terminal, and lists for schedulers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_VALUES = 3
 
 
 def fleet_page(fleet: Fleet, out: str = "", written: Sequence[str] = ()) -> Page:
-    """Return who failed, who is odd, who is unknown and what differs; `out` is the folder that has the lists."""
+    """Return which nodes failed, are outliers or are unknown, and what differs; `out` is the folder with the lists."""
     word, tone = answer_of(fleet)
     answer = answer_line(word.upper(), tone, reason_of(fleet))
     groups: list[list[Block]] = [
@@ -74,7 +74,7 @@ def answer_of(fleet: Fleet) -> tuple[str, str]:
 
 
 def reason_of(fleet: Fleet) -> str:
-    """Return in one sentence what the answer rests on."""
+    """Return one sentence with the basis of the answer."""
     if not fleet.nodes:
         return f"none of {counted(len(fleet.unread), 'file')} is a report that `preflight check` wrote"
     odd, bad = len(odd_hosts(fleet)), len(fleet.failing) + len(fleet.would_drain)
@@ -90,7 +90,7 @@ def reason_of(fleet: Fleet) -> str:
 
 
 def counts_of(fleet: Fleet) -> str:
-    """Return how many nodes ended in which way, and which files count."""
+    """Return how many nodes ended in each state, and which files count."""
     counts = [
         f"{len(fleet.passing)} passed", f"{len(fleet.failing)} failed", f"{len(odd_hosts(fleet))} odd",
         f"{len(fleet.unknown)} unknown",
@@ -100,7 +100,7 @@ def counts_of(fleet: Fleet) -> str:
 
 
 def check_counts(fleet: Fleet) -> str:
-    """Return how all checks of all nodes ended, and which were inconclusive on most nodes; "" where no report says."""
+    """Return how all checks of all nodes ended, and which were inconclusive on most nodes; "" if no report says."""
     if not fleet.checks:
         return ""
     totals = Counter[str]()
@@ -114,7 +114,7 @@ def check_counts(fleet: Fleet) -> str:
 
 
 def caveats(fleet: Fleet) -> list[str]:
-    """Return which reports say nothing of a real node, or were cut short."""
+    """Return which reports are not about a real node, or were cut short."""
     found = []
     if fleet.simulated or fleet.is_simulated:
         found.append(f"SIMULATED, so unknown: {_named(fleet.simulated)}.")
@@ -130,7 +130,7 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a comment with the hosts in hostlist syntax, then one host a line, after a comment with its reason."""
+    """Return a comment with the hosts in hostlist syntax, then one host per line, below a comment with its reason."""
     names = sorted(set(hosts))
     lines = [f"# {clean(compress(names)) or 'nobody'}"]
     for name in names:
@@ -140,13 +140,13 @@ def render_host_list(hosts: Sequence[str], reasons: Mapping[str, str] = MappingP
 
 
 def odd_reasons(fleet: Fleet) -> dict[str, str]:
-    """Return in words why each outlier is one."""
+    """Return for each outlier the reason, in words."""
     by_host = (odd_by_host(group) for group in fleet.groups)
     return {host: odd_text(odd).removeprefix(f"{host}: ") for hosts in by_host for host, odd in hosts.items()}
 
 
 def state_reasons(states: Sequence[NodeState]) -> dict[str, str]:
-    """Return in words why each host is in its state."""
+    """Return for each host the reason of its state, in words."""
     return {state.host: why_of(state) for state in states}
 
 
@@ -156,12 +156,12 @@ def odd_hosts(fleet: Fleet) -> set[str]:
 
 
 def failing_hosts(fleet: Fleet) -> tuple[str, ...]:
-    """Return who fails by its own report; who is only odd may be the one that is right."""
+    """Return the hosts that fail by their own report. A mere outlier is left out, because it may be the correct one."""
     return tuple(sorted({state.host for state in fleet.failing}))
 
 
 def odd_by_host(group: Group) -> dict[str, list[Odd]]:
-    """Return why each outlier is one, the most telling metric first: speeds of small messages say little."""
+    """Return the reasons for each outlier, the most telling metric first; speeds of small messages tell little."""
     by_host: dict[str, list[Odd]] = {}
     for each in sorted(group.odd, key=lambda odd: odd.what.endswith(SMALL)):
         by_host.setdefault(each.host, []).append(each)
@@ -208,7 +208,7 @@ def _group(group: Group) -> list[Block]:
 
 
 def odd_text(odd: Sequence[Odd]) -> str:
-    """Say why a node is an outlier, and in how many other metrics."""
+    """Return why a node is an outlier, and in how many other metrics it is one."""
     worst = odd[0]
     others = f"; and in {counted(len(odd) - 1, 'other metric')}" if len(odd) > 2 else ""
     others = f"; also {odd[1].what}: {odd[1].value}, not {odd[1].usual}" if len(odd) == 2 else others

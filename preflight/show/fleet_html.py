@@ -1,4 +1,4 @@
-"""The fleet as one page that needs nothing else; as readable for ten thousand nodes as for ten."""
+"""The fleet as one self-contained HTML page, as readable for ten thousand nodes as for ten."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """How a figure is spread over a group, drawn, with its bounds."""
+    """The distribution of a metric over a group, as a drawing with its thresholds."""
 
     metric: Metric
     rects: tuple[Rect, ...]
@@ -51,7 +51,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A group, as much of it as the page has room for."""
+    """The part of a group that the page has room for."""
 
     group: Group
     hosts: str
@@ -63,7 +63,7 @@ class Shown:
 
 
 def render_fleet_html(fleet: Fleet) -> str:
-    """Return the page; every text from outside is escaped, its size is bounded and what was cut is said."""
+    """Return the page. Every text from outside is escaped; the size is bounded, and the page says what was cut."""
     failing = sorted(odd_hosts(fleet).union(failing_hosts(fleet)))
     return html_page(
         "fleet.html",

@@ -1,4 +1,4 @@
-"""Every form that a report can be rendered in, by the name that the command line uses."""
+"""Every format of a report, by its name on the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Format(Enum):
-    """A form: what one types, the function of this folder that renders it, and the option that writes it anyway."""
+    """A format: its name, the function in this folder that renders it, and the other option that writes it, if any."""
 
     function: str
     own_option: str

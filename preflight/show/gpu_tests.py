@@ -1,4 +1,4 @@
-"""What was measured below NCCL: the pairs as a matrix, the GPUs as rows, and what hardware counted."""
+"""The measurements below NCCL: the pairs as a matrix, the GPUs as rows, and the hardware counters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADERS: tuple[str | Column, ...] = ("GPU", *figures("fp32", "bf16", "h2d", "d2h
 
 
 def hardware_section(report: Report) -> list[Block]:
-    """Return the matrix of the pairs, the table of the GPUs and the counters that grew; nothing where none was run."""
+    """Return the matrix of the pairs, the table of the GPUs and the counters that grew; empty if no test ran."""
     blocks = [] if isinstance(report.p2p, Gap) or not report.nodes else _pairs(report.p2p, report.nodes[0])
     blocks += [] if isinstance(report.gpu_tests, Gap) else _gpus(report.gpu_tests)
     return blocks + ([] if isinstance(report.counters, Gap) else _counters(report.counters))
@@ -57,7 +57,7 @@ def _name(pair: PairTruth) -> str:
 
 
 def pair_cell(tests: Sequence[PairTruth]) -> str:
-    """Return `yes/right/24.1` for all tests of one pair."""
+    """Return a text such as `yes/right/24.1` for all tests of one pair."""
     driver = tests[0].driver
     says = UNKNOWN if isinstance(driver, Gap) else "yes" if driver is P2pStatus.OK else "no"
     one_way = [

@@ -1,4 +1,4 @@
-"""The GPUs as a person reads them: what each model is once, and a row for what differs from GPU to GPU."""
+"""The GPUs for a reader: each model once, and a row for each value that differs between GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADERS = (right("GPU"), "bdf", right("NUMA"), right("free"), "PCIe", "NVLinks",
 
 
 def gpu_section(node: NodeFacts) -> list[Block]:
-    """Return the section on GPUs; a column that is known of none is left out."""
+    """Return the section on GPUs; a column without a known value is left out."""
     if isinstance(node.gpus, Gap):
         return []
     if not node.gpus:
@@ -51,7 +51,7 @@ def xid_section(node: NodeFacts) -> list[Block]:
 
 
 def gpu_models(gpus: tuple[Gpu, ...]) -> list[tuple[str, str]]:
-    """Return each model and the GPUs that are of it."""
+    """Return each model with its GPUs."""
     models: dict[str, list[int]] = {}
     for gpu in gpus:
         models.setdefault(_model(gpu), []).append(gpu.nvml_index)
@@ -71,7 +71,7 @@ def _model(gpu: Gpu) -> str:
 
 
 def gpu_table(gpus: tuple[Gpu, ...], *, odd_below: bool = True) -> Table:
-    """Return a row per GPU with what is known of any; what is odd about one stands below the table or in its row."""
+    """Return a row per GPU with the known values; the oddities of a GPU stand below the table or in its row."""
     return replace(table(HEADERS, [_row(gpu, odd_below=odd_below) for gpu in gpus]).known(), caption="GPUs")
 
 
@@ -108,7 +108,7 @@ def _links(links: tuple[NvLink, ...]) -> str:
 
 
 def gpu_oddities(gpu: Gpu) -> list[str]:
-    """Return what is not as it is on a free and healthy GPU."""
+    """Return the values that differ from those of a free and healthy GPU."""
     words = ["MIG"] if gpu.mig_mode is Mode.ENABLED else []
     if isinstance(gpu.compute_mode, ComputeMode) and gpu.compute_mode is not ComputeMode.DEFAULT:
         words.append(gpu.compute_mode.value.replace("_", " "))

@@ -1,4 +1,4 @@
-"""Busbw of large messages and the time of small ones as SVGs: pygal computes the plots, their words are the page's."""
+"""SVG plots of the busbw of large messages and the time of small ones: pygal draws, the page adds the text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAST_FOR_A_LINE = 3  # two points make any line
 
 
 class Axis(Enum):
-    """What a plot shows over the message size."""
+    """The quantity that a plot shows over the message size."""
 
     BUSBW = "busbw, GB/s"
     TIME = "time, µs"
@@ -46,7 +46,7 @@ SHOWN: dict[Axis, Callable[[float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What a candidate reached at each size."""
+    """A candidate's result at each size."""
 
     name: str
     points: tuple[tuple[int, float], ...]
@@ -55,7 +55,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A collective's plot, and the numbers that it is made of."""
+    """A collective's plot and its numbers."""
 
     title: str
     unit: str

@@ -1,4 +1,4 @@
-"""The matrices of the page: how GPUs and NICs reach each other, and what is true of peer access."""
+"""The matrices of the HTML page: the paths between GPUs and NICs, and the state of peer access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NVLINK = re.compile(r"NV\d+")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Devices of one NUMA node, side by side."""
+    """Devices of one NUMA node, in adjacent rows and columns."""
 
     title: str
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: its words, the class that colours it, and what it says in full."""
+    """A cell: its text, the class that colors it, and its full explanation."""
 
     text: str
     heat: str
@@ -43,7 +43,7 @@ Cells = Mapping[tuple[str, str], Cell]
 
 @dataclass(frozen=True, slots=True)
 class HtmlRow:
-    """A row of a matrix; `block` is set on the first row of a block, with how many rows it has."""
+    """A row of a matrix; the first row of a block has `block` and `span`, the number of rows in the block."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -53,7 +53,7 @@ class HtmlRow:
 
 @dataclass(frozen=True, slots=True)
 class HtmlMatrix:
-    """A matrix with blocks over its columns and next to its rows."""
+    """A matrix with block titles above its columns and next to its rows."""
 
     caption: str
     columns: tuple[Block, ...]
@@ -62,7 +62,7 @@ class HtmlMatrix:
 
     @property
     def sentence(self) -> str:
-        """Return what all pairs have in common, in place of a matrix that shows nothing else; "" where they differ."""
+        """Return the common value of all pairs, to replace a matrix that shows nothing else; "" if the pairs differ."""
         others = [cell for row in self.rows for cell in row.cells if cell != SELF_CELL and cell.text != SELF_CELL.text]
         words = {cell.text for cell in others}
         if len(words) != 1 or len(self.rows) < LEAST_FOR_A_SENTENCE:
@@ -73,14 +73,14 @@ class HtmlMatrix:
 
 
 def chosen_gpus(report: Report, node: NodeFacts) -> frozenset[str]:
-    """Return the names of the GPUs that were tried, as the matrices call them; nothing where all were."""
+    """Return the names of the tried GPUs, as in the matrices; empty if all were tried."""
     gpus = () if isinstance(node.gpus, Gap) else node.gpus
     names = frozenset(f"GPU{gpu.nvml_index}" for gpu in gpus if gpu.uuid in report.advice.gpus)
     return names if 0 < len(names) < len(gpus) else frozenset()
 
 
 def path_matrix(node: NodeFacts, chosen: frozenset[str] = frozenset()) -> HtmlMatrix | None:
-    """Return how GPUs and NICs reach each other, by NUMA node; None where that isn't known."""
+    """Return the paths between GPUs and NICs, by NUMA node, or None if they are unknown."""
     gpus = _gpu_blocks(node)
     if sum(len(block.names) for block in gpus) < 2 or isinstance(node.gpu_paths, Gap):
         return None
@@ -129,7 +129,7 @@ def _blocks(devices: Iterable[tuple[str, int | Gap]], about: str = "") -> tuple[
 
 
 def p2p_matrix(report: Report, node: NodeFacts) -> HtmlMatrix | None:
-    """Return for each pair what the driver says, whether the bytes were right, and GB/s where it was measured."""
+    """Return for each pair the driver's status, whether the data were right, and GB/s if measured."""
     gpus = _gpu_blocks(node)
     cells: dict[tuple[str, str], Cell] = {}
     for said in () if isinstance(node.gpu_p2p, Gap) else node.gpu_p2p:

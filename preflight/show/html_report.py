@@ -1,4 +1,4 @@
-"""The HTML page of a report: readable on a phone, in the dark, printed and aloud."""
+"""The HTML page of a report: readable on a phone, in dark mode, in print and with a screen reader."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars that belong together."""
+    """A group of bars with one caption."""
 
     caption: str
     bars: tuple[Bar, ...]

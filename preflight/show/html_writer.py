@@ -1,4 +1,4 @@
-"""Templates as pages of HTML that need nothing else: escaped, with their styles, without network or script."""
+"""Self-contained HTML pages from templates: escaped, with their styles, without network or scripts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ QUOTED = re.compile("`([^`]+)`")
 
 
 def html_page(template: str, **values: object) -> str:
-    """Return the page; every text from outside is escaped, and what is invisible in it is made visible.
+    """Return the page. Every text from outside is escaped, and its invisible characters are made visible.
 
-    The page's policy allows nothing but images that stand in it and its own styles, by their digest.
+    The page's security policy allows only embedded images and its own styles, by their digest.
     """
     css = _environment().get_template(STYLES).render()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Which node is at fault of several: the rounds of small groups, in words."""
+"""The search for the node at fault: the rounds of small groups, in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = {
 
 
 def isolation_section(report: Report) -> list[Block]:
-    """Return why groups of nodes were tried and what each round showed; nothing where none were."""
+    """Return why groups of nodes were tried and what each round showed; empty if there were none."""
     observed = report.isolation
     if not observed.rounds:
         return []

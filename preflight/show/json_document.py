@@ -1,4 +1,4 @@
-"""One JSON document: what a program reads."""
+"""One JSON document, for programs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from preflight.model.gap import Gap
 
 
 def render_json(record: object) -> str:
-    """Return a record as JSON in ASCII, with its gaps."""
+    """Return a record as JSON in ASCII, with its gaps (missing values)."""
     return dump(encode(record))
 
 
 def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Return a part of the document; what it lacks is added to the document's gaps."""
+    """Return a part of the document; its missing values are added to the document's gaps."""
     if isinstance(record, Gap):
         gaps.append({"fact": name, "reason": record.reason})
     if record is None or isinstance(record, Gap):
@@ -27,7 +27,7 @@ def part(name: str, record: object, gaps: list[dict[str, str]]) -> dict[str, Any
 
 
 def below(name: str, gaps: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the gaps of a part as those of the document."""
+    """Return the gaps of a part with their paths in the document."""
     return [{"fact": f"{name}.{gap['fact']}", "reason": gap["reason"]} for gap in gaps]
 
 

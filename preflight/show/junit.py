@@ -1,4 +1,4 @@
-"""JUnit XML: every check, every trial and every part of the run as a test case."""
+"""JUnit XML: every check, every trial and every part of the run is a test case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """One test case; `message` and `text` say why it did not pass, or what to know though it did."""
+    """One test case; `message` and `text` say why it did not pass, or what to know although it passed."""
 
     suite: str
     group: str
@@ -41,7 +41,7 @@ class TestCase:
 
 
 def render_junit(report: Report) -> str:
-    """Return the document; nothing from outside can end an element, since control characters are made visible."""
+    """Return the document; no text from outside can end an element, because control characters are made visible."""
     cases = test_cases(report)
     root = ET.Element("testsuites", {"name": "preflight", **_counts(cases)})
     at = rfc3339(report.created_at).removesuffix("Z") or "1970-01-01T00:00:00"

@@ -1,4 +1,4 @@
-"""Documents as Markdown (GitHub's), and the one of a report: for a job summary, an issue or a chat."""
+"""Documents as GitHub Markdown, and the document of a report: for a job summary, an issue or a chat."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TRIAL_HEADERS = (
 
 
 def render_markdown(report: Report) -> str:
-    """Return the document: verdict, findings, trials, settings; text from outside is escaped or in code spans."""
+    """Return the document: verdict, findings, trials, settings. Text from outside is escaped or in code spans."""
     sign = "✅" if is_good(report) else "❌" if is_bad(report) else "❔"
     about = [
         f"{code(hosts(report))}", f"{report.world_size} ranks on {code(report.backend)}",
@@ -86,12 +86,12 @@ def _trial_rows(report: Report) -> Iterable[list[str]]:
 
 
 def prose(text: str) -> str:
-    """Return text from outside in which nothing is active."""
+    """Return text from outside with all Markdown escaped."""
     return ACTIVE.sub(r"\\\1", line(text)).replace("://", ":\\//").replace("www.", "www\\.")
 
 
 def code(text: str) -> str:
-    """Return text from outside as a code span that it can't end, also inside a table."""
+    """Return text from outside as a code span that the text can't end, also inside a table."""
     text = line(text).replace("|", "\\|") or " "
     fence = "`" * (1 + _longest_fence([text]))
     pad = " " if text.startswith("`") or text.endswith("`") else ""

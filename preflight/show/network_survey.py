@@ -1,4 +1,4 @@
-"""What several nodes measured of the network paths between them, and in what they differ, as a person reads it."""
+"""The measured network paths between several nodes, and the differences between the nodes, for a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_FAILURES = 6
 
 
 def between_sections(report: Report) -> list[Block]:
-    """Return the sections on the routes between the nodes, their storage and their differences; none on one node."""
+    """Return the sections on the routes between the nodes, their storage and their differences; empty on one node."""
     blocks: list[Block] = []
     if not isinstance(report.between, Gap):
         blocks += _routes(report.between)

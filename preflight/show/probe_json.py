@@ -1,4 +1,4 @@
-"""What `preflight probe --json` writes."""
+"""The document of `preflight probe --json`."""
 
 from __future__ import annotations
 

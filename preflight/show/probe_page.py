@@ -1,4 +1,4 @@
-"""The answer of `preflight probe`: the facts of one node, what could not be read, and what follows from the facts."""
+"""The answer of `preflight probe`: one node's facts, values that could not be read, and the resulting findings."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def probe_page(
     gpu_set: GpuSetAdvice | None = None,
     expected: Expected | Gap | None = None,
 ) -> Page:
-    """Return a conclusion, what the node is made of, and what was found; everything has all facts before that."""
+    """Return a conclusion, the node's parts, and the findings; the whole page has all facts before those."""
     answer = replace(answer_line(*ANSWERS[exit_code], f"{node.host}: {_made_of(node)}"), most_lines=3)
     gpus_text = gpu_set_section(gpu_set) if gpu_set is not None else []
     expected_text = expected_section(expected) if expected is not None else []
@@ -207,7 +207,7 @@ def _netif_row(netif: Netif) -> list[str]:
 
 
 def netif_state(netif: Netif) -> str:
-    """Return whether the interface is up and has a link, `?` where the link is not known."""
+    """Return whether the interface is up and has a link; `?` stands for an unknown link."""
     return fact_text(netif.has_carrier, lambda carrier: "up" if carrier else "no link") if netif.is_up else "down"
 
 
@@ -217,7 +217,7 @@ def speed_gbit(mbit_s: int) -> str:
 
 
 def unread(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return what could not be read by reason, one line for all facts that lack for the same one."""
+    """Return what could not be read by reason, one line for all facts with the same reason."""
     alike: dict[str, list[dict[str, str]]] = {}
     for gap in encode(node)[GAPS]:
         alike.setdefault(DEVICE_IN_PATH.sub("*", gap["reason"]), []).append(gap)
@@ -238,7 +238,7 @@ def _facts_text(facts: Sequence[str]) -> str:
 
 
 def host_items(node: NodeFacts) -> list[tuple[str, str]]:
-    """Return the operating system, its CPUs, memory and limits, as names and values."""
+    """Return the operating system, CPUs, memory and limits, as names and values."""
     items = _system(node.system) if not isinstance(node.system, Gap) else []
     if not isinstance(node.name_resolution, Gap):
         found = ", ".join(node.name_resolution.addresses) or "nothing"

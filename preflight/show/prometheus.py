@@ -1,4 +1,7 @@
-"""Prometheus' text format, for node_exporter's textfile collector: write it next to the target and rename it there."""
+"""Prometheus' text format, for node_exporter's textfile collector.
+
+Write the text to a temporary file in the target's folder, then rename the file to the target.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Metric = tuple[str, str, Iterable[Sample]]  # name, what it means, samples
 
 
 def render_prometheus(report: Report) -> str:
-    """Return the metrics; names and labels are stable, every series of a closed set is there with 0 or 1."""
+    """Return the metrics. Names and labels are stable, and every series of a closed set is present with 0 or 1."""
     lines: list[str] = []
     for name, text, samples in _metrics(report):
         distinct = _distinct(samples)

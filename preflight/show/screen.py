@@ -1,4 +1,4 @@
-"""The answer of a command as one record, and as much of it as was asked for: a line, one screen, everything."""
+"""The answer of a command as one record, and its three lengths: a line, one screen, everything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Page:
     whole: Callable[[], Sequence[Block]]
 
     def shown(self, detail: Detail, style: Style) -> str:
-        """Return as much of the page as is asked for."""
+        """Return as much of the page as requested."""
         match detail:
             case Detail.VERDICT:
                 return finish([self.answer.label + line(self.answer.text)], style)
@@ -62,7 +62,7 @@ def _foot(rows: Sequence[tuple[str, str]]) -> list[Block]:
 
 
 def short(finding: Finding, headline: str = "") -> list[Block]:
-    """Return a finding in at most five lines: what it is, unless the headline says it, and what to do about it."""
+    """Return a finding in at most five lines: the problem, unless the headline states it, and the fix."""
     subject = "" if finding.problem.startswith(f"{finding.subject} ") else f"{finding.subject}: "
     text = finding.check + ("" if finding.problem in headline else f" · {subject}{finding.problem}")
     label = f"{finding.severity.name:<6}"

@@ -1,4 +1,4 @@
-"""The settings as sections and commands: what is recommended, with the evidence that earned each."""
+"""The settings as sections and commands: the recommendation, with the evidence for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ON_ONE_NODE = "Network settings apply only to jobs on one node, because only one
 
 
 def shell_quote(value: str) -> str:
-    """Return the value in single quotes, inside which no shell expands anything."""
+    """Return the value in single quotes, which prevent every expansion by the shell."""
     return "'" + value.replace("'", "'\\''") + "'"
 
 
@@ -20,13 +20,13 @@ def export(name: str, value: str) -> str:
 
 
 def commands(advice: Advice) -> list[str]:
-    """Return what to type before the job."""
+    """Return the commands to type before the job."""
     exports = [export(name, value) for name, value in (*advice.gpu_env, *advice.env)]
     return exports + [f"unset {name}" for name in advice.unset]
 
 
 def evidence_of(advice: Advice, name: str) -> list[str]:
-    """Return what earned a setting."""
+    """Return the evidence for a setting."""
     return [text for about, text in advice.evidence if about == name]
 
 
@@ -68,6 +68,6 @@ def _evidence(lines: list[str], *, several: bool) -> list[Block]:
 
 
 def quoted_path(path: str) -> str:
-    """Return the path as one types it: bare where it is plain."""
+    """Return the path as a user types it: without quotes if it needs none."""
     plain = path and all(char.isalnum() or char in "._-/+,@:" for char in path) and path.isascii()
     return path if plain else shell_quote(path)

@@ -1,4 +1,4 @@
-"""Speeds and what they are judged by: the source of the limits, a node vs known-good ones, each RDMA port alone."""
+"""Speeds and their references: the source of the limits, a node vs known-good ones, each RDMA port alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from preflight.show.text import fact_text, line
 
 
 def speeds_section(report: Report) -> list[Block]:
-    """Return who decided about speeds; of a baseline, its groups of sizes and the single sizes that look slow."""
+    """Return the reference for speeds; for a baseline also its size groups and the single sizes that look slow."""
     judges = report.judged_by
     if all(each.by is SpeedJudge.NOBODY for each in judges) and not judges[1:]:
         judges = tuple(each for each in judges if each.detail.startswith("not by the baseline"))
@@ -20,7 +20,7 @@ def speeds_section(report: Report) -> list[Block]:
 
 
 def judge_text(judge: JudgedBy) -> str:
-    """Return one line on who decided."""
+    """Return one line on the reference for speeds."""
     match judge.by:
         case SpeedJudge.POLICY:
             return f"the policy {line(judge.detail)}"
@@ -33,7 +33,7 @@ def judge_text(judge: JudgedBy) -> str:
 
 
 def baseline_table(report: Report, share: str = "share of good, each time", result: str = "") -> Table:
-    """Return collective, sizes, every repetition's share, mean, floor and what came of it."""
+    """Return a table of collective, sizes, each repetition's share, mean, minimum and result."""
     rows = []
     for each in report.beside_baseline:
         reference = each.reference
@@ -52,7 +52,7 @@ def baseline_table(report: Report, share: str = "share of good, each time", resu
 
 
 def rails_section(report: Report) -> list[Block]:
-    """Return what each RDMA port of the node carried alone; nothing where none was tried."""
+    """Return what each RDMA port of the node carried alone; empty if none was tried."""
     rows = [
         (
             f"{rail.hca}:{rail.port}{', again' if rail.repetition else ''}",

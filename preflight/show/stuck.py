@@ -1,4 +1,4 @@
-"""The answer of `preflight stuck`: who, where, why, what to do; then every rank."""
+"""The answer of `preflight stuck`: which rank is stuck, where, why and the fix; then every rank."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ELSE = {
 
 
 def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
-    """Return the answer; `written` are the files that were."""
+    """Return the answer; `written` has the files that were written."""
     word, tone = HEAD[report.verdict]
     answer = answer_line(word, tone, report.summary)
     table = _rank_table(report.places)
@@ -71,7 +71,7 @@ def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
 
 
 def jobs_page(rows: Sequence[JobRow]) -> Page:
-    """Return the jobs of a node as a table, for somebody to choose one."""
+    """Return the jobs of a node as a table, from which the user chooses one."""
     answer = answer_line(f"{len(rows)} JOBS", "yellow", "run here; which one hangs?")
     cells = [
         (str(row.pid), str(row.ranks), row.command, row.folder, duration_text(row.since_s) if row.since_s else "?")

@@ -1,4 +1,4 @@
-"""How much is printed and on what: text from outside with visible escapes, cut and wrapped by a terminal's columns."""
+"""How much is printed and on what terminal. Text from outside is escaped visibly, cut and wrapped to its columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Detail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the terminal can do."""
+    """The capabilities of the terminal."""
 
     width: int = 80
     colour: bool = False
@@ -34,34 +34,37 @@ class Style:
 
 
 def clean(text: str) -> str:
-    """Return text from outside with what is invisible or harmful made visible: ESC, CR, bidi marks, lone surrogates."""
+    """Return text from outside with invisible or harmful characters made visible.
+
+    Examples are ESC, CR, bidi marks and lone surrogates.
+    """
     return "".join(char if _is_harmless(char) else _escape(char) for char in text)
 
 
 def line(text: str) -> str:
-    """Return text from outside as one line in which nothing invisible is left."""
+    """Return text from outside as one line without invisible characters."""
     return clean(" ".join(text.split()))
 
 
 def fact_text(value: T | Gap, show: Callable[[T], str] = str, gap: str = UNKNOWN) -> str:
-    """Return a fact as text, `?` where it could not be read."""
+    """Return a fact as text, or `?` if it could not be read."""
     return gap if isinstance(value, Gap) else show(value)
 
 
 def width_of(text: str) -> int:
-    """Return how many columns a terminal gives to cleaned text."""
+    """Return how many terminal columns a cleaned text takes."""
     return sum(_columns(char) for char in text)
 
 
 def shorten(text: str, width: int) -> str:
-    """Return cleaned text in at most `width` columns, with an ellipsis where some was cut."""
+    """Return cleaned text in at most `width` columns, with an ellipsis if it was cut."""
     if width_of(text) <= width:
         return text
     return _head(text, max(0, width - 1)) + "…"
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Return cleaned text as lines of at most `width` columns; words that are longer than a line are cut.
+    """Return cleaned text as lines of at most `width` columns; longer words are cut.
 
     `first` and `rest` are the indents of the first line and of the others.
     """
@@ -94,7 +97,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def rfc3339(created_at: str) -> str:
-    """Return `2026-10-05T12:00:00Z`, "" where the text is no date with a time zone."""
+    """Return a date such as `2026-10-05T12:00:00Z`, or "" if the text is not a date with a time zone."""
     try:
         at = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
         return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if at.tzinfo and at.year >= 1000 else ""

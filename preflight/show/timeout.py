@@ -1,4 +1,4 @@
-"""A safe timeout, and its JSON: the answer, its sum term by term, and where each framework takes it."""
+"""A safe timeout, as a page and as JSON: the answer, its components, and each framework's setting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEASURE = "--checkpoint-dir DIR measures what was assumed here"
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeout:
-    """What the page of a safe timeout is made from."""
+    """The data for the page of a safe timeout."""
 
     safe: SafeTimeout
     job: Job
@@ -48,12 +48,12 @@ class ShownTimeout:
 
     @property
     def is_long_enough(self) -> bool:
-        """Whether the job's own timeout already covers all that is known."""
+        """Return whether the job's own timeout already covers everything that is known."""
         return self.safe.is_enough and self.current_s is not None and self.safe.pg_timeout_s <= self.current_s
 
 
 def timeout_page(shown: ShownTimeout) -> Page:
-    """Return the answer, what it depends on, its largest terms and the line to change."""
+    """Return the answer, what it depends on, its largest components and the line to change."""
     safe, fit = shown.safe, shown.fit
     answer, verdict = _answer(safe)
     sums = {part: sum(term.counts_s for term in safe.terms if term.part is part) for part in Part}
@@ -175,7 +175,7 @@ def _about(each: FrameworkLine) -> str:
 def render_timeout_json(
     safe: SafeTimeout, job: Job, measured: Timings, storage: StorageSpeed | None, fit: Fit | Gap | None = None
 ) -> str:
-    """Return the document of `preflight timeout --json`; the frameworks are an object by name."""
+    """Return the document of `preflight timeout --json`; its frameworks are an object by name."""
     answer = encode(safe)
     gaps = answer.pop(GAPS)
     frameworks = {each.pop("name"): each for each in answer["frameworks"]}

@@ -1,4 +1,4 @@
-"""How GPUs and adapters reach each other, as `nvidia-smi topo -m` shows it, with the NUMA nodes as blocks."""
+"""The paths between GPUs and adapters, as in `nvidia-smi topo -m`, in blocks by NUMA node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _nic_matrix(node: NodeFacts) -> list[Block]:
 
 
 def numa_blocks(node: NodeFacts, gpus: Sequence[int]) -> list[list[str]]:
-    """Return the GPUs in blocks of one NUMA node each, in the order in which the nodes first occur."""
+    """Return the GPUs in one block per NUMA node, in the order in which the nodes first occur."""
     where = {gpu.nvml_index: gpu.numa_node for gpu in node.gpus} if isinstance(node.gpus, tuple) else {}
     if isinstance(node.gpus, Gap) and isinstance(node.nvidia_pci, tuple):
         where = {place: device.numa_node for place, device in enumerate(node.nvidia_pci)}
@@ -84,7 +84,7 @@ def _nic_section(node: NodeFacts) -> list[Block]:
 
 
 def nic_table(node: NodeFacts, nics: Sequence[Nic]) -> Table:
-    """Return a row per port of the adapters, in the columns of which something is known."""
+    """Return a row per port of the adapters; columns without a known value are left out."""
     ports = () if isinstance(node.hca_ports, Gap) else node.hca_ports
     rows = [row for nic in nics for row in _nic_rows(nic, [port for port in ports if port.hca == nic.name])]
     return table(NIC_HEADERS, rows, "RDMA adapters").known()
@@ -111,7 +111,7 @@ def _state(port: HcaPort) -> str:
 
 
 def expected_section(expected: Expected | Gap) -> list[Block]:
-    """Return what the chosen GPUs' links should carry, and how that was worked out."""
+    """Return what the chosen GPUs' links should carry, and how that was computed."""
     heading = Heading("Expected speed, from the links that are there")
     if isinstance(expected, Gap):
         return [heading, note(f"not known: {expected.reason}")]
@@ -120,7 +120,7 @@ def expected_section(expected: Expected | Gap) -> list[Block]:
 
 
 def gpu_set_section(advice: GpuSetAdvice) -> list[Block]:
-    """Return what the chosen GPUs cross, and the better set."""
+    """Return which boundaries the chosen GPUs cross, and the better set."""
     blocks: list[Block] = [Heading(f"GPU set {','.join(map(str, advice.gpus))}")]
     blocks += [item(f"crosses {_crossing(crossing)}") for crossing in advice.crossings]
     if advice.within:

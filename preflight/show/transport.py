@@ -1,4 +1,4 @@
-"""What carried the data of the trial that counts: the way of every pair of ranks, the network, the algorithms."""
+"""The transport of the deciding trial's data: the path of every pair of ranks, the network, the algorithms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAIRS_SHOWN = 12
 
 
 def transport_section(report: Report) -> list[Block]:
-    """Return the section; nothing if no log names a pair's path, as gloo's never do."""
+    """Return the section; empty if no log names a pair's path, as gloo's never do."""
     trial = _telling(report)
     if trial is None:
         return []

@@ -1,4 +1,4 @@
-"""What was tried: the trials, the search for the fewest settings, what was left out, and the duels."""
+"""What was tried: the trials, the search for the fewest settings, what was left out, and the comparisons."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ OTHER_STEPS = re.compile(rf"{CORNER}|{FEWEST}|only |hca .* for ")
 
 
 def is_step(trial: TrialResult) -> bool:
-    """Return whether a trial only led to another one; what is recommended is shown with the default."""
+    """Return whether a trial was only a step to another one. The recommended one is shown with the default settings."""
     return bool(GIVEN_UP.match(trial.reason) or OTHER_STEPS.match(trial.candidate))
 
 
 def deciding_results(trial: TrialResult, report: Report) -> tuple[CollectiveResult, ...]:
-    """Return the results of the sizes that decide on this report's backend."""
+    """Return the results at the sizes that decide for this report's backend."""
     return decision_results(trial.results, cpu_path=report.backend == "gloo")
 
 
 def trials_section(report: Report) -> list[Block]:
-    """Return the table, and below it why each trial failed that did; nothing where no trial ran."""
+    """Return the table of trials, and below it the reason of each failure; empty if no trial ran."""
     if not report.trials:
         return []
     shown = _shown(report)
@@ -60,7 +60,7 @@ def trials_section(report: Report) -> list[Block]:
 
 
 def verified_calls_text(trials: Sequence[TrialResult]) -> str:
-    """Return in how many of the default's timed calls the data were checked; "" where that is not known."""
+    """Return how many of the default settings' timed calls were verified; "" if that is unknown."""
     results = next((trial.results for trial in trials if trial.candidate == DEFAULT), ())
     counts = [each.verified_calls for each in results if not isinstance(each.verified_calls, Gap)]
     if not counts:
@@ -106,12 +106,12 @@ def _has_small_sizes_only(trial: TrialResult) -> bool:
 
 
 def left_out_section(report: Report) -> list[Block]:
-    """Return what was not worth a trial, and why."""
+    """Return what was not worth a trial, with the reasons."""
     return section("Left out", Items([(each.candidate, each.reason) for each in report.left_out]))
 
 
 def comparisons_section(report: Report) -> list[Block]:
-    """Return what the fresh, alternated measurements said."""
+    """Return the results of the comparisons, which alternate between new process groups."""
     items = []
     for each in report.comparisons:
         bound = f"99% bound {percent_text(each.lower_bound)}, worst size {percent_text(each.worst_gain)}"
@@ -123,7 +123,7 @@ def comparisons_section(report: Report) -> list[Block]:
 
 
 def search_section(report: Report) -> list[Block]:
-    """Return what was needed and what was not, with what happened without it; nothing where nothing was searched."""
+    """Return which settings were needed and which were not, with the result without each; empty without a search."""
     steps = [trial for trial in report.trials if is_step(trial)]
     items = [*_corners(steps), *_given_up(steps), *_others(steps), *_control(report)]
     return section("Which settings are needed", Items(items))

@@ -1,4 +1,4 @@
-"""The verdict and what decided, most important first: the one order that every short output follows."""
+"""The verdict and the findings that decided it, most important first: the order of every short output."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def unfinished_section(report: Report) -> list[Block]:
 
 
 def phase_text(phase: RunPhase) -> str:
-    """Return how far a part of the run came."""
+    """Return how far a part of the run came, in words."""
     return f"{phase.end.value.replace('_', ' ')}: {phase.detail}"
 
 
 def answer(report: Report) -> str:
-    """Return the words that decide, the same in every form: the node's where --accept asked for it, else the job's."""
+    """Return the verdict's words, the same in every form: the node's if --accept asked for it, else the job's."""
     return _answer(report)[0]
 
 
 def tone(report: Report) -> str:
-    """Return the colour of the answer."""
+    """Return the color of the answer."""
     return _answer(report)[1]
 
 
@@ -77,19 +77,22 @@ def is_good(report: Report) -> bool:
 
 
 def is_bad(report: Report) -> bool:
-    """Return whether the answer is not_ready or reject, which is more than not to know."""
+    """Return whether the answer is not_ready or reject, which is worse than unknown."""
     if isinstance(report.node_verdict, Gap):
         return report.verdict is Verdict.NOT_READY
     return report.node_verdict is NodeVerdict.REJECT
 
 
 def headline(report: Report) -> str:
-    """Return the verdict's sentence, on one line, with a simulated run called one."""
+    """Return the verdict's sentence on one line; it marks a simulated run."""
     return f"{SIMULATED}: {line(report.headline)}" if report.simulated else line(report.headline)
 
 
 def deciding(report: Report) -> tuple[Finding, ...]:
-    """Return the findings that speak against, those that blame the node first; warnings where they decided."""
+    """Return the findings that decided against the node or job: those that blame the node first.
+
+    Warnings count if they decided.
+    """
     failing = [each for each in report.findings if each.severity is Severity.FAIL]
     of_the_node = isinstance(report.node_verdict, NodeVerdict)
     if is_bad(report) and not any(each.blame in REJECTS_A_NODE or not of_the_node for each in failing):
@@ -99,7 +102,7 @@ def deciding(report: Report) -> tuple[Finding, ...]:
 
 
 def by_weight(report: Report) -> tuple[Finding, ...]:
-    """Return all findings: those that decided, then the worst; a failed trial before what may follow from it."""
+    """Return all findings: those that decided, then the most severe; a failed trial before its possible effects."""
     order, decided = list(Severity), deciding(report)
     others = [each for each in report.findings if each not in decided]
     others.sort(key=lambda each: (order.index(each.severity), each.check != CAUSE, each.blame not in REJECTS_A_NODE))
@@ -111,12 +114,12 @@ def _weight(finding: Finding) -> tuple[bool, bool]:
 
 
 def sentence(report: Report) -> str:
-    """Return the headline without the verdict in front of it, for where that stands already."""
+    """Return the headline without the verdict, for places that already show the verdict."""
     return line(report.headline).removeprefix(f"{answer(report).lower()}: ")
 
 
 def reasons(report: Report) -> tuple[str, ...]:
-    """Return what decided as sentences, most important first; why there is no answer stands before what was found."""
+    """Return the deciding reasons as sentences, most important first; why there is no answer precedes the findings."""
     found = [(f"{line(each.subject)}: {line(each.problem)}", f" [{line(each.check)}]") for each in deciding(report)]
     found += [(line(problem), "") for problem in report.problems]
     found += [
@@ -131,24 +134,24 @@ def reasons(report: Report) -> tuple[str, ...]:
 
 
 def summary(report: Report) -> str:
-    """Return on one line what a good answer rests on, or every reason against it; a simulated run is called one."""
+    """Return on one line the basis of a good answer, or every reason against it; it marks a simulated run."""
     text = sentence(report) if is_good(report) else "; ".join(reasons(report))
     text = "; ".join([text, *waivers(report)])
     return f"{SIMULATED}: {text}" if report.simulated else text
 
 
 def waivers(report: Report) -> tuple[str, ...]:
-    """Return what the site's policy lets pass: every output says so."""
+    """Return what the site's policy waives; every output shows it."""
     waived = [each for each in report.findings if each.waived]
     words = (f"waived {line(each.waived)} [{line(each.check)} {line(each.subject)}]" for each in waived)
     return tuple(dict.fromkeys(words))
 
 
 def unfinished(report: Report) -> tuple[RunPhase, ...]:
-    """Return the parts of the run that did not come to their end."""
+    """Return the parts of the run that did not finish."""
     return tuple(phase for phase in report.phases if phase.end in (RunPhaseEnd.PARTIAL, RunPhaseEnd.NOT_REACHED))
 
 
 def hosts(report: Report) -> str:
-    """Return the names of the nodes, `an unknown host` where none was read."""
+    """Return the names of the nodes, or `an unknown host` if none was read."""
     return ", ".join(line(node.host) for node in report.nodes) or "an unknown host"

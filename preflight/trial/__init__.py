@@ -1,1 +1,1 @@
-"""One candidate tried by all ranks, from both ends: the launcher of the ranks, and in rank/ the ranks."""
+"""Run one candidate on all ranks, from both sides: the launcher of the ranks, and in rank/ the ranks."""

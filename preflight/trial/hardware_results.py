@@ -1,4 +1,4 @@
-"""The tests below NCCL, put together: what the ranks measured, what the driver says, and what the counters did."""
+"""The results of the tests below NCCL: the ranks' measurements, the driver's statements and the counters' changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CUT_SHORT = "the counters were not read again: the run was cut short"
 
 @dataclass(slots=True)
 class HardwareWatch:
-    """What stood before the run, and who listens for Xids during it; nobody where the facts are another machine's."""
+    """The counters before the run and the Xid listener during it; there is none if the facts are another machine's."""
 
     machine: Machine
     counters: tuple[Counter, ...] = ()
@@ -52,9 +52,9 @@ class HardwareWatch:
     results: Hardware | Gap | None = None  # once they were asked for: the watch ends with that
 
     def stop(self, left_s: float) -> tuple[CounterChange, ...]:
-        """Return how far each counter went; Xids from NVML's events where the kernel log could not be read.
+        """Return how much each counter changed. Xids come from NVML's events if the kernel log could not be read.
 
-        An Xid 45 of a process that was ours tells of our own kill and is left out.
+        An Xid 45 of one of preflight's own processes results from its own kill and is left out.
         """
         ours = {f"{XID}{KILLED}{OF_PROCESS}{pid}" for pid in _own_pids(self.run_dir)}
         limit_s = min(left_s, LIMIT_S)
@@ -75,7 +75,7 @@ class HardwareWatch:
 def start_hardware_watch(
     machine: Machine, path: BackendChoice, is_other_machine: bool, run_dir: str = ""
 ) -> HardwareWatch:  # fmt: skip
-    """Read the counters and listen for Xids; not on the CPU path, where nothing of this is judged."""
+    """Read the counters and listen for Xids; not on the CPU path, which does not judge them."""
     if path.on_cpu or not path.gpus:
         return HardwareWatch(machine)
     listening = None if is_other_machine else watch_xids()  # first: it wakes the GPUs, and keeps them awake
@@ -128,10 +128,10 @@ def hardware_results(
     left_s: float = LIMIT_S,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> Hardware | Gap:
-    """Return what is known of the GPUs themselves, without speeds where somebody else used them.
+    """Return what is known of the GPUs themselves, without speeds if another process used them.
 
-    A Gap with the reason where they were not tested. `left_s` is what there is until the deadline. Several nodes: the
-    GPUs are tested before the joint trials, and what was found then stands.
+    A Gap with the reason if they were not tested. `left_s` is the time until the deadline. On several nodes, the GPUs
+    are tested before the joint trials, and those results are kept.
     """
     if watching.results is None:
         watching.results = _results(launched, node, path, watching, disturbed, left_s, tests)

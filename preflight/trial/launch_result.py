@@ -1,4 +1,4 @@
-"""What came of a launch, and a launch under way: what the ranks report, event by event, and what has ended it."""
+"""A launch in progress and its result: what the ranks report, event by event, and what ended it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESULTS: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SoloPhase:
-    """The first phase of a run of several nodes: what this one tried alone, before the joint trials."""
+    """The first phase of a run of several nodes: what this node tried alone, before the joint trials."""
 
     trials: tuple[TrialResult, ...] = ()
     problem: str = ""
@@ -36,7 +36,7 @@ class SoloPhase:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """What the ranks reported, as far as they came; `problem` says why they came no further."""
+    """What the ranks reported so far; `problem` is the reason if they did not finish."""
 
     trials: tuple[TrialResult, ...] = ()
     duels: tuple[Duel, ...] = ()
@@ -58,17 +58,17 @@ class LaunchResult:
 
     @property
     def own_trials(self) -> tuple[TrialResult, ...]:
-        """What this node tried alone."""
+        """Return the trials that this node made alone."""
         return (self.solo.trials if self.solo else ()) or self.trials
 
     @property
     def paused_s(self) -> float:
-        """For how long this node's part of the run stood still."""
+        """Return for how many seconds this node's part of the run was suspended."""
         return max(self.paused_here_s, self.paused_by_ranks_s)
 
     @property
     def own_control(self) -> Control:
-        """What this node repeated alone."""
+        """Return the control that this node ran alone."""
         return self.solo.control if self.solo and self.solo.trials else self.control
 
     @property
@@ -77,12 +77,12 @@ class LaunchResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What preflight could not do, the end of the launch first."""
+        """Return what preflight could not do; the reason for the end of the launch comes first."""
         return tuple(dict.fromkeys(filter(None, (self.problem, self.solo_problem))))
 
 
 class Launch:
-    """A launch under way. The launcher and the peers say what happens to it; `result` is what came until now."""
+    """A launch in progress. The launcher and the peers report events to it; `result` is the result so far."""
 
     def __init__(self) -> None:
         self.result = LaunchResult(started_at=time.monotonic())
@@ -93,17 +93,17 @@ class Launch:
         return bool(self.result.problem or self.result.done)
 
     def is_at(self, running: str) -> None:
-        """Note what is under way."""
+        """Record the step that is running."""
         self.result = replace(self.result, running=running)
 
     def fail(self, problem: str) -> None:
-        """Note what ends the launch; the first reason counts."""
+        """Record the reason for the end of the launch; only the first one counts."""
         self.result = replace(self.result, problem=self.result.problem or problem)
 
     def end_solo(self, problem: str) -> None:
-        """Note that this node has done alone what it can; the trials that follow are those of all nodes.
+        """Record that this node has finished its own trials; all later trials are joint.
 
-        A problem of this phase does not end the launch: the other nodes still have to hear of it.
+        A problem of this phase does not end the launch, because the other nodes still have to be informed.
         """
         now = self.result
         self.result = replace(
@@ -112,18 +112,18 @@ class Launch:
         )  # fmt: skip
 
     def paused(self, seconds: float) -> None:
-        """Note that ranks stood still for so long; the launcher and they tell of the same pauses."""
+        """Record that the ranks were suspended for so long. The launcher reports the same pauses with `stood_still`."""
         self.result = replace(self.result, paused_by_ranks_s=self.result.paused_by_ranks_s + seconds)
 
     def stood_still(self, seconds: float) -> None:
-        """Note that the launcher did not run for so long."""
+        """Record that the launcher was suspended for so long."""
         self.result = replace(self.result, paused_here_s=self.result.paused_here_s + seconds)
 
     def end(self) -> None:
         self.result = replace(self.result, done=True)
 
     def stop(self, error: Exception | Interrupted) -> None:
-        """Note an error that ended the launch; what the ranks reported until then is not lost with it."""
+        """Record the error that ended the launch; everything that the ranks reported before is kept."""
         match error:
             case Interrupted():
                 why = f"{error} at {self.result.running or 'the start of torchrun'}"
@@ -137,7 +137,7 @@ class Launch:
         self.result = replace(self.result, problem=why)
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take in one event of the conductor or the agent."""
+        """Process one event of the conductor or the agent."""
         now = self.result
         match str(event["event"]):
             case "ready":
@@ -180,9 +180,9 @@ class Launch:
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
-    """Return the event on a line; a line that holds none becomes the event `garbled`.
+    """Return the event on a line; a line without a valid event becomes the event `garbled`.
 
-    A conductor that is killed while it writes leaves half a line: whoever outlives it gives the reason.
+    A conductor that is killed while it writes leaves half a line. A surviving process then reports the reason.
     """
     try:
         event = json.loads(line)
@@ -192,7 +192,7 @@ def parse_event(line: bytes) -> dict[str, Any]:
 
 
 def how_ended(exit_code: int) -> str:
-    """Return how a process ended, in words."""
+    """Return in words how a process ended."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     names = {number.value: number.name for number in signal.Signals}
@@ -200,7 +200,7 @@ def how_ended(exit_code: int) -> str:
 
 
 def progress_line(launched: LaunchResult, deadline_s: float, width: int) -> str:
-    """Return elapsed time, step and stage, and when it ends at the latest, cut to `width` columns."""
+    """Return a line with elapsed time, current step and latest possible end, cut to `width` columns."""
     elapsed_s = time.monotonic() - launched.started_at
     what = launched.running or "starting one process per rank (importing torch)"
     done = f"{len(launched.trials)} tried" if launched.trials else ""

@@ -1,4 +1,4 @@
-"""The parent's side of a run: start torchrun once, take in what the ranks report, and end everything in time."""
+"""The parent's side of a run: it starts torchrun once, reads what the ranks report, and ends everything in time."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def launch(
     kill_at: float,
     peers: Peers | None = None,
 ) -> None:
-    """Run the spec under torchrun, and take in what arrives, until done, dead or `kill_at` (monotonic).
+    """Run the spec under torchrun, and read what arrives, until it is done, dead or `kill_at` (monotonic).
 
-    Whatever ends it, also an exception such as Ctrl-C, no process of the run is left, and what came stands in
-    `launched`. With `peers` this node's own ranks are the first phase; what all nodes do together follows.
+    At the end, also after an exception such as Ctrl-C, no process of the run is left, and `launched` has all that
+    arrived. With `peers`, this node's own trials are the first phase; the joint trials follow.
     """
     write_spec(spec)
     processes.adopt_orphans()
@@ -79,7 +79,7 @@ def _start_agent(spec: RunSpec, environ: Mapping[str, str]) -> ChildProcess:
 
 
 def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
-    """Return what torchrun and the supervisors get besides the user's environment."""
+    """Return the variables that torchrun and the supervisors get in addition to the user's environment."""
     own = {
         "PREFLIGHT_PARENT_PID": str(launcher_pid),
         "PREFLIGHT_EVENTS": events_path(spec.run_dir),
@@ -98,7 +98,7 @@ def agent_environment(spec: RunSpec, launcher_pid: int) -> dict[str, str]:
 
 
 def meet_without_ranks(peers: Peers, launched: Launch, watch: Watcher, kill_at: float) -> None:
-    """Tell the other nodes that this one could not even start its ranks, and hear what becomes of the run."""
+    """Tell the other nodes that this node could not start its ranks, and wait for the outcome of the run."""
     while not launched.is_over:
         reading, writing = peers.files()
         wait_for(reading, writing, POLL_S)

@@ -1,4 +1,4 @@
-"""The run's own directory: control file, stores, logs and the events FIFO, readable by nobody else."""
+"""The run's own directory: control file, stores, logs and the events FIFO. No other user can read it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_FREE_INODES = 1000
 
 
 def make_run_dir() -> str:
-    """Create and return a directory with mode 0700 in TMPDIR, /tmp or /dev/shm, whichever takes it and has room."""
+    """Create and return a directory with mode 0700, in TMPDIR, /tmp or /dev/shm, the first that has room for it."""
     tried = []
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm")):
         path = ""
@@ -45,19 +45,19 @@ def make_run_dir() -> str:
 
 
 def make_folders(path: str) -> None:
-    """Make the folders of one phase."""
+    """Create the folders of one phase."""
     for folder in FOLDERS:
         os.mkdir(os.path.join(path, folder), 0o700)
 
 
 def make_joint_dir(run_dir: str) -> None:
-    """Make the folders of what all nodes do together before anybody writes into them."""
+    """Create the folders of the joint trials before any process writes into them."""
     os.mkdir(joint_dir(run_dir), 0o700)
     make_folders(joint_dir(run_dir))
 
 
 def readable(path: str) -> str:
-    """Return a path as text: bytes that are no UTF-8 are written as `\\xff`."""
+    """Return a path as text; bytes that are not UTF-8 become `\\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -83,32 +83,35 @@ def _refuse_without_room(parent: str) -> None:
 
 
 def events_path(run_dir: str) -> str:
-    """Return the FIFO through which conductor and agent talk to the launcher."""
+    """Return the path of the FIFO through which the conductor and the agent report to the launcher."""
     return os.path.join(run_dir, "events")
 
 
 def lifeline_path(run_dir: str) -> str:
-    """Return the FIFO that the launcher holds open: with it the trial children die (processes.stop_with_parent)."""
+    """Return the path of the FIFO that the launcher holds open.
+
+    If the launcher dies, the trial children die with it (processes.stop_with_parent).
+    """
     return os.path.join(run_dir, "lifeline")
 
 
 def spec_path(run_dir: str) -> str:
-    """Return the file that tells the ranks what to do."""
+    """Return the path of the file with the ranks' specification."""
     return os.path.join(run_dir, "run.json")
 
 
 def machine_path(run_dir: str) -> str:
-    """Return the file with the facts of another machine, where a stand-in backend plays it."""
+    """Return the path of the file with another machine's facts, if a stand-in backend simulates that machine."""
     return os.path.join(run_dir, "machine.json")
 
 
 def write_spec(spec: RunSpec) -> None:
-    """Write what the ranks are to do, whole or not at all: those of the joint trials wait for the file."""
+    """Write the ranks' specification atomically: the ranks of the joint trials wait for the file."""
     _write(spec_path(spec.run_dir), encode(spec))
 
 
 def write_machine(run_dir: str, node: NodeFacts, gpus: tuple[int, ...]) -> None:
-    """Write the facts as reports have them, and the numbers of the GPUs that the ranks stand for."""
+    """Write the facts in the form of a report, and the numbers of the GPUs that the ranks represent."""
     _write(machine_path(run_dir), {"node": encode(node), "gpus": list(gpus)})
 
 
@@ -127,7 +130,7 @@ def remove_run_dir(run_dir: str) -> None:
 
 
 def last_words(run_dir: str) -> str:
-    """Return the last error that the torchrun logs hold, else their last line: the best reason at hand for a death."""
+    """Return the last error in the torchrun logs, or else their last line: the best available reason for a death."""
     logs = [path for path in Path(run_dir, "torchrun").rglob("*") if path.is_file()]
     lines = [line for path in sorted(logs, key=os.path.getmtime) for line in _last_lines(path)]
     own = [line for line in lines if not TORCHRUN_LOG.match(line)]

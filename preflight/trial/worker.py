@@ -1,7 +1,6 @@
-"""`python -m preflight.trial.worker RUN_SPEC`: the process of a node's ranks, torchrun's agent and what it forks.
+"""`python -m preflight.trial.worker RUN_SPEC`: the process of a node's ranks, torchrun's agent and its forks.
 
-`python -m preflight.trial.worker RUN_SPEC supervisor` is the supervisor of one rank, where forking it would not be
-sound.
+`python -m preflight.trial.worker RUN_SPEC supervisor` is the supervisor of one rank, if forking it is not safe.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from preflight.system.processes import die_with_parent
 
 
 def main() -> None:
-    """Tie this process to the one that started it, then import torch: the ranks of this node share that."""
+    """Tie this process to its parent, then import torch, which the ranks of this node share."""
     die_with_parent(int(os.environ["PREFLIGHT_PARENT_PID"]))
     spec_path, *role = sys.argv[1:]
     try:

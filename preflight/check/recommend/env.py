@@ -1,4 +1,4 @@
-"""From trials and comparisons to settings: the fewest that were tried, worked and helped; and the GPUs of `--gpus`."""
+"""Choose settings from trials and comparisons: the fewest that were tried, worked and helped; and `--gpus`' GPUs."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def recommend(
     context: MachineContext = NO_CONTEXT,
     control: Control = NO_CONTROL,
 ) -> Advice:
-    """Return the settings to source, or none and why.
+    """Return the settings to source, or none and the reason.
 
-    Where the same settings worked and failed nothing is a cure. Nor is what was not shown by going back (`control`).
-    The default stays unless a comparison was won against it. Where the default fails, those of the inherited settings
-    are kept that it needs; otherwise what the search ended with.
+    If the same settings worked and failed, nothing counts as a workaround. Nor do settings that the control did not
+    confirm. The default settings stay unless a comparison was won against them. If they fail, the inherited settings
+    that are needed are kept; otherwise the result of the search is used.
     """
     run = _TrialsOfRun(
         trials=tuple(trials),
@@ -287,11 +287,11 @@ def _nothing_beats(run: _TrialsOfRun) -> str:
 def gpu_env(
     asked: bool, visible: str | None, chosen: Sequence[Gpu], listed: Sequence[Gpu], some_closed: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return what to export where `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
+    """Return what to export if `--gpus` named some of the GPUs and no scheduler has set CUDA_VISIBLE_DEVICES.
 
-    Integers, which every framework reads, where they are proved to mean the same GPUs: CUDA counts in order of bus
-    addresses, and each rank has verified that the GPU of its UUID is there. UUIDs if an address is not known, or if
-    NVML lists GPUs that CUDA can't open and so does not count.
+    Integers, which every framework reads, are used if they are proved to mean the same GPUs. CUDA counts in order of
+    bus addresses, and each rank has verified that the GPU of its UUID is there. UUIDs are used if an address is
+    unknown, or if NVML lists GPUs that CUDA can't open and so does not count.
     """
     if not asked or visible is not None or not 0 < len(chosen) < len(listed):
         return ()
@@ -301,7 +301,7 @@ def gpu_env(
 
 
 def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
-    """Return CUDA's number by nvml_index under PCI_BUS_ID; None where an address is not known or given twice."""
+    """Return CUDA's index for each NVML index under PCI_BUS_ID; None if an address is unknown or occurs twice."""
     addresses = {gpu.bdf for gpu in listed}
     if any(isinstance(address, Gap) for address in addresses) or len(addresses) < len(listed):
         return None
@@ -310,7 +310,7 @@ def cuda_places(listed: Sequence[Gpu]) -> dict[int, int] | None:
 
 
 def with_timeouts(advice: Advice, safe: SafeTimeout, versions: Mapping[str, str], dialect: str) -> Advice:
-    """Return the advice with its timeouts; `dialect` tells whether NCCL is there for torch to record."""
+    """Return the advice with its timeouts; `dialect` shows whether torch has an NCCL to record."""
     return replace(
         advice,
         pg_timeout_s=safe.pg_timeout_s,

@@ -1,4 +1,4 @@
-"""What a recommendation knows besides the trials: the settings they were made of, and the machine they ran on."""
+"""The inputs of a recommendation besides the trials: the settings to choose from, and the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from preflight.search.gpus.link_speeds import expected_busbw
 
 @dataclass(frozen=True, slots=True)
 class MachineContext:
-    """The search's settings, the inherited variables one by one, and what the links of these GPUs should carry."""
+    """The search's settings, each inherited variable, and what the links of these GPUs should reach."""
 
     settings: tuple[Setting, ...] = ()
     inherited: tuple[Setting, ...] = ()
@@ -25,7 +25,7 @@ class MachineContext:
     learnt_on: str = ""  # a date
 
     def expected(self, collective: Collective, size_bytes: int) -> Expected | None:
-        """Return what the links promise for a collective, None where they could not be read."""
+        """Return what a collective should reach over these links, or None if they could not be read."""
         if self.node is None or self.links is None or len(self.gpus) < 2:
             return None
         try:
@@ -40,7 +40,7 @@ class MachineContext:
         return known_or(self.node.system.container, ContainerKind.NONE) is not ContainerKind.NONE
 
     def learnt(self) -> str:
-        """Return `2026-11-21 with NCCL 2.28.9, driver 580.95.05`, as much of it as is known; "" for nothing."""
+        """Return `2026-11-21 with NCCL 2.28.9, driver 580.95.05`, as far as it is known; "" if nothing is."""
         versions = []
         software, driver = (self.node.software, self.node.driver) if self.node is not None else (None, None)
         torch = software.torch if isinstance(software, SoftwareFacts) else None

@@ -1,4 +1,4 @@
-"""Which settings a failing default needs, and what is said of each: without it, with it, its cost, the real repair."""
+"""The settings that failing default settings need, with the results without and with each, its cost and the repair."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INHERITED = "find who sets it (`grep -rn NAME ~/.bashrc /etc/profile.d`) and kee
 
 @dataclass(frozen=True, slots=True)
 class RequiredSetting:
-    """One setting of those that work together; `failed` is None where it is not known to be needed."""
+    """One of the settings that work together; `failed` is None if it is not known to be needed."""
 
     setting: Setting
     failed: TrialResult | None
@@ -40,7 +40,7 @@ class RequiredSetting:
 def why_needed(
     settings: Sequence[Setting], best: TrialResult, trials: Sequence[TrialResult]
 ) -> tuple[RequiredSetting, ...]:
-    """Return the settings of the trial that worked with the failure of each: the rest alone, or a part of the rest."""
+    """Return the settings of the trial that worked, each with the failed trial of the others: all or some of them."""
     there = dict(best.env).items()
     on = tuple(setting for setting in settings if setting.env and dict(setting.env).items() <= there)
     failures = [trial for trial in trials if trial.outcome in FAILED and trial.candidate != AS_IS]
@@ -61,7 +61,7 @@ def _failure_without(setting: Setting, on: Sequence[Setting], failures: Sequence
 def comments_of(
     required: RequiredSetting, best: TrialResult, cpu_path: bool, context: MachineContext, *, inherited: bool = False
 ) -> Iterator[Comment]:
-    """Yield the lines about a setting; where it has two variables, about the first, and of the other whose it is."""
+    """Yield the comment lines of a setting. If it has two variables, the second only refers to the first."""
     (name, value), *others = sorted(required.setting.env, reverse=True)  # NCCL's before gloo's
     lines = [
         _without(required.failed),
@@ -110,14 +110,14 @@ def _until(context: MachineContext) -> str:
 
 
 def deciding_result(trial: TrialResult, cpu_path: bool) -> CollectiveResult | None:
-    """Return the result that stands for a trial: all_reduce at the largest decision size."""
+    """Return the result that represents a trial: all_reduce at the largest decision size."""
     results = decision_results(trial.results, cpu_path)
     same = (each for each in results if each.collective is results[0].collective)
     return max(same, key=lambda result: result.size_bytes, default=None)
 
 
 def figure(trial: TrialResult, cpu_path: bool) -> str:
-    """Return the number that stands for a trial."""
+    """Return the number that represents a trial, as text."""
     largest = deciding_result(trial, cpu_path)
     if largest is None:
         return "no timed collective"
@@ -128,13 +128,16 @@ def figure(trial: TrialResult, cpu_path: bool) -> str:
 
 
 def ending(trial: TrialResult) -> str:
-    """Return how a trial failed, as the rest of a sentence."""
+    """Return how a trial failed, as the end of a sentence."""
     how = ENDINGS[trial.outcome]
     return f"{how} ({trial.problem})" if trial.problem else how
 
 
 def repair_of(name: str, value: str, *, contained: bool, inherited: bool) -> str:
-    """Return the repair behind a setting, "" where none is known; it depends on who made /dev/shm and the devices."""
+    """Return the repair that makes a setting unnecessary, or "" if none is known.
+
+    It depends on whether a container runtime or the host made /dev/shm and the devices.
+    """
     if inherited:
         return INHERITED.replace("NAME", name)
     if not value or name == "NCCL_CONF_FILE":

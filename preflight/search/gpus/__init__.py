@@ -1,1 +1,1 @@
-"""Which GPUs to use, how they are tested by themselves, and what their links should carry."""
+"""Which GPUs to use, how each is tested below NCCL, and what their links should reach."""

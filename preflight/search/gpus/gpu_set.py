@@ -1,4 +1,4 @@
-"""Which GPUs a run uses: `--gpus`, or what NVML and CUDA_VISIBLE_DEVICES both allow."""
+"""Choose the GPUs of a run: those in `--gpus`, or all that NVML and CUDA_VISIBLE_DEVICES both allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_GPUS = 1024
 
 
 def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
-    """Return the numbers of the GPUs to look at: NVML's, or on a tree without NVML the places in bus order."""
+    """Return the numbers of the GPUs to examine: NVML indices, or places in bus order if the facts have no NVML."""
     listed = numbered_gpus(node)
     if not listed and gpus is None:
         return ()
@@ -23,7 +23,7 @@ def chosen_gpus(node: NodeFacts, gpus: str | None) -> tuple[int, ...]:
 
 
 def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
-    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, whose order is NVML's in practice."""
+    """Return the GPUs that `--gpus` can name: NVML's, else those on the PCI bus, which has NVML's order in practice."""
     if isinstance(node.gpus, tuple):
         return node.gpus
     devices = () if isinstance(node.nvidia_pci, Gap) else node.nvidia_pci
@@ -33,11 +33,11 @@ def numbered_gpus(node: NodeFacts) -> tuple[Gpu, ...]:
 def choose_gpus(
     text: str | None, visible: str | None, gpus: Sequence[Gpu], node: NodeFacts | None = None
 ) -> tuple[Gpu, ...]:
-    """Return the GPUs to use, in the order asked for.
+    """Return the GPUs to use, in the requested order.
 
     `text` is `--gpus`: NVML indices (as nvidia-smi shows them), ranges, UUIDs or unique prefixes of them. `visible` is
-    the inherited CUDA_VISIBLE_DEVICES. Naming a GPU that it hides, that is cut into MIG instances or that this process
-    may not open is a UsageError; `node` tells the latter.
+    the inherited CUDA_VISIBLE_DEVICES. UsageError for a GPU that `visible` hides, that is split into MIG instances, or
+    that this process may not open; `node` shows which GPUs it may open.
     """
     closed = {} if node is None else closed_gpus(node)
     allowed = visible_gpus(visible, gpus if visible is not None else _given(gpus, closed, node))
@@ -69,9 +69,10 @@ def _given(gpus: Sequence[Gpu], closed: Mapping[int, str], node: NodeFacts | Non
 
 
 def closed_gpus(node: NodeFacts) -> dict[int, str]:
-    """Return which GPUs this process can't open, by nvml_index, and why: NVML counts them, or lists what /dev lacks.
+    """Return the GPUs that this process can't open, as NVML index and reason.
 
-    A cgroup (Slurm, a container) lets NVML list a GPU whose device file it keeps back.
+    NVML counts them, or lists GPUs that /dev lacks. A cgroup (Slurm, a container) lets NVML list a GPU whose device
+    file it withholds.
     """
     unread = () if isinstance(node.driver, Gap) else node.driver.unreadable_gpus
     closed = {each.nvml_index: each.reason for each in unread}
@@ -117,10 +118,10 @@ def _by_start(word: str, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(visible: str | None, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return what CUDA would see (facts 6.4).
+    """Return the GPUs that CUDA would show (facts 6.4).
 
-    Unset is all, empty is none, an entry that names nothing cuts the list there, one that comes twice leaves none, and
-    the first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all are UUIDs.
+    Unset means all; empty means none. An unknown entry cuts the list at that place, and a repeated entry leaves no GPU.
+    The first entry decides whether all are numbers (as strtoul reads them: `1gpu2` is 1) or all are UUIDs.
     """
     if visible is None:
         return tuple(gpus)

@@ -1,4 +1,4 @@
-"""Whether the chosen GPUs sit well together, and which set of as many free GPUs sits better."""
+"""Whether the chosen GPUs are close in the topology, and which set of as many free GPUs is closer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_SETS = 20_000  # tried one by one; of larger machines each GPU's best neigh
 
 
 class Boundary(Enum):
-    """What a set of GPUs can cross."""
+    """A boundary in the topology that a set of GPUs can cross."""
 
     MODEL = "GPU models"
     NVLINK = "NVLink islands"
@@ -61,7 +61,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class GpuSetAdvice:
-    """What the chosen set crosses, and the best other set; none where no set of free GPUs is better."""
+    """What the chosen set crosses, and the best other set; the latter is empty if no set of free GPUs is better."""
 
     gpus: tuple[int, ...]
     crossings: tuple[Crossing, ...]
@@ -74,9 +74,9 @@ class GpuSetAdvice:
 
 
 def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
-    """Return what to know about a set of GPUs; UnreadableFact where nothing tells how they are connected.
+    """Return the advice on a set of GPUs; UnreadableFact if nothing shows how they are connected.
 
-    Only free GPUs and the chosen ones are proposed, and none that CUDA_VISIBLE_DEVICES hides: a scheduler gave it.
+    Only chosen and free GPUs are proposed. A GPU that CUDA_VISIBLE_DEVICES hides is not, because a scheduler set that.
     """
     locality = locality_of(node)
     visible = inherited_value(node, "CUDA_VISIBLE_DEVICES")
@@ -93,7 +93,7 @@ def advise_gpus(node: NodeFacts, gpus: Sequence[int]) -> GpuSetAdvice:
 
 
 def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...]:
-    """Return every boundary that runs through the set; PCIe switches only where NVLink does not join the GPUs."""
+    """Return every boundary that the set crosses. PCIe switches count only if NVLink does not connect the GPUs."""
     found = []
     names = {locality.by_gpu[gpu].name for gpu in gpus}
     if len(names) > 1:
@@ -114,7 +114,7 @@ def crossings_of(locality: Locality, gpus: Sequence[int]) -> tuple[Crossing, ...
 
 
 def within(locality: Locality, gpus: Sequence[int]) -> tuple[Boundary, ...]:
-    """Return the boundaries that are known not to run through the set."""
+    """Return the boundaries that the set is known not to cross."""
     crossed = {each.boundary for each in crossings_of(locality, gpus)}
     levels = [locality.level(a, b) for a, b in combinations(gpus, 2)]
     has_nodes = all(locality.by_gpu[gpu].numa_node is not None for gpu in gpus)

@@ -1,14 +1,15 @@
-"""What is tested on the GPUs themselves, in which order and with what at the same time; what pairs came to. Pure.
+"""Which tests run on the GPUs below NCCL, in which order and which at the same time; how pairs are recorded. Pure.
 
-What quick costs with 8 GPUs, argued, not measured (no GPU was reachable). Each GPU has a process (a fork, 20 ms) that
-keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The pairs
-take 7 rounds, in which the processes make contexts side by side: 10 one after another, of 0.2 to 0.5 s each where the
-driver stays loaded; with new processes for every round it would be 15, and 71 in standard. A round has 18 copies of at
-most 64 MiB, which take 5 ms each over the slowest PCIe link. That is 3 to 6 s in all. Products and host copies are one
-round: twice the time for products, and the GPUs' copies one after another, of which 4 x 64 MiB at 12 GB/s take 25 ms:
-1 to 2 s. Each of the 28 rounds in which standard times a pair takes half a second. What hangs ends at its limit, its
-GPU's next round makes its contexts again, and all rounds together get no more than a third of the time before the
-deadline.
+The cost of `quick` with 8 GPUs is estimated, not measured (no GPU was reachable). Each GPU has a process (a fork, 20
+ms) that keeps its CUDA contexts: one on its own GPU and one on each of the 3 or 4 others that it tests (owner_of). The
+pairs take 7 rounds, in which the processes create contexts in parallel. 10 contexts are created one after another, at
+0.2 to 0.5 s each if the driver stays loaded. With new processes in every round they would be 15, and 71 in standard. A
+round has 18 copies of at most 64 MiB, which take 5 ms each over the slowest PCIe link. All pairs take 3 to 6 s.
+
+Matrix products and host copies are one round of 1 to 2 s: the products take their time twice, and the GPUs copy one
+after another (4 x 64 MiB at 12 GB/s take 25 ms). Standard times pairs in 28 rounds of half a second each. A process
+that hangs ends at its limit, and the next round of its GPU creates its contexts again. All rounds together get at most
+a third of the time before the deadline.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def device_plan(
     profile: Profile, gpus: Sequence[Gpu], node: NodeFacts, burn_s: float | None = None,
     tests: Set[GpuTests] = ALL_TESTS,
 ) -> DevicePlan:  # fmt: skip
-    """Return the tests of these GPUs; nothing for none of them.
+    """Return the plan of the tests for these GPUs; it is empty without GPUs.
 
-    Pairs are tried first: whatever NCCL does later is read in the light of whether copies arrive. Bandwidth is measured
-    one pair at a time, since pairs that run together share uplinks, and not by quick.
+    Pairs are tested first, because later NCCL failures are judged by whether copies arrive. Bandwidth is measured one
+    pair at a time, since pairs that run together share uplinks; `quick` does not measure it.
     """
     if not gpus:
         return NO_DEVICES
@@ -74,10 +75,10 @@ def device_plan(
 
 
 def owner_of(pair: Pair, count: int) -> int:
-    """Return which of two GPUs' processes tests the pair, so that each is given half of its pairs, and their contexts.
+    """Return which of two GPUs' processes tests the pair, so that each process gets half of its pairs and contexts.
 
-    Of `count` GPUs round a table each tests those that follow it up to half the way; of two that face each other the
-    lower tests the other.
+    Imagine the `count` GPUs in a circle: each tests the GPUs that follow it, up to half of the circle. Of two GPUs on
+    opposite sides, the lower tests the other.
     """
     low, high = pair
     return low if 2 * (high - low) <= count else high
@@ -95,9 +96,9 @@ def _rounds_per_process(gpus: Sequence[Gpu]) -> int:
 
 
 def host_memory(gpu: Gpu, node: NodeFacts) -> tuple[NumaCpus, ...]:
-    """Return the GPU's own NUMA node first, then the one furthest from it; none where its own is not known.
+    """Return the GPU's own NUMA node, then the one furthest from it; empty if its own node is unknown.
 
-    Only CPUs that this process may run on: memory is placed where the thread that touches it first runs.
+    Only CPUs that this process may use are listed: memory is placed near the thread that touches it first.
     """
     if isinstance(gpu.numa_node, Gap) or isinstance(node.numa_nodes, Gap):
         return ()
@@ -158,10 +159,10 @@ def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: fl
 
 
 def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
-    """Return all pairs of 0 .. count-1 in count - 1 rounds (count of them where it is odd), each pair in order.
+    """Return all pairs of 0 to count-1 in count - 1 rounds (`count` rounds if it is odd), each pair in ascending order.
 
-    It is the circle method of a round-robin tournament, in which no GPU is in two pairs of a round. One player stands
-    still and the others walk round the table; with an odd number the one who would meet the empty chair rests.
+    This is the circle method of a round-robin tournament: no GPU is in two pairs of a round. One player stays and the
+    others rotate. With an odd count, the player without a partner rests.
     """
     if count < 2:
         return ()
@@ -176,7 +177,7 @@ def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
-    """Return the driver's statement on reading and writing between two GPUs (nvml_index): what is not OK of the two."""
+    """Return the driver's status for peer reads and writes between two GPUs (NVML indices): the one that is not OK."""
     if isinstance(node.gpu_p2p, Gap):
         return node.gpu_p2p
     found = next((pair for pair in node.gpu_p2p if {pair.a, pair.b} == {a, b}), None)
@@ -186,7 +187,7 @@ def driver_says(node: NodeFacts, a: int, b: int) -> P2pStatus | Gap:
 
 
 def one_per_pair(tests: Sequence[PairTruth], node: NodeFacts) -> tuple[PairTruth, ...]:
-    """Return one record per pair and repetition: its test of data, its test of speed and the driver's word together."""
+    """Return one record for each pair and repetition: its data test, its speed test and the driver's status."""
     found: dict[tuple[int, int, int], PairTruth] = {}
     for test in tests:
         key = (test.repetition, test.a, test.b)

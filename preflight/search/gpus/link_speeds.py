@@ -1,6 +1,6 @@
-"""What the links that are there carry, and what collectives over them should reach, with the formula in words.
+"""The rates of the links that a node has, and what collectives over them should reach, with the formula in words.
 
-No list of machines: the rates of links are known, and which links a node has.
+There is no list of machines: the rate of each kind of link is known, and the node shows which links it has.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def expected_busbw(
     size_bytes: int,
     transport: Sequence[Carrier] = (),
 ) -> Expected:
-    """Return what a collective over these GPUs of one node should reach, over the ways that were really taken.
+    """Return what a collective over these GPUs of one node should reach, over the paths that it really used.
 
-    `transport` is as a trial reports it, empty where unknown. UnreadableFact if a link isn't known; NotApplicable
-    for a single GPU, and if ranks of one node communicate over the network, which no link between GPUs limits: NCCL
-    takes a NIC between its own GPUs by default if both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
+    `transport` is what a trial reported, empty if unknown. UnreadableFact if a link isn't known. NotApplicable for a
+    single GPU. NotApplicable also if ranks of one node communicate over the network, which no link between GPUs limits.
+    By default NCCL uses a NIC between its own GPUs if both are nearer to it (ncclTopoCheckNet, paths.cc 2.27.7).
     """
     taken = {carrier.transport for carrier in transport}
     if Transport.NET in taken:
@@ -67,7 +67,7 @@ def expected_busbw(
 def expected_of_trials(
     links: Links, node: NodeFacts, gpus: Sequence[int], trials: Sequence[TrialResult]
 ) -> tuple[Expected, ...] | Gap:
-    """Return what these GPUs should give at every point that was measured; a Gap where that isn't known."""
+    """Return what these GPUs should reach at every measured point, or a Gap if that is unknown."""
     if not gpus:
         return NO_GPU_TRIED
     points = dict.fromkeys((each.collective, each.size_bytes) for trial in trials for each in trial.results)
@@ -78,7 +78,7 @@ def expected_of_trials(
 
 
 def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float:
-    """Return the rate of one NVLink one way; UnreadableFact where no row tells."""
+    """Return the rate of one NVLink in one direction; UnreadableFact if no row of the table has it."""
     for capability in (compute_capability, ""):
         for row in links.nvlink:
             if (row.generation, row.compute_capability) == (generation, capability):
@@ -87,7 +87,7 @@ def nvlink_gb_s(links: Links, generation: str, compute_capability: str) -> float
 
 
 def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
-    """Return what this many lanes carry one way; UnreadableFact where no row tells."""
+    """Return the rate of this many PCIe lanes in one direction; UnreadableFact if no row of the table has it."""
     for row in links.pcie:
         if row.generation == generation:
             return row.gb_s_per_lane * lanes
@@ -95,7 +95,7 @@ def pcie_gb_s(links: Links, generation: int, lanes: int) -> float:
 
 
 def grown(size_bytes: int, limit_gb_s: float, gpus: int, hop_us: float) -> float:
-    """Return which share of the speed with large messages a message of this size can reach."""
+    """Return the share of its large-message speed that a message of this size can reach."""
     half_bytes = limit_gb_s * 1e3 * hop_us * gpus
     return size_bytes / (size_bytes + half_bytes)
 
@@ -141,7 +141,7 @@ def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
 
 
 def expects_nvls(links: Links, node: NodeFacts, gpus: Sequence[int]) -> bool:
-    """Return whether NCCL takes NVLS for the large all-reduces of these GPUs; UnreadableFact if a link isn't known."""
+    """Return whether NCCL uses NVLS for large all-reduces of these GPUs; UnreadableFact if a link isn't known."""
     return _has_nvls(links, locality_of(node), [gpu for gpu in known(node.gpus) if gpu.nvml_index in gpus])
 
 
@@ -156,7 +156,7 @@ def _has_nvls(links: Links, locality: Locality, gpus: Sequence[Gpu]) -> bool:
 
 
 def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], ...]:
-    """Return the rate of each GPU's PCIe link at its full generation and the lanes that it has, where it is known."""
+    """Return the rate of each GPU's PCIe link at its full generation and its number of lanes, if that is known."""
     found = []
     for gpu in gpus:
         with suppress(UnreadableFact):
@@ -165,7 +165,7 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 
 
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
-    """Return the rate between each two GPUs where it is known: their NVLinks, or the slower of their PCIe links."""
+    """Return the rate between each two GPUs, if known: that of their NVLinks, or of the slower of their PCIe links."""
     limits: list[PairLimit] = []
     with suppress(UnreadableFact):
         locality = locality_of(node)

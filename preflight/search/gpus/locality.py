@@ -1,4 +1,4 @@
-"""Where the GPUs sit: model, NUMA node and path to each other, from NVML, /sys or a pasted topology alike."""
+"""The position of the GPUs: model, NUMA node and path to each other, from NVML, /sys or a pasted topology alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDLE_BYTES = 1 << 30  # what a desktop or a monitor may hold of a GPU that is fr
 
 @dataclass(frozen=True, slots=True)
 class GpuLocality:
-    """One GPU; "" and None where that is not known."""
+    """The position of one GPU; "" and None stand for unknown values."""
 
     gpu: int  # nvml_index; without NVML the place in bus order
     name: str
@@ -29,18 +29,18 @@ class GpuLocality:
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """All GPUs of a node and the paths between them, the worse of the two directions where they differ."""
+    """All GPUs of a node and the paths between them. If the two directions differ, the worse one counts."""
 
     by_gpu: Mapping[int, GpuLocality]
     levels: Mapping[tuple[int, int], str]  # "" where it could not be read
 
     def level(self, a: int, b: int) -> str:
-        """Return the path between two GPUs, "" where it is not known."""
+        """Return the path between two GPUs, or "" if it is unknown."""
         return self.levels.get((min(a, b), max(a, b)), "")
 
 
 def locality_of(node: NodeFacts) -> Locality:
-    """Return where the node's GPUs sit; UnreadableFact where neither the GPUs nor the PCI bus could be read."""
+    """Return the positions of the node's GPUs; UnreadableFact if neither the GPUs nor the PCI bus could be read."""
     levels: dict[tuple[int, int], str] = {}
     for path in known(node.gpu_paths):
         pair = (min(path.a, path.b), max(path.a, path.b))
@@ -59,7 +59,7 @@ def _localities(node: NodeFacts) -> Iterable[GpuLocality]:
 
 
 def is_free(gpu: Gpu) -> bool:
-    """Return whether nothing runs on a GPU as far as is known."""
+    """Return whether no process is known to run on a GPU."""
     if gpu.mig_mode is Mode.ENABLED:
         return False
     if isinstance(gpu.processes, tuple):
@@ -68,7 +68,10 @@ def is_free(gpu: Gpu) -> bool:
 
 
 def cost(level: str) -> float:
-    """Return how slow a path is, comparable only: more NVLinks before fewer, then PCIe from near to far."""
+    """Return how slow a path is, as a number that is only good for comparisons.
+
+    More NVLinks are faster than fewer; then come PCIe paths, from near to far.
+    """
     nvlinks = NVLINK.fullmatch(level)
     if nvlinks:
         return 1.0 / max(1, int(nvlinks[1]))
@@ -77,17 +80,17 @@ def cost(level: str) -> float:
 
 
 def islands(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs that NVLinks join, directly or through others."""
+    """Return the groups of GPUs that NVLinks connect, directly or through other GPUs."""
     return groups(gpus, lambda a, b: NVLINK.fullmatch(locality.level(a, b)) is not None)
 
 
 def switches(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs that sit below the same PCIe switches."""
+    """Return the groups of GPUs below the same PCIe switch."""
     return groups(gpus, lambda a, b: locality.level(a, b) in BELOW_SWITCH)
 
 
 def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs by NUMA node; where a node isn't known, a path that does not leave it tells."""
+    """Return the GPUs grouped by NUMA node. If a GPU's node is unknown, a path that stays inside one node shows it."""
 
     def together(a: int, b: int) -> bool:
         one, other = locality.by_gpu[a].numa_node, locality.by_gpu[b].numa_node
@@ -99,7 +102,7 @@ def domains(locality: Locality, gpus: Sequence[int]) -> tuple[tuple[int, ...], .
 
 
 def groups(gpus: Sequence[int], together: Callable[[int, int], bool]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs in groups, each of which holds together pair by pair, in order."""
+    """Return the GPUs in groups, in order; `together` holds for every pair inside a group."""
     found: list[set[int]] = []
     for gpu in gpus:
         joined = [group for group in found if any(together(gpu, other) for other in group)]

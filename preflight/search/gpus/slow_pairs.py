@@ -1,7 +1,7 @@
-"""Which pairs of GPUs copy slower than their links or than pairs that are joined alike. Pure.
+"""Find pairs of GPUs that copy slower than their links, or than pairs with the same kind of connection. Pure.
 
-Over NVLink 88% is usual (H200: 396 of 450 GB/s). Over PCIe a host bridge between the two may cost half of the link, so
-only siblings tell.
+Over NVLink 88% of the rate is usual (H200: 396 of 450 GB/s). Over PCIe, a host bridge between the two may cost half of
+the link, so only similar pairs can be compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PairTime:
-    """How fast a pair copies in its slower direction: the best of the times that it was timed."""
+    """The copy speed of a pair in its slower direction: the best of all its measurements."""
 
     gb_s: float
     times: int
@@ -41,7 +41,7 @@ class SlowPair:
 
 
 def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
-    """Return the copy engine's speed of each pair that may access its peer."""
+    """Return the copy engine's speed for each pair with peer access."""
     found: dict[tuple[Pair, Direction], list[float]] = defaultdict(list)
     for each in pairs:
         for speed in each.speeds:
@@ -55,7 +55,7 @@ def pair_times(pairs: Sequence[PairTruth]) -> dict[Pair, PairTime]:
 
 
 def slow_pairs(times: Mapping[Pair, PairTime], limits: Sequence[PairLimit]) -> list[SlowPair]:
-    """Return the pairs far below their NVLinks, or below the pairs that PCIe joins as it does them."""
+    """Return the pairs that are far below their NVLink rate, or below the pairs with the same PCIe connection."""
     by_pair = {(limit.a, limit.b): limit for limit in limits}
     levels: dict[str, list[Pair]] = defaultdict(list)
     for pair in times.keys() & by_pair.keys():

@@ -1,1 +1,1 @@
-"""What several nodes try together, and how the one at fault is found."""
+"""The joint trials of several nodes, and how the node at fault is found."""

@@ -1,4 +1,4 @@
-"""What is not the same on all nodes of a run, and whether it must be. Pure."""
+"""Facts that differ between the nodes of a run, and whether they must be equal. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Must(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A fact that differs: its values, the commonest first, each with the hosts that have it."""
+    """A fact that differs: its values, the most common first, each with the hosts that have it."""
 
     what: str
     must: Must
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that is compared."""
+    """A fact that is compared between nodes."""
 
     what: str
     read: Callable[[NodeFacts], str | None]  # None where it could not be read
@@ -50,7 +50,7 @@ class Fact:
 
 
 def differences(nodes: Sequence[NodeFacts], clocks: Sequence[ClockOffset], backend: str) -> tuple[Difference, ...]:
-    """Return what differs, what must be equal first."""
+    """Return the differences; those in facts that must be equal come first."""
     found = [*_compared(nodes, _facts(nodes, backend)), *_clocks(nodes, clocks)] if len(nodes) > 1 else []
     order = list(Must)
     return tuple(sorted(found, key=lambda each: order.index(each.must)))

@@ -1,6 +1,6 @@
-"""Rounds of small groups of nodes: when they are worth taking, what each group showed, and what follows. Pure.
+"""Rounds of small groups of nodes: when they are worth running, what each group showed, and the next step. Pure.
 
-isolation.py names the nodes; this is its input, and what is asked of it.
+isolation.py finds the nodes at fault. This module prepares its input and decides what it is asked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINISHED = "no pair is slower than the others"
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Why groups are worth trying, and with which candidates' settings, one after the other until a group works."""
+    """Why groups are worth trying, and the candidates whose settings are tried in turn until a group works."""
 
     why: str
     candidates: tuple[Candidate, ...]
@@ -37,10 +37,10 @@ class Worth:
 def worth_dividing(
     nodes: int, candidates: Sequence[Candidate], results: Sequence[TrialResult], is_thorough: bool
 ) -> Worth | None:
-    """Return why the nodes should be tried in groups, None where the common trials leave nothing to ask.
+    """Return why the nodes should be tried in groups, or None if the joint trials leave no question open.
 
-    They do where no candidate works, where one rank is late at every size, and in a thorough run: a slow network of one
-    node makes all ranks of the common trial equally slow.
+    Groups are worth trying in three cases: no candidate works, one rank is late at every size, or the run is thorough.
+    A thorough run needs them because a slow network of one node makes all ranks of the joint trial equally slow.
     """
     tried = {result.candidate: result for result in results}
     default = tried.get(DEFAULT)
@@ -58,7 +58,7 @@ def worth_dividing(
 
 
 def late_rank(trial: TrialResult) -> int | None:
-    """Return the rank that is the latest one, clearly so, at every decision size of a trial."""
+    """Return the rank that is clearly the latest at every decision size of a trial, or None."""
     deciding = decision_results(trial.results, cpu_path=False) + decision_results(trial.results, cpu_path=True)
     late = {_late_rank(result) for result in deciding}
     return late.pop() if len(late) == 1 else None
@@ -73,7 +73,10 @@ def _late_rank(result: CollectiveResult) -> int | None:
 
 
 def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
-    """Return the rounds with each group's outcome: slow is judged against all groups of as many nodes, of any round."""
+    """Return the rounds with each group's outcome.
+
+    A group is slow compared with all groups of the same number of nodes, in any round.
+    """
     every = [group for done in rounds for group in done.groups]
     bounds = {size: slow_below_gb_s(_best_of_nodes(every, size)) for size in {len(each.nodes) for each in every}}
     return tuple(
@@ -83,7 +86,10 @@ def judged(rounds: Sequence[IsolationRound]) -> tuple[IsolationRound, ...]:
 
 
 def judge_ranks(groups: Sequence[GroupTrial], dead: Sequence[int] = ()) -> tuple[GroupTrial, ...]:
-    """Return what single ranks of nodes showed, compared with each other; of a dead node only whether they work."""
+    """Return what single ranks of nodes showed, compared with each other.
+
+    For a dead node, only "works" or "fails" counts.
+    """
     speeds = [each.busbw_gb_s for each in groups if isinstance(each.busbw_gb_s, float)]
     bound = slow_below_gb_s(speeds, SLOW_RANK_SHARE)
     return tuple(replace(each, observed=observed_of(each, 0.0 if each.nodes[0] in dead else bound)) for each in groups)
@@ -99,7 +105,7 @@ def _best_of_nodes(groups: Sequence[GroupTrial], size: int) -> list[float]:
 
 
 def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
-    """Return what a group showed, where this speed tells slow from good."""
+    """Return the outcome of a group; a group below `bound_gb_s` is slow."""
     if group.outcome is Outcome.SKIPPED:
         return GroupOutcome.UNTRIED
     if group.outcome is not Outcome.OK:
@@ -109,9 +115,10 @@ def observed_of(group: GroupTrial, bound_gb_s: float) -> GroupOutcome:
 
 
 def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float:
-    """Return the speed below which a group is slow: four robust deviations, and this share, below the median.
+    """Return the speed below which a group is slow, in GB/s.
 
-    Of two figures the median is the larger one and the deviation the smaller: one slow group of two is found.
+    It is below the median by four robust deviations or by `share` of it, whichever is more. Of two values the larger
+    counts as the median and the smaller as the deviation. So one slow group of two is found.
     """
     if not speeds:
         return 0.0
@@ -121,7 +128,7 @@ def slow_below_gb_s(speeds: Sequence[float], share: float = SLOW_SHARE) -> float
 
 
 def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: bool) -> NodeGroupRound | Isolated:
-    """Return the next groups, or the end; where everything works, pairs are all that is tried."""
+    """Return the next groups, or the end of the search. If everything works, only pairs are tried."""
     shown = [{each.nodes: each.observed for each in done.groups} for done in judged(rounds)]
     if any(GroupOutcome.UNTRIED in done.values() for done in shown):
         tried = [{nodes: each for nodes, each in done.items() if each is not GroupOutcome.UNTRIED} for done in shown]
@@ -138,12 +145,12 @@ def next_groups(nodes: int, rounds: Sequence[IsolationRound], *, is_failing: boo
 
 
 def nobody_works(rounds: Sequence[IsolationRound]) -> bool:
-    """Return whether not one group has worked: then it is the settings rather than a node."""
+    """Return whether no group has worked. Then the settings are at fault rather than a node."""
     return all(each.outcome is not Outcome.OK for done in rounds for each in done.groups)
 
 
 def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each node at fault with a good node of its own, as far as there are any, and the other good nodes."""
+    """Return each node at fault paired with a good node of its own, if enough are left, and the other good nodes."""
     good = {n for done in judged(rounds) for g in done.groups if g.observed is GroupOutcome.OK for n in g.nodes}
     bad = [*end.dead, *end.slow]
     free = sorted(good.difference(bad))
@@ -153,7 +160,10 @@ def partners(end: Isolated, rounds: Sequence[IsolationRound]) -> tuple[list[tupl
 def rank_by_rank(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return (node at fault, good node, local rank): every rank alone shows which GPU, NIC or rail it is."""
+    """Return triples (node at fault, good node, local rank).
+
+    A test of each rank alone shows which GPU, NIC or rail fails.
+    """
     single: list[tuple[int, int, int]] = []
     for node, partner in partners(end, rounds)[0]:
         local_ranks = min(ranks_of[node], ranks_of[partner])
@@ -164,7 +174,7 @@ def rank_by_rank(
 def isolation_of(
     worth: Worth, candidate: str, rounds: Sequence[IsolationRound], singles: Sequence[GroupTrial], end: Isolated | None
 ) -> Isolation:
-    """Return the record of what was tried; `end` is None while it goes on."""
+    """Return the record of the rounds; `end` is None while the search goes on."""
     found = end or Isolated(ended_because="the rounds were not finished")
     return Isolation(
         worth.why, candidate, worth.is_failing, judged(rounds), judge_ranks(singles, found.dead),

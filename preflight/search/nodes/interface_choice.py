@@ -1,4 +1,4 @@
-"""Which interface each node should use: who tries to reach whom, and the fastest set that reaches everybody. Pure."""
+"""Choose each node's interface: which nodes test which paths, and the fastest set that reaches every node. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORDS = {
 
 
 def offers_of(netifs: Sequence[Netif] | Gap) -> tuple[Offer, ...]:
-    """Return an address of each interface that sockets can use: IPv4 where there is one, as NCCL and gloo choose."""
+    """Return an address of each interface that sockets can use: IPv4 if there is one, as NCCL and gloo choose."""
     found = []
     for netif in known_or(netifs, ()):
         usable = [each for each in known_or(netif.addresses, ()) if _is_global(each)]
@@ -54,10 +54,10 @@ def _is_global(text: str) -> bool:
 
 
 def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dict[int, str]]:
-    """Return what may belong together: the interfaces of one subnet, of one name, and those of the meeting.
+    """Return groups of interfaces that may belong together, by name.
 
-    A group need not have all nodes. Groups that are the same have one name; an interface that no other node has a
-    match for is in none.
+    A group has the interfaces of one subnet, of one interface name, or those over which the nodes joined. It need not
+    have all nodes. Identical groups share one name. An interface without a match on any other node is in no group.
     """
     found: dict[str, dict[int, str]] = defaultdict(dict)
     listed = [(node.node_rank, offer) for node in nodes for offer in node.offers if offer.port]
@@ -77,7 +77,7 @@ def groups(nodes: Sequence[NodeOffers], met: Mapping[int, str]) -> dict[str, dic
 
 
 def subnet_of(offer: Offer) -> str:
-    """Return the network that an address lies in, "" where its prefix is not known."""
+    """Return the network of an address, or "" if its prefix length is unknown."""
     if isinstance(offer.prefix_bits, Gap):
         return ""
     try:
@@ -87,10 +87,10 @@ def subnet_of(offer: Offer) -> str:
 
 
 def plan_paths(nodes: Sequence[NodeOffers], met: Mapping[int, str], run_id: str) -> dict[int, tuple[PathTask, ...]]:
-    """Return what each node tries, by node rank: every other up to 16 nodes, else a neighbour and 7 more by chance.
+    """Return the paths that each node tests, by node rank.
 
-    The same run gives the same plan. A node's peers follow it in turn, so that all nodes are called equally often at
-    the same time.
+    Up to 16 nodes, each tests all others; above that, it tests a neighbor and 7 random nodes. The same run gives the
+    same plan. The peers of a node follow it in turn, so that all nodes are called equally often at the same time.
     """
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     planned: dict[int, dict[tuple[str, int, str], PathTask]] = {node.node_rank: {} for node in nodes}
@@ -123,7 +123,7 @@ def _pairs(members: Sequence[int], seed: str) -> Iterator[tuple[int, int]]:
 def results_of(
     planned: Mapping[int, Sequence[PathTask]], answers: Mapping[int, Sequence[PathResult]]
 ) -> tuple[PathResult, ...]:
-    """Return a result for every attempt that was planned; one that nobody reported is untried, and proves nothing."""
+    """Return a result for every planned attempt. An attempt that no node reported is untried and proves nothing."""
     found: list[PathResult] = []
     for node_rank, tasks in planned.items():
         answered = {(each.netif, each.to_node, each.to_netif): each for each in answers.get(node_rank, ())}
@@ -135,7 +135,7 @@ def results_of(
 def judge_sets(
     nodes: Sequence[NodeOffers], met: Mapping[int, str], results: Sequence[PathResult]
 ) -> tuple[NetifSet, ...]:
-    """Return the sets that have an interface of every node, each with why it does not reach everybody."""
+    """Return the sets that have one interface of every node, each with the reason if it does not reach every node."""
     hosts = {node.node_rank: node.host for node in nodes}
     offers = {(node.node_rank, offer.netif): offer for node in nodes for offer in node.offers}
     by_source = defaultdict[tuple[int, str], list[PathResult]](list)
@@ -178,9 +178,9 @@ def _judge(
 
 
 def choose(sets: Sequence[NetifSet]) -> NetifSet | None:
-    """Return the fastest set that reaches everybody: by throughput, what the link can do, round trip, what it is.
+    """Return the fastest set that reaches every node: by throughput, then link rate, round trip, kind of interface.
 
-    What a moment's measurement can't tell apart is decided by the next of these, in the end by the order of the sets.
+    If two sets differ too little for a short measurement, the next criterion decides; the last one is their order.
     """
     usable = [each for each in sets if not each.problem]
     usable = _near_best(usable, [known_or(each.gb_s, 0.0) for each in usable], SAME_SPEED)

@@ -1,9 +1,9 @@
-"""Which node is at fault when a group hangs or is slow: rounds of small groups, all of a round at the same time.
+"""Find the node at fault when a group hangs or is slow. Each round tries small groups at the same time.
 
-A group shows its worst member. Pairs come first; whoever is in a pair that passed is good, everybody else meets proven
-good nodes until he passes or has failed with enough of them. Where all pairs pass, groups double until one fails, and
-that one is halved, with good nodes added. A node that ever passed at that size is not named, nor one with a bad path to
-one partner.
+A group is as bad as its worst member. The first rounds try pairs, and both nodes of a pair that passes are good. Each
+other node is then paired with proven good nodes until it passes, or has failed with enough of them. If all pairs pass,
+the groups double in size until one fails. The failing group is then halved, and good nodes fill it up. A node that ever
+passed at that size is not named. Nor is a node with a bad path to only one partner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Shown = Mapping[Members, GroupOutcome]  # what the groups of a round showed: OK,
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupRound:
-    """Disjoint groups to try at the same time, and what for."""
+    """Disjoint groups to try at the same time, and the purpose of the round."""
 
     groups: tuple[Members, ...]
     why: str
@@ -30,7 +30,7 @@ class NodeGroupRound:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """The end: nodes at fault, paths at fault between good nodes, and who remain undecided."""
+    """The end of the search: nodes at fault, paths at fault between good nodes, and nodes that remain undecided."""
 
     dead: tuple[int, ...] = ()
     slow: tuple[int, ...] = ()
@@ -40,12 +40,12 @@ class Isolated:
 
 
 def most_rounds(node_count: int) -> int:
-    """Return after how many rounds the search gives up: twice the binary logarithm, at least four."""
+    """Return after how many rounds the search gives up: twice the binary logarithm of the node count, at least four."""
     return max(4, 2 * (node_count - 1).bit_length())
 
 
 def next_round(node_count: int, history: Sequence[Shown]) -> NodeGroupRound | Isolated:
-    """Return the next round for nodes 0 to n-1 that fail as a whole, or the end. Pure: all state is the history."""
+    """Return the next round for nodes 0 to n-1 that fail as a whole, or the end. Pure: the history is all the state."""
     pairs = _Pairs(node_count, history)
     if node_count < 3:
         reason = "with fewer than three nodes, none can be cleared"

@@ -1,4 +1,4 @@
-"""What several nodes try together, from what each found alone. Pure."""
+"""The joint trials of several nodes, planned from each node's own results. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ALONE = "needed alone"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A candidate of all nodes with what each sets for it, by node rank."""
+    """A candidate of all nodes, with the settings of each node by node rank."""
 
     candidate: Candidate
     env_of: Mapping[int, tuple[tuple[str, str], ...]]
 
 
 def why_not_joint(solo_results: Mapping[int, SoloResult]) -> str:
-    """Return why these nodes can't be tried together, "" where they can."""
+    """Return why these nodes can't be tried together, or "" if they can."""
     for node_rank, solo in solo_results.items():
         where = f"{solo.host} (node {node_rank})"
         if solo.problem:
@@ -55,7 +55,7 @@ def plan_jointly(
     wanted: Wanted,
     between: NetworkSurvey | None = None,
 ) -> dict[int, JointPlan]:
-    """Return what each node does, by node rank; ranks are numbered in the order of the nodes."""
+    """Return the plan of each node, by node rank; ranks are numbered in the order of the nodes."""
     shared = tuple(shared_candidates(solo_results, wanted.default_only, between))
     first = next(iter(solo_results.values()))
     on_gpu = first.backend == "nccl"
@@ -82,7 +82,11 @@ def plan_jointly(
 def shared_candidates(
     solo_results: Mapping[int, SoloResult], default_only: bool = False, between: NetworkSurvey | None = None
 ) -> Iterator[Shared]:
-    """Yield the default, what is inherited, interfaces that reach all, what nodes needed alone, what networks need."""
+    """Yield the candidates for all nodes, in their order.
+
+    They are the default settings, the inherited environment, interfaces that reach all nodes, the workarounds that
+    single nodes needed, and settings for networks.
+    """
     yield Shared(DEFAULT_CANDIDATE, {})
     if default_only:
         return
@@ -116,7 +120,7 @@ def hosts_by_rank(solo_results: Mapping[int, SoloResult]) -> tuple[str, ...]:
 
 
 def with_hosts(trial: TrialResult, hosts: Sequence[str]) -> TrialResult:
-    """Return the trial with the hosts of the ranks that its problem names."""
+    """Return the trial with hosts added to the ranks that its problem names."""
     named = [(rank, hosts[rank]) for rank in trial.culprits if rank < len(hosts)]
     if not trial.problem or not named:
         return trial
@@ -130,7 +134,7 @@ def advice_of_nodes(
     solo_results: Mapping[int, SoloResult],
     between: NetworkSurvey | None = None,
 ) -> Advice:
-    """Return the advice with what each node sets, where that differs; it was confirmed by all of them together."""
+    """Return the advice with each node's own settings, if they differ; all nodes together confirmed it."""
     confirmed = replace(advice, one_node_only=())
     won = next((trial.candidate for trial in trials if advice.env and trial.env == advice.env), "")
     shared = next(
@@ -143,6 +147,6 @@ def advice_of_nodes(
 
 
 def advice_here(advice: Advice, node_rank: int) -> Advice:
-    """Return the advice of all nodes as it is for one of them."""
+    """Return the part of the joint advice that applies to one node."""
     own = next((node.env for node in advice.nodes if node.node_rank == node_rank), advice.env)
     return replace(advice, env=own)

@@ -1,8 +1,8 @@
-"""Which interface or RDMA port of a node at fault it is: each is tried alone, with a good node. Pure.
+"""Find the interface or RDMA port at fault on a node: each one is tried alone, with a good node. Pure.
 
-A rank of the node takes one way, so that all ways are tried at the same time. Where two good nodes have ranks left,
-they try the same way at that time: what fails between them too is no fault, and what is slow is judged against them,
-since one interface may be built for a tenth of another's speed.
+Each rank of the node uses one route, so that all routes are tried at the same time. If two good nodes have ranks left,
+they try the same route at that time. A route that also fails between good nodes is not at fault. Slow routes are
+compared with those of the good nodes, because one interface may be built for a tenth of another's speed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NOT_BESIDE = Gap("no two good nodes had ranks left to try it")
 
 @dataclass(frozen=True, slots=True)
 class RouteRanks:
-    """One rank each of two nodes, held to a way between them."""
+    """One rank each of two nodes, bound to one route between them."""
 
     route: Route
     nodes: tuple[int, int]  # the node at fault first, if one is
     local_rank: int
 
     def end_of(self, node: int) -> str:
-        """Return the interface or port that a node's rank is held to."""
+        """Return the interface or port to which a node's rank is bound."""
         return dict(self.route.ends)[node]
 
 
@@ -47,14 +47,14 @@ class RouteRound:
 
     @property
     def pairs(self) -> tuple[RouteRanks, ...]:
-        """All of them, in the order in which `route_trials` takes what they showed."""
+        """Return all pairs, in the order in which `route_trials` expects their results."""
         return (*self.accused, *self.beside)
 
 
 def routes_between(solo_results: Mapping[int, SoloResult], between: NetworkSurvey | None) -> tuple[Route, ...]:
-    """Return the ways, those that tell most first: a rail, an interface, the other rails, the other interfaces.
+    """Return the routes, the most informative first: a rail, an interface, the other rails, the other interfaces.
 
-    A node with few ranks can't try all of these ways. RDMA ports count where every backend speaks NCCL's dialect.
+    A node with few ranks can't try all of these routes. RDMA ports count if every backend uses NCCL's dialect.
     """
     if len(solo_results) < FEWEST_NODES:
         return ()
@@ -95,7 +95,7 @@ def _broken(chosen: NetifSet, between: NetworkSurvey) -> tuple[BadPath, ...]:
 def route_rounds(
     end: Isolated, rounds: Sequence[IsolationRound], ranks_of: Sequence[int], routes: Sequence[Route], most: int
 ) -> tuple[RouteRound, ...]:
-    """Return at most this many rounds that try each way of the nodes at fault; `ranks_of` are ranks by node."""
+    """Return at most `most` rounds that try each route of the nodes at fault; `ranks_of` has the ranks of each node."""
     pairs, spare = partners(end, rounds)
     seated = [
         (position // locality, RouteRanks(route, (node, partner), position % locality))
@@ -139,14 +139,14 @@ def _beside(tried: Sequence[RouteRanks], spare: Sequence[int], ranks_of: Sequenc
 
 
 def interface_env(netif: str) -> tuple[tuple[str, str], ...]:
-    """Return the variables that choose an interface, for all who read one."""
+    """Return the variables that choose an interface, for every library that reads one."""
     return (("GLOO_SOCKET_IFNAME", netif), ("NCCL_SOCKET_IFNAME", f"={netif}"), ("TP_SOCKET_IFNAME", netif))
 
 
 def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return what holds a rank to an interface or a port of its node.
+    """Return the variables that bind a rank to an interface or a port of its node.
 
-    NCCL takes an interface for its bootstrap only, and data through InfiniBand or NVLink between nodes, by default.
+    By default NCCL uses an interface for its bootstrap only, and InfiniBand or NVLink for data between nodes.
     """
     no_nvlink = ("NCCL_MNNVL_ENABLE", "0")
     match kind:
@@ -157,7 +157,7 @@ def route_env(kind: RouteKind, end: str, dialect: str) -> tuple[tuple[str, str],
 
 
 def route_trials(round_: RouteRound, observed: Sequence[GroupTrial], dead: Sequence[int]) -> tuple[RouteTrial, ...]:
-    """Return what a round's pairs showed, in their order; of a dead node only whether a way works."""
+    """Return what a round's pairs showed, in their order. For a dead node, only whether a route works is recorded."""
     beside = {
         held.route: replace(each, observed=observed_of(each, 0.0))
         for held, each in zip(round_.beside, observed[len(round_.accused) :], strict=True)

@@ -1,1 +1,1 @@
-"""What a job's communication can be set to: candidates, conservative settings, and the search among them."""
+"""The settings of a job's communication: candidates, conservative settings, and the search among them."""

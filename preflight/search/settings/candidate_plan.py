@@ -1,4 +1,4 @@
-"""Everything that is worth trying with NCCL on one node, and everything that is not, with the reason."""
+"""Everything that is worth trying with NCCL on one node, and everything that is not, each with its reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONF_FILE_SINCE = (2, 23)
 
 @dataclass(frozen=True, slots=True)
 class NcclPlan:
-    """The candidates for a default that works, the settings for one that fails, and what is left out."""
+    """Candidates if the default settings work, workarounds if they fail, and what is left out."""
 
     candidates: tuple[Candidate, ...]
     settings: tuple[Setting, ...]
@@ -29,7 +29,7 @@ class NcclPlan:
     settings_left_out: tuple[LeftOut, ...] = ()
 
     def left_out_of(self, trials: Sequence[TrialResult]) -> tuple[LeftOut, ...]:
-        """Return what was left out of the search that took place: settings only where the default failed."""
+        """Return what the search left out; left-out workarounds count only if the default settings failed."""
         searched = any(trial.candidate == DEFAULT and not is_sound(trial) for trial in trials)
         return (*self.left_out, *self.settings_left_out) if searched else self.left_out
 
@@ -37,7 +37,7 @@ class NcclPlan:
 def plan_nccl(
     node: NodeFacts, gpus: tuple[int, ...], inherited: tuple[tuple[str, str], ...], *, for_speed: bool
 ) -> NcclPlan:
-    """Return the plan for these GPUs (nvml_index); candidates for speed only where the profile has time for them."""
+    """Return the plan for these GPUs (NVML indices); speed candidates only if the profile has time for them."""
     view = view_of(node, gpus)
     always, unread = nccl_candidates(inherited)
     settings, unfit = conservative_settings(view)
@@ -46,10 +46,10 @@ def plan_nccl(
 
 
 def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[LeftOut, ...]]:
-    """Return the settings that the facts allow, the first to be given up first, and those left out, with the reason.
+    """Return the workarounds that the facts allow, in the order of dropping them, and those left out, with reasons.
 
-    Where one fault has several cures, the last of them in this order is what remains. So what costs much stands before
-    what costs little and cures the same: all RDMA before some ports of it, P2P before the kind of its memory.
+    If one fault has several workarounds, the last one in this order remains. So an expensive one precedes a cheap one
+    for the same fault: all RDMA before some ports of it, P2P before the kind of its memory.
     """
     planned = [
         *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),

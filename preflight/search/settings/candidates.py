@@ -1,4 +1,4 @@
-"""The settings that are worth a trial on this node, each with its reason, and those that are not."""
+"""The settings that are worth a trial on this node and those that are not, each with its reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_CANDIDATE = Candidate(DEFAULT, (), "default settings: no variable is set
 def gloo_candidates(
     netifs: Sequence[Netif], inherited: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the default, the inherited settings where gloo reads any, and each usable interface by name."""
+    """Return the default settings, the inherited environment if gloo reads any of it, and each usable interface."""
     as_is, unread = inherited_candidate(inherited, "gloo")
     by_name = [netif_candidate(netif) for netif in netifs if not why_unusable(netif)]
     reasons = ((netif_candidate_name(netif.name), why_unusable(netif)) for netif in netifs)
@@ -24,7 +24,7 @@ def gloo_candidates(
 
 
 def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the default and the inherited settings where NCCL or torch reads any."""
+    """Return the default settings, and the inherited environment if NCCL or torch reads any of it."""
     as_is, unread = inherited_candidate(inherited, "nccl")
     return (DEFAULT_CANDIDATE, *as_is), unread
 
@@ -32,7 +32,7 @@ def nccl_candidates(inherited: tuple[tuple[str, str], ...]) -> tuple[tuple[Candi
 def inherited_candidate(
     inherited: tuple[tuple[str, str], ...], backend: str
 ) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the as-is candidate where the backend reads an inherited variable, else why it is left out."""
+    """Return the candidate of the inherited environment if the backend reads any of it, else why it is left out."""
     read = [f"{name}={value}" for name, value in inherited if matters(name, backend)]
     if read:
         return (Candidate(AS_IS, (), "what the job gets now: " + " ".join(read), Scope.ANYWHERE),), ()
@@ -48,13 +48,13 @@ def netif_candidate_name(name: str) -> str:
 
 
 def netif_candidate(netif: Netif) -> Candidate:
-    """Return the candidate that chooses one interface, for gloo by its plain name and for NCCL by an exact match."""
+    """Return the candidate that chooses one interface: by its plain name for gloo, by an exact match for NCCL."""
     env = (("GLOO_SOCKET_IFNAME", netif.name), ("NCCL_SOCKET_IFNAME", f"={netif.name}"))
     return Candidate(netif_candidate_name(netif.name), env, f"{netif.name} is up and has an address", Scope.ONE_NODE)
 
 
 def why_unusable(netif: Netif) -> str:
-    """Return why sockets can't or shouldn't use this interface; "" where they can."""
+    """Return why sockets can't or shouldn't use this interface, or "" if they can."""
     if netif.kind is NetifKind.LOOPBACK:
         return "loopback reaches no other node and is never recommended"
     if not netif.is_up or netif.has_carrier is False:

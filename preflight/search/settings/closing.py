@@ -1,4 +1,4 @@
-"""The closing control: which turn is next, and whether there is time for it. Pure."""
+"""The closing control: which run is next, and whether there is time for it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from preflight.search.settings.steps import Known, Next, Repeat, Stop
 
 
 def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether a step leaves time to go back: the whole control if it works, one run of each if it fails."""
+    """Return whether a step leaves time for the control: all of it if the step works, one run of each if it fails."""
     if not found.on or not runs_each:
         return True
     fails_s, works_s = _costs_s(default, known)
@@ -23,7 +23,7 @@ def has_time_for(found: Cure, default: TrialResult, known: Known, runs_each: int
 
 
 def leaves_time(default: TrialResult, known: Known, runs_each: int) -> bool:
-    """Return whether one more trial that fails leaves time for the control of a cure that was found."""
+    """Return whether one more failing trial leaves time for the control of a workaround that was found."""
     fails_s, works_s = _costs_s(default, known)
     return known.left_s - fails_s >= runs_each * (fails_s + works_s)
 
@@ -36,7 +36,7 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 
 
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int) -> Next:
-    """Return the next turn of the control; of a default that nothing cures, its one repetition."""
+    """Return the next run of the control, or one repetition of default settings that no workaround helps."""
     if chosen is None:
         failures = sum(map(has_failed, known.results))
         may = has_failed(default) and failures < 2 and not is_repeated((), known.reruns) and runs_each
@@ -62,9 +62,10 @@ def _turn(
 def control_of_failures(
     default: TrialResult, candidates: Sequence[Candidate], known: Known, runs_each: int
 ) -> Repeat | None:
-    """Return the next turn of the control of a candidate that failed while the default works.
+    """Return the next control run of a candidate that failed although the default settings work.
 
-    The first that failed shows whether the default is sound; of the others one repetition tells.
+    The control of the first such candidate shows whether the default settings are sound. The others need one
+    repetition.
     """
     failed = [each for each in known.results if has_failed(each) and each.candidate != DEFAULT]
     named = {each.name: each for each in candidates}

@@ -1,14 +1,14 @@
-"""Does a failure follow the settings, or does it come and go? Pure.
+"""Whether a failure depends on the settings, or comes and goes regardless of them. Pure.
 
-That a setting cures is shown by going back: without it the fault returns. But fail, work, fail, work is just what a
-fault at every second start looks like. So n runs of the default and n with the settings follow in an order that is
-drawn again each time. A fault that takes no notice of the settings falls into that order in at most 1 of C(2n, n)
-cases: 1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
+A workaround is confirmed by a run without it: then the fault must return. But a fault at every second start also looks
+like fail, work, fail, work. So the control runs the default settings n times and the workaround n times, in a new
+random order each time. A fault that does not depend on the settings matches that order in at most 1 of C(2n, n) cases:
+1 of 6 for n = 2, 1 of 70 for n = 4, 1 of 924 for n = 6.
 
-Whatever has the same settings must end alike, in the search and in the control: fail in the same way (a hang, an error,
-wrong data), a hang or an error also at the same place (the start, or a collective). Where it does not, the fault is
-intermittent and nothing is its cure. What a steady fault leaves to chance is not compared: which rank is named, what it
-said, which of many calls went wrong.
+Trials with the same settings must end alike, in the search and in the control. They must fail in the same way (a hang,
+an error, wrong data). A hang or an error must also happen at the same place (the start, or a collective). If they end
+differently, the fault is intermittent and no setting is its workaround. Details that vary even with a steady fault are
+not compared: the rank that is named, the text of its error, and which of many calls failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Env = tuple[tuple[str, str], ...]
 
 
 class Proof(Enum):
-    """What the closing control says of a cure."""
+    """How well the closing control confirms a workaround."""
 
     PROVED = "proved"
     PROVISIONAL = "provisional"  # it agrees, but luck is not unlikely enough
@@ -36,7 +36,7 @@ class Proof(Enum):
 
 
 class Way(Enum):
-    """In which way a trial ended, as far as one end can be compared with another."""
+    """The way in which a trial ended, reduced to what can be compared between trials."""
 
     WORKS = "worked"
     HANG = "hung"
@@ -46,7 +46,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How all tries of the same settings ended, in their order."""
+    """How all trials of the same settings ended, in their order."""
 
     candidate: str
     env: Env
@@ -64,7 +64,7 @@ class Tally:
 
     @property
     def is_steady(self) -> bool:
-        """Whether all of them ended alike: worked, or failed in the same way and at the same place."""
+        """Return whether all trials ended alike: all worked, or all failed in the same way and at the same place."""
         return len(set(self.ways)) < 2 and len(set(filter(None, self.places))) < 2
 
     def text(self) -> str:
@@ -81,12 +81,12 @@ class Tally:
 
 
 def place_text(place: str) -> str:
-    """Return where something failed, as it follows the way in which it did."""
+    """Return the place of a failure in words, which follow the words for the way in which it failed."""
     return {"": "", IN_START: " at the start"}.get(place, f" during {place}")
 
 
 def way_of(outcome: Outcome) -> Way | None:
-    """Return the way in which a trial ended; None where it was not made."""
+    """Return the way in which a trial ended, or None if the trial was not made."""
     match outcome:
         case Outcome.OK | Outcome.NO_EFFECT:
             return Way.WORKS
@@ -101,9 +101,9 @@ def way_of(outcome: Outcome) -> Way | None:
 
 
 def tallies(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
-    """Return how often what was set worked and failed.
+    """Return how often each set of settings worked and failed.
 
-    Of two trials of a search with the same settings the later one counts: it goes further than the earlier.
+    If a search made two trials with the same settings, the later one counts, because it goes further.
     """
     own = [each for each in results if not each.candidate.startswith(REPEATED)]
     last = {tuple(sorted(each.env)) or i: each for i, each in enumerate(own)}
@@ -130,14 +130,14 @@ def _way(tried: TrialResult | Rerun) -> Way | None:
 
 
 def intermittent(results: Sequence[TrialResult], reruns: Sequence[Rerun]) -> tuple[Tally, ...]:
-    """Return what ended differently at different times though the same was set; the default first."""
+    """Return the settings whose trials ended differently at different times; the default settings come first."""
     return tuple(
         sorted((each for each in tallies(results, reruns) if not each.is_steady), key=lambda t: t.candidate != DEFAULT)
     )
 
 
 def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
-    """Return what the control says of the chosen cure of a default that fails."""
+    """Return how well the control confirms the chosen workaround for default settings that fail."""
     if intermittent(results, control.reruns):
         return Proof.INTERMITTENT
     failed, worked = runs_of(control)
@@ -147,19 +147,19 @@ def proof_of(control: Control, results: Sequence[TrialResult]) -> Proof:
 
 
 def runs_of(control: Control, name: str = "") -> tuple[int, int]:
-    """Return how many runs of the default and of the settings a control has; that of the cure unless one is named."""
+    """Return how many runs a control has of the default and of the settings `name`, or of its chosen workaround."""
     turns = control.turns(name or control.chosen)
     of_default = sum(each.candidate == DEFAULT for each in turns)
     return of_default, len(turns) - of_default
 
 
 def odds_of(control: Control) -> int:
-    """Return in how many cases luck would look like the chosen cure once at most."""
+    """Return N, if chance would produce the control's result in at most 1 of N cases."""
     return odds(*runs_of(control))
 
 
 def proof_text(control: Control, default: TrialResult) -> str:
-    """Return what going back showed, as a sentence: figures, the chance that luck looks like that, what it lacks."""
+    """Return one sentence on the control: its counts, the probability of that result by chance, and what is missing."""
     failed, worked = runs_of(control)
     way = way_of(default.outcome) or Way.ERROR
     text = (
@@ -171,19 +171,19 @@ def proof_text(control: Control, default: TrialResult) -> str:
 
 
 def order_of_turns(seed: int, name: str, runs_each: int) -> tuple[bool, ...]:
-    """Return a random order of `runs_each` runs of the default (True) and as many of the settings."""
+    """Return a random order of `runs_each` runs of the default settings (True) and as many of the others (False)."""
     turns = [True] * runs_each + [False] * runs_each
     Random(f"{seed} {name}").shuffle(turns)
     return tuple(turns)
 
 
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
-    """Return whether what was set has been tried again outside a control."""
+    """Return whether these settings have been tried again outside a control."""
     return any(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
 
 
 def has_failed(result: TrialResult) -> bool:
-    """Return whether a trial was made and did not work."""
+    """Return whether a trial was made and failed."""
     return result.outcome in FAILED or not all(each.verified for each in result.results)
 
 

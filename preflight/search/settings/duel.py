@@ -1,16 +1,17 @@
-"""How a candidate is measured against the default, and which one is worth it. Pure.
+"""How a candidate is measured against the default settings, and which candidate is worth it. Pure.
 
-What a process group is lucky or unlucky with (its CPUs, queues and memory, the rings that were built) stays with it for
-as long as it lives, so two equal groups may differ by 5% for ever. With that noise between groups, one pair of groups
-calls every fourth equal candidate faster, however often its sides alternate. The unit of evidence is therefore a fresh
-pair of groups; the turns inside a pair only cancel drift. In 200 runs of scripts/bench_decisions.py (8 candidates; 5%
-noise between groups, shared by all that a group measures; 10% within; medians of 20; averages over 10,000 runs):
+A process group keeps its luck for life: its CPUs, its queues and memory, the rings that were built. So two equal groups
+may differ by 5% for as long as they live. With that noise, one pair of groups calls every fourth equal candidate
+faster, however often its sides alternate. The unit of evidence is therefore a new pair of groups; the turns inside a
+pair only cancel drift. In 200 runs of scripts/bench_decisions.py (8 candidates; 5% noise between groups, shared by all
+measurements of a group; 10% within; medians of 20; averages over 10,000 runs):
 
     pairs                      6      7      8     10     12
     false recommendations    0.7    0.7    0.7    0.6    0.5   (at most 2 are allowed)
     20% faster found        192    196    197    197    197   (at least 190)
 
-Without the heats the best of eight is missed in 7 of 200 runs; without the entry gain twice as many runs are false.
+Without the heats (screening in one pair each), the search misses the best of eight candidates in 7 of 200 runs. Without
+the minimum gain for a comparison, twice as many runs recommend a candidate falsely.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ Point = tuple[Collective, int]
 
 
 def decision_sizes(sizes: Sequence[int], cpu_path: bool) -> tuple[int, ...]:
-    """Return the sizes in bytes that decide: 32 MiB and the largest; on the CPU the two largest from 64 KiB.
+    """Return the sizes in bytes that decide: 32 MiB and the largest, or on the CPU the two largest from 64 KiB.
 
-    The nearest to 32 MiB stands for it, since totals are rounded to whole elements per rank.
+    The size nearest to 32 MiB stands for it, since totals are rounded to whole elements per rank.
     """
     ordered = sorted(set(sizes))
     large = [size for size in ordered if size >= SMALLEST_THAT_DECIDES_BYTES] or ordered
@@ -59,9 +60,9 @@ def decision_results(results: Sequence[CollectiveResult], cpu_path: bool) -> tup
 
 
 def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
-    """Return per pair and decision point the mean log ratio of times; above 0 where the candidate is faster.
+    """Return the mean log ratio of times for each pair and decision point; above 0 the candidate is faster.
 
-    Logarithms, because noise on times is multiplicative and because swapping the sides must only swap the sign.
+    Logarithms, because noise on times is multiplicative, and because swapping the sides must only swap the sign.
     """
     logs: dict[int, dict[Point, list[float]]] = {}
     for turn in turns:
@@ -74,7 +75,7 @@ def point_gains(turns: Sequence[DuelTurn]) -> dict[int, dict[Point, float]]:
 
 
 def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]) -> dict[str, float]:
-    """Return per candidate the mean log gain over the default's trial; only for those that may win."""
+    """Return each candidate's mean log gain over the default settings' trial, only for candidates that may win."""
     default = next((result for result in results if result.candidate == DEFAULT), None)
     if default is None or not is_sound(default):
         return {}
@@ -90,19 +91,19 @@ def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]
 
 
 def is_sound(result: TrialResult) -> bool:
-    """Return whether a trial worked and every answer in it was right."""
+    """Return whether a trial worked and all its results were right."""
     return result.outcome is Outcome.OK and bool(result.results) and all(each.verified for each in result.results)
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the candidates that meet the default in one fresh pair each, best first."""
+    """Return the candidates to compare with the default in one new pair of groups each, the best first."""
     return tuple(sorted(screened, key=lambda name: (-screened[name], name))[:HEATS])
 
 
 def finalist(screened: Mapping[str, float], heated: Sequence[Duel]) -> str:
-    """Return the candidate whose screening and heat together promise more than MIN_GAIN, or "" for none.
+    """Return the candidate whose screening and heat together promise more than MIN_GAIN, or "" if none does.
 
-    The duel that follows starts again: the figures that chose a candidate flatter it and must not judge it.
+    The comparison that follows starts from zero: the values that chose a candidate are biased toward it.
     """
     promise = {}
     for heat in heated:

@@ -1,4 +1,4 @@
-"""The environment of a trial: what is set, and which inherited variables are removed."""
+"""The environment of a trial: which variables are set, and which inherited variables are removed."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ TO_NOTHING = ("", "none", "/dev/null")
 
 
 def may_be_recommended(name: str, value: str) -> bool:
-    """Return whether a recommendation may hold a setting, or, for a value of "", the removal of a variable.
+    """Return whether a recommendation may contain a setting, or, if `value` is "", the removal of a variable.
 
-    A report may have been edited before it is used again. It may not choose what code a job runs or what it writes.
+    A report may have been edited before it is used again. It must not choose which code a job runs or what it writes.
     """
     if name in OWN_NAMES:
         return "/" not in value
@@ -63,7 +63,7 @@ def may_be_recommended(name: str, value: str) -> bool:
 
 
 def why_torch_would_end(environ: Mapping[str, str]) -> str:
-    """Return which variable makes `import torch.distributed` or a group's start fail, and what to do; "" for none."""
+    """Return which variable makes `import torch.distributed` or a group's start fail, and the fix; "" if none does."""
     level = environ.get("TORCH_DISTRIBUTED_DEBUG")
     if level is None or level.upper() in DEBUG_LEVELS:
         return ""
@@ -72,7 +72,7 @@ def why_torch_would_end(environ: Mapping[str, str]) -> str:
 
 
 def inherited_tuning(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the inherited variables that tune communication, which trials run without, by name."""
+    """Return the inherited variables that tune communication, sorted by name. Trials run without them."""
     tuning = {name for name in environ if name.startswith(TUNING_PREFIXES) or name in TUNING_NAMES}.difference(KEPT)
     return tuple(sorted((name, environ[name]) for name in tuning))
 
@@ -83,7 +83,7 @@ def matters(name: str, dialect: str) -> bool:
 
 
 def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> tuple[Setting, ...]:
-    """Return the inherited variables that a trial of this dialect reads, one by one; not those that it sets itself."""
+    """Return each inherited variable that a trial of this dialect reads, without those that the trial itself sets."""
     harness = dict(NCCL_TRIAL_ENV) if dialect == "nccl" else {}
     return tuple(
         Setting(name, ((name, value),), (), Scope.ANYWHERE)
@@ -95,7 +95,7 @@ def inherited_settings(inherited: tuple[tuple[str, str], ...], dialect: str) -> 
 def trial_environment(
     candidate: Candidate, inherited: tuple[tuple[str, str], ...], dialect: str, debug_file: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return what a candidate's trial sets, and which inherited variables it removes."""
+    """Return the variables that a candidate's trial sets, and the inherited variables that it removes."""
     kept = dict(inherited) if candidate.name == AS_IS else {}
     harness = dict(NCCL_TRIAL_ENV) | {"NCCL_DEBUG_FILE": debug_file} if dialect == "nccl" else {}
     wanted = {**kept, **harness, **dict(candidate.env)}

@@ -18,7 +18,7 @@ LIKELY = (
 
 
 def interfaces(view: NodeView) -> Iterator[Planned]:
-    """Yield each usable interface, the most plausible first: NCCL may take one that leads nowhere."""
+    """Yield each usable interface, the most plausible first, because NCCL may choose one that leads nowhere."""
     if isinstance(view.node.netifs, Gap):
         yield LeftOut("NCCL_SOCKET_IFNAME", f"the interfaces could not be read: {view.node.netifs.reason}")
         return
@@ -30,7 +30,7 @@ def interfaces(view: NodeView) -> Iterator[Planned]:
 
 
 def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
-    """Return a key that puts the interface first that most likely is the site's: it has the way out, IPv4, speed."""
+    """Return a sort key that puts the likeliest interface first: it has the default route, IPv4 and a high speed."""
     gateways = 0 if known_or(netif.gateways, ()) else 1
     kind = LIKELY.index(netif.kind)
     ipv4 = 0 if isinstance(netif.addresses, Gap) or _families(netif)[0] else 1
@@ -38,7 +38,7 @@ def plausibility(netif: Netif) -> tuple[int, int, int, int, int]:
 
 
 def family(view: NodeView) -> Iterator[Planned]:
-    """Yield IPv4 only where there are IPv6 addresses that NCCL may take and that may answer nobody."""
+    """Yield IPv4 only, if NCCL may choose IPv6 addresses that may not be reachable."""
     name = "NCCL_SOCKET_FAMILY"
     if isinstance(view.node.netifs, Gap):
         yield LeftOut(name, f"the addresses could not be read: {view.node.netifs.reason}")

@@ -1,4 +1,4 @@
-"""Settings of NCCL that matter only between nodes; what depends on the switches (TC, SL, GID) is never guessed."""
+"""NCCL settings that matter only between nodes. Values that depend on the switches (TC, SL, GID) are never guessed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USABLE = frozenset({PortState.ACTIVE, PortState.ACTIVE_DEFER})
 
 
 def between_nodes(solo_results: Mapping[int, SoloResult], chosen: NetifSet | None) -> Iterator[Candidate]:
-    """Yield what may cure or quicken NCCL between these nodes, each with its reason; nothing for other backends."""
+    """Yield settings that may repair or speed up NCCL between these nodes, with reasons; none for other backends."""
     if all(solo.dialect == "nccl" for solo in solo_results.values()):
         by_env: dict[object, Candidate] = {}
         for each in _planned(solo_results, chosen):

@@ -1,22 +1,23 @@
 """Find a minimal set of settings with which the collectives work. Pure and always terminates.
 
-This is a bisection (delta debugging). First come all workarounds together: if they fail too, no setting helps. If they
-work, settings are dropped in order, the least suspect first, as many at once as the rest works without. The first
-setting that the rest needs is kept; then the search continues behind it. If a setting never does harm, the result is
-minimal for any number of faults: each setting in it was needed together with a superset of the others. With k settings
-of which m are needed these are at most
+This is a bisection (delta debugging). The first step enables all workarounds together: if they fail too, no setting
+helps. If they work, settings are dropped in order, the least suspect first, as many at once as possible. The first
+setting that is needed is kept, and the search continues behind it. If no setting does harm, the result is minimal for
+any number of faults: each kept setting was needed together with a superset of the others. With k settings of which m
+are needed, the number of trials is at most
 
-    default, corner                                                              2
-    settings that exclude each other (interfaces): the corner with each other    their number - 1
-    one split by halves for each that is needed, and one try with no more        m (1 + log2 k)
+    the default settings, and all workarounds                                    2
+    settings that exclude each other (interfaces): all workarounds with each     their number - 1
+    one bisection for each needed setting, and one try with no more              m (1 + log2 k)
     a failure that keeps a setting is repeated before it counts                  m
 
-trials; for one cause among nine about six. What a failed trial implies is not tried again: without its last setting the
-corner is the default, which failed. If only some settings are suspect, the first split is between them and the rest.
+For one cause among nine that is about six. A result that a failed trial implies is not tried again: all workarounds
+minus the last one are the default settings, which failed. If only some settings are suspect, the first split is between
+them and the rest.
 
 A setting may also do harm, such as shared memory off if sockets are broken. Then all workarounds together fail, but
-most often at another stage than the default settings: only then the most suspect settings are tried alone. If they fail
-at the same stage nothing more is tried: each trial of a dead node would take its whole stage limit.
+usually at another stage than the default settings. Only then are the most suspect settings tried alone. If they fail at
+the same stage, nothing more is tried, because each trial of a dead node would take its whole stage limit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Env = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """How far a search has come: what to try next, or why nothing more."""
+    """The progress of a search: what to try next, or why the search is over."""
 
     next: Candidate | None
     on: tuple[Setting, ...] = ()  # the fewest that are known to work together
@@ -44,12 +45,15 @@ class Cure:
 
 
 def always(_: Env) -> bool:
-    """Tell that every failure that matters was repeated."""
+    """Return True: every failure that matters was repeated."""
     return True
 
 
 def env_of(settings: Sequence[Setting]) -> Env:
-    """Return what settings set together; a later one goes before an earlier one, but never with an empty value."""
+    """Return the variables of several settings together.
+
+    A later setting overrides an earlier one unless it is empty.
+    """
     together: dict[str, str] = {}
     for setting in settings:
         together |= {name: value for name, value in setting.env if value or name not in together}
@@ -62,7 +66,7 @@ def find_cure(
     unsuspected: int = 0,
     is_repeated: Callable[[Env], bool] = always,
 ) -> Cure:
-    """Return the next step of the search; `ordered` has the least suspect setting first, `unsuspected` of them."""
+    """Return the next step of the search. In `ordered` the `unsuspected` least suspect settings come first."""
     tried = _tried(results)
     start = _corner(ordered, tried)
     if not start.on:
@@ -75,7 +79,10 @@ def find_cure(
 def minimise_inherited(
     inherited: Sequence[Setting], results: Sequence[TrialResult], is_repeated: Callable[[Env], bool] = always
 ) -> Cure:
-    """Return the next step where the inherited settings work and the default does not: they are their own corner."""
+    """Return the next step if the inherited settings work and the default settings fail.
+
+    The inherited settings then take the place of all workarounds.
+    """
     return _give_up_by_halves(tuple(inherited), inherited, _tried(results), is_repeated, prefix="as-is ")
 
 
@@ -199,7 +206,7 @@ def _other_ports(on: tuple[Setting, ...], ordered: Sequence[Setting], tried: dic
 
 
 def sign_of(result: TrialResult) -> tuple[str, ...]:
-    """Return how a trial failed, comparable: the outcome, the stages without their count, the error without numbers."""
+    """Return a comparable form of a failure: the outcome, the stages without their count, the error without numbers."""
     stages = {stage.split()[0] for rank, stage in result.stages if not result.culprits or rank in result.culprits}
     own = [end.detail for end in result.ranks if end.ended in ("error", "signal")]
     details = {NUMBERS.sub("#", detail) for detail in own}

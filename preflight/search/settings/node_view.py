@@ -1,4 +1,4 @@
-"""What settings are planned from: a node's facts about the chosen GPUs, each asked in the words of NCCL's choice."""
+"""One node as the plan of the settings needs it: facts about the chosen GPUs, in the terms of NCCL's own choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.|\+|$)")
 
 
 def nccl_version(node: NodeFacts) -> Version | None:
-    """Return (2, 28); None where no wheel tells it: torch may bring its own NCCL or load the system's."""
+    """Return the NCCL version, such as (2, 28), or None if no wheel names it.
+
+    Without a wheel, torch may bring its own NCCL or load the system's.
+    """
     if isinstance(node.software, Gap) or isinstance(node.software.torch, Gap):
         return None
     match = VERSION.match(known_or(node.software.torch.nccl, ""))
@@ -29,12 +32,12 @@ def nccl_version(node: NodeFacts) -> Version | None:
 
 
 def version_text(version: Version) -> str:
-    """Return `NCCL 2.28`."""
+    """Return a version as text, such as `NCCL 2.28`."""
     return f"NCCL {version[0]}.{version[1]}"
 
 
 def why_not_known(version: Version | None, name: str) -> str:
-    """Return why a variable does nothing in this version, "" where it may do something or the version is not known."""
+    """Return why this NCCL version ignores a variable, or "" if it may have an effect or the version is unknown."""
     variable = BY_NAME[name]
     if version is None:
         return ""
@@ -47,32 +50,32 @@ def why_not_known(version: Version | None, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node and the GPUs that are to be used; None or "" stands for what could not be read."""
+    """One node and the GPUs to use; None or "" stands for a value that could not be read."""
 
     node: NodeFacts
     gpus: tuple[Gpu, ...]  # the chosen ones
     version: Version | None  # of NCCL
 
     def levels(self) -> dict[tuple[int, int], str]:
-        """Return the path of every pair of chosen GPUs, "" where it is not known."""
+        """Return the path between each pair of chosen GPUs, or "" for a pair whose path is unknown."""
         paths = known_or(self.node.gpu_paths, ())
         known = {(min(path.a, path.b), max(path.a, path.b)): known_or(path.level, "") for path in paths}
         indices = sorted(gpu.nvml_index for gpu in self.gpus)
         return {pair: known.get(pair, "") for pair in combinations(indices, 2)}
 
     def nvlink_pairs(self) -> int:
-        """Return how many pairs of chosen GPUs NVLink joins."""
+        """Return how many pairs of chosen GPUs are connected by NVLink."""
         return sum(NVLINK.fullmatch(level) is not None for level in self.levels().values())
 
     def denied_p2p(self) -> bool:
-        """Return whether the driver is known to deny peer access between every pair: NCCL then asks no more."""
+        """Return whether the driver is known to deny peer access between every pair. NCCL then does not ask again."""
         pairs = self.levels()
         stated = known_or(self.node.gpu_p2p, ())
         denied = {(min(p.a, p.b), max(p.a, p.b)) for p in stated if _is_denied(p.read) or _is_denied(p.write)}
         return bool(pairs) and all(pair in denied for pair in pairs)
 
     def why_no_nvls(self) -> str:
-        """Return why NVLink SHARP can't be in use, "" where it may be."""
+        """Return why NVLink SHARP can't be in use, or "" if it may be."""
         capabilities = [gpu.compute_capability for gpu in self.gpus]
         if capabilities and all(not isinstance(each, Gap) and float(each) < FIRST_WITH_NVLS for each in capabilities):
             return "NVLink SHARP begins with Hopper, and these GPUs are older"
@@ -87,7 +90,7 @@ class NodeView:
         return any(state is not FabricState.NOT_SUPPORTED for state in states) or not states
 
     def is_amd(self) -> bool | None:
-        """Return whether the CPUs are AMD's; None where that is not known."""
+        """Return whether the CPUs are AMD's, or None if that is unknown."""
         if isinstance(self.node.system, Gap) or isinstance(self.node.system.cpu_model, Gap):
             return None
         model = self.node.system.cpu_model.lower()
@@ -95,17 +98,17 @@ class NodeView:
 
 
 def setting(name: str, value: str, scope: Scope = Scope.ANYWHERE) -> Setting:
-    """Return the setting that is one variable."""
+    """Return a setting that consists of one variable."""
     return Setting(name, ((name, value),), BY_NAME[name].families, scope)
 
 
 def unless(reason: str, setting: Setting) -> Planned:
-    """Return the setting, or that it is left out where there is a reason."""
+    """Return the setting, or, if there is a reason, a record that it is left out for that reason."""
     return LeftOut(setting.name, reason) if reason else setting
 
 
 def view_of(node: NodeFacts, gpus: tuple[int, ...]) -> NodeView:
-    """Return the view of these GPUs by nvml_index, all of the node's where none are named."""
+    """Return the view of these GPUs (NVML indices), or of all GPUs of the node if none are named."""
     chosen = tuple(gpu for gpu in known_or(node.gpus, ()) if not gpus or gpu.nvml_index in gpus)
     return NodeView(node, chosen, nccl_version(node))
 

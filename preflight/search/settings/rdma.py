@@ -1,4 +1,4 @@
-"""Settings that take RDMA adapters from NCCL, all of them or some, and what sends all data through one port of them."""
+"""Settings that keep NCCL from all or some RDMA adapters, and those that send all data through one port."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ V2, MAPPED_IPV4 = "RoCE v2", "0000:0000:0000:0000:0000:ffff:"
 
 
 def network(view: NodeView) -> Iterator[Planned]:
-    """Yield sockets in place of every other network, without the plugins that may bring one, and without RDMA.
+    """Yield sockets instead of every other network: without the plugins that may bring one, and without RDMA.
 
-    A plugin (libnccl-net) may be another site's; RDMA that is up may fail for memlock, device files, GIDs, the fabric.
+    A plugin (libnccl-net) may belong to another site. RDMA that is up may fail because of memlock, device files, GIDs
+    or the fabric.
     """
     network, plugin = "NCCL_NET", "NCCL_NET_PLUGIN"
     yield unless(why_not_known(view.version, network), setting(network, "Socket", HERE))
@@ -33,7 +34,7 @@ def network(view: NodeView) -> Iterator[Planned]:
 
 
 def ports(view: NodeView) -> Iterator[Planned]:
-    """Yield each set of alike usable ports where there are several, the most plausible first."""
+    """Yield each set of similar usable ports if there are several sets, the most plausible first."""
     name = "NCCL_IB_HCA"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -54,7 +55,7 @@ def ports(view: NodeView) -> Iterator[Planned]:
 
 
 def is_usable(port: HcaPort) -> bool:
-    """Return whether NCCL takes a port and data may pass it; what is not known does not exclude it."""
+    """Return whether NCCL uses a port and data may pass it; an unknown value does not exclude the port."""
     active = isinstance(port.state, Gap) or port.state is PortState.ACTIVE
     linked = isinstance(port.phys_state, Gap) or port.phys_state is PhysState.LINK_UP
     return active and linked and port.link_layer != "Unspecified"
@@ -69,7 +70,7 @@ def _alike(usable: Sequence[HcaPort]) -> list[list[HcaPort]]:
 
 
 def gid(view: NodeView) -> Iterator[Planned]:
-    """Yield the RoCE v2 address of the ports where NCCL is too old to find it."""
+    """Yield the RoCE v2 GID index of the ports if NCCL is too old to find it."""
     name = "NCCL_IB_GID_INDEX"
     if isinstance(view.node.hca_ports, Gap):
         yield LeftOut(name, f"the ports could not be read: {view.node.hca_ports.reason}")
@@ -93,16 +94,16 @@ def _v2_index(port: HcaPort) -> int | None:
 
 
 def rails_to_try(node: NodeFacts, profile: Profile, dialect: str) -> tuple[HcaPort, ...]:
-    """Return the ports that a run of this profile tries one at a time: all usable ones of several; none in quick."""
+    """Return the ports that a run of this profile tries one at a time: all usable ones if several, none in `quick`."""
     ports = tuple(filter(is_usable, known_or(node.hca_ports, ())))
     return ports if len(ports) > 1 and dialect == "nccl" and profile.effort.for_speed else ()
 
 
 def rail_candidates(ports: tuple[HcaPort, ...]) -> Iterator[Candidate]:
-    """Yield what sends all data of the node through one port, in the order of the ports.
+    """Yield, for each port in order, the candidate that sends all data of the node through that port.
 
-    With P2P and shared memory off NCCL has nothing but the network between the GPUs of one node, and one port left of
-    it. NVLS is switched off by name, since it does not depend on P2P (facts 1.1).
+    With P2P and shared memory off, NCCL has only the network between the GPUs of one node, and only one port of it.
+    NVLS is switched off by name, because it does not depend on P2P (facts 1.1).
     """
     for port in ports:
         place = f"{port.hca}:{port.port}"

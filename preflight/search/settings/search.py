@@ -1,4 +1,4 @@
-"""What to try next, from what is known so far. Pure: the conductor asks, and does it."""
+"""Decide what to try next, from the results so far. Pure: the conductor (coordinator) asks, and acts on the answer."""
 
 from __future__ import annotations
 
@@ -56,18 +56,21 @@ def next_step(
     runs_each: int = 0,
     on_gpus: bool = False,
 ) -> Next:
-    """Return the next step: the default, the inherited settings, then what the default's outcome makes worth trying.
+    """Return the next step: the default settings, the inherited environment, then what the default's outcome suggests.
 
-    The default fails: where the inherited settings work, which of them are needed (`inherited` has them one by one);
-    else the cure among the conservative `settings` (minimise.py), and without these every candidate; then the control
-    (control.py) with `runs_each` of the default and of the cure. It works: with `screen_all` every candidate, and
-    comparisons; what fails while the default works has a control too. The best of those that passed is measured
-    again: the best of several equal ones looks better by chance. `last` ends a thorough search of a default that
-    works: it only shows more of it. A default that works and looks slow, compared with the `baseline` or one rank with
-    the others (`on_gpus`: by what is late for a GPU), is repeated before anything else is measured.
+    The default settings fail: if the inherited settings work, the search finds which of them are needed (`inherited`
+    has them one by one). Otherwise it searches the conservative `settings` for a workaround (minimise.py), or tries
+    every candidate if there are none. The control (control.py) follows, with `runs_each` of the default and of the
+    workaround.
 
-    After a process that SIGKILL does not end nothing more is tried: every candidate would run on its GPU. Nor where the
-    same settings ended differently: what comes and goes can't be searched for.
+    The default settings work: with `screen_all` every candidate is tried, and comparisons follow. A candidate that
+    fails although the default works has a control too. The best candidate that passed is measured again, because the
+    best of several equal ones looks better by chance. `last` ends a thorough search, since it only shows more of the
+    default. If the default looks slow, compared with the `baseline` or one rank with the others, it is repeated before
+    anything else. With `on_gpus` a rank is late by the standard for GPUs.
+
+    Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on its GPU. The
+    same holds if the same settings ended differently: a search can't find an intermittent fault.
     """
     if known.unkillable or intermittent(known.results, known.reruns):
         return Stop()
@@ -159,7 +162,7 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return what a trial measures that is to end where others failed: up to that size, and least of all where none."""
+    """Return what a trial measures to reach the size of the failures, or the smallest size if there are none."""
     largest = max((each.nominal_bytes for each in failed_at), default=0)
     places = list(Collective)
     whole = {(each.nominal_bytes, places.index(each.collective)): each for each in (*cure_measures, *failed_at)}

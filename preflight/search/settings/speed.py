@@ -1,4 +1,4 @@
-"""Settings that may make a default faster that works, each with its reason; never a protocol or an algorithm."""
+"""Settings that may make working default settings faster, each with its reason; never a protocol or an algorithm."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ AMD_GPUS_WITH_SYS = 2
 
 
 def speed_candidates(view: NodeView) -> tuple[tuple[Candidate, ...], tuple[LeftOut, ...]]:
-    """Return the candidates that are worth timing against a default that works, and those that are not."""
+    """Return the candidates that are worth timing against working default settings, and those that are not."""
     planned = [*_further_p2p(view), *_p2p_off(view), *_gpu_direct(view)]
     candidates = tuple(each for each in planned if isinstance(each, Candidate))
     return candidates, tuple(each for each in planned if isinstance(each, LeftOut))
 
 
 def default_level(view: NodeView) -> str:
-    """Return NCCL's own level for peer copies over PCIe, "" where neither version nor CPU tell it."""
+    """Return NCCL's own level for peer copies over PCIe, or "" if neither version nor CPU shows it."""
     amd = view.is_amd()
     if view.version is not None and view.version >= PXB_FOR_ALL_SINCE:
         few = len(view.gpus) <= AMD_GPUS_WITH_SYS

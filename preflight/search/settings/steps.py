@@ -1,4 +1,4 @@
-"""What a search asks the conductor to do, and what it knows when it asks."""
+"""The steps that a search asks the conductor (coordinator) to take, and what the search knows when it asks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preflight.model.trial import Candidate, Rerun, TrialResult
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Give this candidate its trial; it may have been made on the way."""
+    """Run a trial of this candidate; an earlier step may have made it already."""
 
     candidate: Candidate
     is_for_cure: bool = False  # one of many that only have to work: a few sizes tell
@@ -20,14 +20,14 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Try these settings again up to where trials have failed: do they end alike?"""
+    """Try these settings again, up to the sizes at which trials have failed, to learn whether they end alike."""
 
     candidate: Candidate
     control: str = ""  # the candidate that alternates with the default; "" where one failure is repeated
     runs_each: int = 0
 
     def ended(self, result: TrialResult, duration_s: float | None = None) -> Rerun:
-        """Return what became of it."""
+        """Return the record of a repetition that ended with this result."""
         candidate, took_s = self.candidate, result.duration_s if duration_s is None else duration_s
         return Rerun(
             candidate.name, candidate.env, result.outcome, result.problem, took_s, self.control, self.runs_each,
@@ -37,7 +37,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Measure this candidate against the default in `n` fresh pairs of process groups."""
+    """Measure this candidate against the default settings in `pairs` new pairs of process groups."""
 
     candidate: str
     pairs: int
@@ -45,7 +45,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Repeat the default's trial, which looks slow as `why` says; the repetition teaches the search nothing."""
+    """Repeat the trial of the default settings, which look slow for the reason `why`; the search ignores its result."""
 
     turn: int
     why: str
@@ -53,7 +53,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing more is worth trying; `chosen` is to cure a default that fails."""
+    """End the search; `chosen` is the workaround for default settings that fail, if one was found."""
 
     chosen: Candidate | None = None
 

@@ -1,6 +1,6 @@
-"""Which settings a failed default makes suspect: by its errors' words, by what it used when it failed, by broken pairs.
+"""The settings that a failed default trial makes suspect: by its errors, by what it used, and by broken GPU pairs.
 
-Suspicion orders the search and decides nothing: a setting is recommended only where a trial without it failed.
+Suspicion orders the search and decides nothing: a setting is recommended only if a trial without it failed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _families_in(text: str) -> frozenset[str]:
 
 
 def suspected_families(default: TrialResult | None, broken_pairs: Sequence[object], named: Iterable[str]) -> set[str]:
-    """Return the families under suspicion; `named` holds those that others found."""
+    """Return the families of settings under suspicion; `named` has those that other checks found."""
     found = set(named)
     if broken_pairs:
         found.add("p2p")
@@ -56,16 +56,16 @@ def suspected_families(default: TrialResult | None, broken_pairs: Sequence[objec
 
 
 def ib_is_suspect(default: TrialResult) -> bool:
-    """Return whether a failed default points to InfiniBand: NCCL's log says so, or its data went through it."""
+    """Return whether a failed default trial points to InfiniBand: NCCL's log names it, or the data used it."""
     return bool(_ib_errors(default)) or any(
         each.kind is CarrierKind.PATH and each.name.startswith("NET/IB") for each in default.transport
     )
 
 
 def port_sets(candidates: Sequence[Candidate], default: TrialResult) -> list[Candidate]:
-    """Return the candidates that leave RDMA ports out, those first that leave out what NCCL's log names.
+    """Return the candidates that leave out RDMA ports; first those that leave out the ports in NCCL's log.
 
-    Where it names some, the most ports that are not among them come first; else one port alone.
+    If the log names ports, the candidate with the most other ports comes first; else a single port does.
     """
     errors = " ".join(_ib_errors(default))
 
@@ -84,5 +84,5 @@ def _ib_errors(default: TrialResult) -> list[str]:
 
 
 def by_suspicion(settings: Sequence[Setting], families: set[str]) -> tuple[Setting, ...]:
-    """Return the settings with the suspects last, otherwise in the order in which they were planned."""
+    """Return the settings with the suspect ones last; otherwise they keep the planned order."""
     return tuple(sorted(settings, key=lambda setting: bool(families.intersection(setting.families))))

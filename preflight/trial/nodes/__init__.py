@@ -1,1 +1,1 @@
-"""Where several nodes meet: node 0 leads, the others follow; what they ask each other, and the relay between them."""
+"""The rendezvous of several nodes: node 0 leads, the others follow; their questions, and the relay between them."""

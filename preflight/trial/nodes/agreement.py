@@ -1,7 +1,7 @@
-"""Before a check: whether all nodes hold the same report and may use it again. Node 0 asks, and its word counts.
+"""Before a check, find out whether all nodes hold the same report and may reuse it. Node 0 asks and decides.
 
-One line from each node and one back, at the place where a check would meet. Where node 0 has not heard of everyone, all
-check.
+Each node sends one line and gets one back, at the rendezvous endpoint of a check. If node 0 does not hear from every
+node, all nodes check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TURN_S = 1.0  # after which those are dropped who say nothing
 
 
 def why_no_agreement(place: Placement, netifs: Sequence[Netif], mine: str, limit_s: float) -> str:
-    """Return why the nodes check, "" where all hold the report that is called `mine`; "" is no report."""
+    """Return why the nodes must check, or "" if all hold the report named `mine`; a `mine` of "" is no report."""
     until = time.monotonic() + limit_s
     try:
         answer = _ask_all if place.node_rank == 0 else _ask_node_0

@@ -1,4 +1,4 @@
-"""Any other node's launcher: it finds node 0, reports what it found alone, and passes on what both sides say."""
+"""The launcher of any node but node 0: it finds node 0, reports its own results, and relays messages both ways."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REASONS = {
 
 
 class Follower:
-    """The meeting from a follower's side: any node but node 0."""
+    """The rendezvous from the side of a follower, which is any node but node 0."""
 
     def __init__(self, node: Member, netifs: tuple[Netif, ...]) -> None:
         self.node = node
@@ -54,17 +54,17 @@ class Follower:
 
     @property
     def needs_no_ranks(self) -> bool:
-        """Whether this node's ranks may be gone and the run still goes on."""
+        """Return whether the run can go on although this node's ranks are gone."""
         return self.node.relay is not None  # node 0's report comes after its stop has ended them
 
     def files(self) -> tuple[list[int], list[int]]:
-        """Return the descriptors to wait for, for reading and for writing."""
+        """Return the descriptors to wait for: for reading, and for writing."""
         if self._link is None:
             return self.node.fds, []
         return [self._link.fileno(), *self.node.fds], [self._link.fileno()] if self._link.wants_to_send else []
 
     def turn(self, launched: Launch) -> None:
-        """Go on with finding node 0, or with what it says."""
+        """Continue to look for node 0, or process its messages."""
         try:
             for number, answer in self.node.probes.answers():
                 self._reply(number, answer)
@@ -209,7 +209,7 @@ class Follower:
         return f"{place.name_of(0)} at {place.host} was not reached: {tried}"
 
     def finish(self, why: str) -> None:
-        """Say goodbye to node 0 with what stopped this node, where there is anything to say."""
+        """Tell node 0 why this node stopped, if there is a reason, and close."""
         if self._link is not None:
             if why and self._is_welcome:
                 with contextlib.suppress(MeetingError):

@@ -1,4 +1,4 @@
-"""Who calls node 0 and has not said who it is: given a moment and little room, then dropped."""
+"""Callers of node 0 that have not introduced themselves: they get little time and memory, then they are dropped."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ACCEPTS_A_TURN = 256
 
 
 class Handshakes(Generic[Said]):
-    """Links on which nothing was heard yet; `ready` is given each, so that a word of it wakes node 0.
+    """Links without a message so far; `ready` receives each link, so that its first message wakes node 0.
 
-    `read` returns who somebody says he is by his first message; MalformedInput where that is nobody.
+    `read` returns the caller's identity from its first message, or raises MalformedInput if there is none.
     """
 
     def __init__(self, ready: Poller, nodes: int, read: Callable[[Message], Said]) -> None:
@@ -30,7 +30,7 @@ class Handshakes(Generic[Said]):
         self._links: list[Link] = []
 
     def accept(self, listeners: Sequence[socket.socket]) -> None:
-        """Take in who calls."""
+        """Accept new callers."""
         for listener in listeners:
             for _ in range(ACCEPTS_A_TURN):
                 try:
@@ -44,7 +44,10 @@ class Handshakes(Generic[Said]):
             self._links.pop(0).close()
 
     def introduced(self) -> Iterator[tuple[Link, Said]]:
-        """Yield who says who it is; whoever sends anything else, or nothing for 5 s, is dropped."""
+        """Yield callers that introduce themselves.
+
+        A caller that sends anything else, or nothing for 5 s, is dropped.
+        """
         for link in list(self._links):
             try:
                 link.send()
@@ -61,7 +64,7 @@ class Handshakes(Generic[Said]):
                 link.close()
 
     def close(self) -> None:
-        """Drop all."""
+        """Drop all callers."""
         for link in self._links:
             link.close()
         self._links = []

@@ -1,4 +1,4 @@
-"""Slurm's short way to write many hosts, `gpu[01-03,7],login2`, as `scontrol show hostnames` expands it."""
+"""Slurm's short form for many hosts, `gpu[01-03,7],login2`, expanded as `scontrol show hostnames` does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the hosts in the order in which they are written; MalformedInput where the text is no host list."""
+    """Return the hosts in the written order; MalformedInput if the text is not a host list."""
     if len(text) > LONGEST_TEXT:
         raise _malformed(text, "longer than 1 MiB")
     found = (host for word in _words(text) for host in _expand(word, text))

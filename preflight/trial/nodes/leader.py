@@ -1,4 +1,4 @@
-"""Node 0's launcher: it listens, takes the other nodes in, and passes their words on."""
+"""Node 0's launcher: it listens, accepts the other nodes, and relays their messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FollowerState:
 
 
 class Leader:
-    """The meeting as node 0 holds it; a single thread, linear in the number of nodes."""
+    """Node 0's side of the rendezvous: one thread, and work that is linear in the number of nodes."""
 
     needs_no_ranks = False  # whether this node's ranks may be gone and the run still goes on
 
@@ -71,12 +71,12 @@ class Leader:
         self._looked_at = 0.0  # when every node was last asked whether it still speaks
 
     def files(self) -> tuple[list[int], list[int]]:
-        """Return the descriptors to wait for, for reading and for writing."""
+        """Return the descriptors to wait for: for reading, and for writing."""
         self._ready.also_for_sending(follower.link for follower in self.followers.values())
         return [*self.node.fds, *(listener.fileno() for listener in self._listeners), self._ready.fd], []
 
     def turn(self, launched: Launch) -> None:
-        """Take in who calls, hear every node, pass on what is new; a node that is gone ends the run for all."""
+        """Accept callers, read from every node and relay new messages; a node that is gone ends the run for all."""
         self._handshakes.accept(self._listeners)
         for link, hello in self._handshakes.introduced():
             self._meet(link, hello)
@@ -179,7 +179,7 @@ class Leader:
         return JointPhase(self.solo_results(), self.has_begun, self.network)
 
     def solo_results(self) -> dict[int, SoloResult]:
-        """Return what the nodes found by themselves, as far as they have said it, by node rank."""
+        """Return what the nodes found alone, by node rank, as far as they have reported it."""
         own = {0: self.node.solo} if self.node.solo is not None else {}
         return own | dict(sorted(self._solo_results.items()))
 
@@ -239,10 +239,10 @@ class Leader:
                     follower.link.send()
 
     def finish(self, last: Message) -> None:
-        """Send the last word to every node that is here, wait until it was taken, and close.
+        """Send the last message to every connected node, wait until it was received, and close.
 
-        Each node closes once it has it. Closing first would reset the connection where something of theirs is unread,
-        and the last word would be lost with it.
+        Each node closes its end after it has the message. If node 0 closed first, unread data would reset the
+        connection, and the last message would be lost.
         """
         self._close_listeners()
         self._tell_all(line_of(last))

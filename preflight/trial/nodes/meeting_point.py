@@ -1,4 +1,4 @@
-"""Where the nodes meet: what the name of the point resolves to, where node 0 listens, and what to do about loopback."""
+"""The rendezvous endpoint of the nodes: its name's addresses, where node 0 listens, and how loopback is handled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCAL_KINDS = frozenset({NetifKind.LOOPBACK, NetifKind.CONTAINER})
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a name resolves to here; `problem` says why to nothing."""
+    """The addresses of a name on this node; `problem` is the reason if there are none."""
 
     addresses: tuple[str, ...]
     problem: str
@@ -29,14 +29,14 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The addresses at which node 0 waits, and why these."""
+    """The addresses on which node 0 listens, and the reason for these."""
 
     addresses: tuple[str, ...]
     why: str
 
 
 def resolve(host: str, limit_s: float) -> Resolved:
-    """Ask the resolver, in a process of its own: a dead name server keeps it for many seconds."""
+    """Resolve a name in a separate process, because a dead name server blocks for many seconds."""
     if is_address(host):
         return Resolved((host,), "")
     answer = run_isolated({host: functools.partial(_look_up, host)}, {host: limit_s})[host]
@@ -56,10 +56,10 @@ def _look_up(host: str) -> list[str]:
 
 
 def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Netif]) -> Listening:
-    """Return where node 0 listens: at its own addresses of that name, never on all interfaces unless none is known.
+    """Return where node 0 listens: on its own addresses of that name, and on all interfaces only if none is known.
 
-    A name that resolves to loopback (Debian's 127.0.1.1) or to somebody else's address (a service, NAT) leaves the
-    other nodes to find a way of their own: then all of this node's addresses that could be reached are used.
+    The name may resolve to loopback (Debian's 127.0.1.1) or to another host's address (a service, NAT). Then the other
+    nodes must find another path, so node 0 listens on all of its addresses that they could reach.
     """
     own = {address: netif for netif in netifs for address in _addresses(netif)}
     found = [address for address in map(plain_address, resolved) if address in own and not is_loopback(address)]
@@ -81,7 +81,7 @@ def listening_addresses(host: str, resolved: Sequence[str], netifs: Sequence[Net
 
 
 def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.socket], int]:
-    """Listen on all of the addresses at the first port that is free on each; MeetingError says what is in the way."""
+    """Listen on all addresses at the first port that is free on each; MeetingError names the obstacle."""
     problem = ""
     for port in ports:
         opened: list[socket.socket] = []
@@ -102,7 +102,7 @@ def listen(listening: Listening, ports: tuple[int, ...]) -> tuple[list[socket.so
 
 
 def netif_of(address: str, netifs: Sequence[Netif]) -> str:
-    """Return the interface that has this address, "" where none has or it is loopback."""
+    """Return the interface that has this address, or "" if none has it or the address is loopback."""
     found = (netif for netif in netifs if plain_address(address) in _addresses(netif))
     return next((netif.name for netif in found if netif.kind is not NetifKind.LOOPBACK), "")
 
@@ -117,7 +117,7 @@ def _is_usable(address: str, netif: Netif) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Return whether this is an address and no name."""
+    """Return whether this is an address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -126,7 +126,7 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address reaches this host only."""
+    """Return whether an address reaches only this host."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

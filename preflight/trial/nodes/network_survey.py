@@ -1,4 +1,4 @@
-"""What is asked of the nodes before their common trials, and what is made of the answers."""
+"""The questions to the nodes before their joint trials, and the evaluation of the answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_RESULTS = 4096  # in the report
 
 @dataclass(frozen=True, slots=True)
 class PathAnswer:
-    """What a node's child tells of one path."""
+    """The report of a node's child on one path."""
 
     end: PathEnd
     detail: str
@@ -52,7 +52,7 @@ class PathAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListenAnswer:
-    """And of one address at which it listens."""
+    """The report of a node's child on one address at which it listens."""
 
     port: int
     problem: str
@@ -60,7 +60,7 @@ class ListenAnswer:
 
 
 def survey_network(solo_results: Mapping[int, SoloResult], run_id: str, checkpoint_dir: str) -> QuerySteps:
-    """Ask for clocks, for ways between the nodes, and where a directory is given for what it does for all of them."""
+    """Ask all nodes for their clocks, for the paths between them and, if a directory is given, about its storage."""
     since = time.monotonic()
     met = {rank: solo.netif for rank, solo in solo_results.items() if solo.netif}
     clocks = yield from _ask_clocks(solo_results)

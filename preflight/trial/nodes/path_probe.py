@@ -1,6 +1,6 @@
-"""`python -m preflight.trial.nodes.path_probe`: a child of the launcher: others reach it, and it tries them.
+"""`python -m preflight.trial.nodes.path_probe`: a child of the launcher that tests paths to other nodes' probes.
 
-It reads one JSON object a line from its standard input and answers each with one. It dies with the launcher, whose
+It reads one JSON object per line from its standard input and answers each with one. It dies with the launcher, whose
 loop never waits for it.
 """
 
@@ -26,7 +26,7 @@ Json = Any
 
 
 class PathProbe:
-    """One node's listeners, and its attempts to reach others'."""
+    """One node's listeners, and its attempts to reach those of other nodes."""
 
     def __init__(self) -> None:
         self._listeners: list[socket.socket] = []
@@ -35,7 +35,7 @@ class PathProbe:
         self._places = threading.BoundedSemaphore(MOST_CALLERS)
 
     def listen(self, asked: Json) -> Json:
-        """Listen at a free port on each address; return the ports, prefixes and problems, in the order asked."""
+        """Listen at a free port on each address; return the ports, prefixes and problems in the requested order."""
         self._token, self._node_rank = bytes.fromhex(asked["token"]), int(asked["node_rank"])
         prefixes = prefix_bits()
         return [self._listen_at(address) | {"prefix_bits": prefixes.get(address)} for address in asked["addresses"]]
@@ -67,7 +67,7 @@ class PathProbe:
             self._places.release()
 
     def reach(self, asked: Json) -> Json:
-        """Try every path at once, then measure those that work one after the other while there is time."""
+        """Try every path at once, then measure the working paths one after the other while there is time."""
         tasks, own = asked["tasks"], set(asked["own"])
         with ThreadPoolExecutor(max(1, min(AT_ONCE, len(tasks)))) as pool:
             tried = list(pool.map(lambda task: self._try(task, own), tasks))

@@ -1,4 +1,4 @@
-"""What two nodes' path probes say to each other: fixed sizes, limits and deadlines; whoever else calls is dropped.
+"""The protocol between two nodes' path probes: fixed sizes, limits and deadlines; any other caller is dropped.
 
 both            a token of the run, the node's number
 the caller      a byte (echo or swallow) and a length, then this many bytes; at most MOST_BYTES
@@ -44,7 +44,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The other end of a path, connected and known; `end` says what it is worth so far."""
+    """A connected and identified peer of a path; `end` is the result of the path so far."""
 
     sock: socket.socket | None
     end: PathEnd
@@ -52,7 +52,7 @@ class Met:
 
 
 def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
-    """Answer one caller until it has what it wants, goes silent, or turns out to be nobody of this run."""
+    """Answer one caller until it is finished, goes silent, or proves not to belong to this run."""
     with contextlib.suppress(OSError, ValueError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         theirs, _ = HELLO.unpack(_read(sock, HELLO.size, time.monotonic() + HELLO_S))
@@ -71,7 +71,7 @@ def serve(sock: socket.socket, token: bytes, node_rank: int) -> None:
 
 
 def meet(source: str, address: str, port: int, token: bytes, own_rank: int, their_rank: int) -> Met:
-    """Connect from an address of this node to one of another's and make sure that it is that node."""
+    """Connect from an address of this node to one of another node, and verify that it is that node."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.settimeout(CONNECT_S)
@@ -96,9 +96,9 @@ def meet(source: str, address: str, port: int, token: bytes, own_rank: int, thei
 
 
 def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
-    """Have small and then large messages sent back; return what gets through, and the rate in bytes per second.
+    """Have small and then large messages echoed; return what gets through, and the rate in bytes per second.
 
-    A slow path is no broken one: what counts is whether anything of a large message comes back at all.
+    A slow path is not broken: it passes if any part of a large message comes back.
     """
     try:
         round_trip_s(sock)
@@ -115,7 +115,7 @@ def carry_large(sock: socket.socket) -> tuple[PathEnd, str, float]:
 
 
 def round_trip_s(sock: socket.socket) -> float:
-    """Return the median time of a small message there and back."""
+    """Return the median round-trip time of a small message, in seconds."""
     times = []
     for _ in range(TRIPS):
         since = time.monotonic()
@@ -125,7 +125,7 @@ def round_trip_s(sock: socket.socket) -> float:
 
 
 def rate_bytes_s(sock: socket.socket) -> float:
-    """Return what one connection carries one way, over a moment."""
+    """Return the one-way rate of one connection in bytes per second, measured briefly."""
     data, done, since = bytes(SWALLOW_BYTES), 0, time.monotonic()
     while (took_s := time.monotonic() - since) < RATE_S or not done:
         sock.settimeout(PAYLOAD_S)

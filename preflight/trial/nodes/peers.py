@@ -1,4 +1,4 @@
-"""What node 0 and the others have in common: this node's part in the meeting, and who belongs to it."""
+"""The common part of node 0 and the other nodes: this node's side of the rendezvous, and which callers belong to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAREWELL_S = 5.0
 
 @dataclass(slots=True)
 class Member:
-    """This node's part in the meeting."""
+    """This node's side of the rendezvous."""
 
     placement: Placement
     hello: Hello
@@ -38,17 +38,17 @@ class Member:
 
     @property
     def fds(self) -> list[int]:
-        """The descriptors to wait for: of what looks for ways to the others, and of what is relayed."""
+        """Return the descriptors to wait for: those of the path probes and those of the relay."""
         return [*self.probes.fds, *(self.relay.fds if self.relay else ())]
 
     def report(self, launched: LaunchResult) -> SoloResult:
-        """Return what this node found alone."""
+        """Return this node's own result."""
         if self.solo is None:
             self.solo = self.report_solo(launched)
         return self.solo
 
     def begin(self, joint: JointPlan) -> None:
-        """Let this node's ranks go on with what all nodes do together; nothing but they listens from now on."""
+        """Let this node's ranks start the joint trials; from now on they are the only listeners."""
         self.probes.close()
         # Each node has looked for its own cures by itself, and tested its own GPUs; its RDMA ports are measured as
         # cures are.
@@ -67,7 +67,7 @@ class Member:
         self.relay = Relay(os.path.join(spec.run_dir, "control"), ranks, is_leader=self.placement.node_rank == 0)
 
     def start_probes(self) -> None:
-        """Have what looks for ways to the other nodes ready by the time that it is asked."""
+        """Start the path probes early, so that they are ready for the first question."""
         with contextlib.suppress(OSError):  # said when it is asked
             self.probes.start(PATHS)
 
@@ -78,7 +78,7 @@ class Member:
 
 
 def why_unlike(mine: Hello, theirs: Hello) -> str:
-    """Return why a caller does not belong to this run, "" where it does."""
+    """Return why a caller does not belong to this run, or "" if it does."""
     if theirs.run_id != mine.run_id:
         return f"it belongs to another run ({theirs.run_id}, here {mine.run_id})"
     if (theirs.protocol, theirs.preflight) != (mine.protocol, mine.preflight):

@@ -1,8 +1,8 @@
-"""Find this node's place in the job from what schedulers and launchers already say. Pure: a mapping and options in.
+"""Find this node's place in the job from the variables of schedulers and launchers. Pure: a mapping and options.
 
-What the options --nnodes, --node-rank and --rdzv-endpoint leave open may come from the environment, and there from one
-launcher alone, since values of two don't fit together: the innermost of model/launchers.py that is there. Slurm is
-asked inside a step only: a shell or a batch script is one node.
+The environment supplies what the options --nnodes, --node-rank and --rdzv-endpoint leave open. It is read for one
+launcher only, the innermost one present (model/launchers.py), because values of two launchers don't fit together. Slurm
+counts only inside a step: a shell or a batch script is one node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOPBACK_NAMES = re.compile(r"localhost(\..*)?|127\.[\d.]+|::1", re.ASCII | re.I
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options of the command line that say where this node stands."""
+    """The command-line options that give this node's place."""
 
     nnodes: int | None = None
     node_rank: int | None = None
@@ -62,7 +62,7 @@ class _Found:
 
 
 def find_placement(asked: Asked, environ: Mapping[str, str]) -> Placement:
-    """Return this node's place; UsageError, in one line, where what is said does not fit together."""
+    """Return this node's place; UsageError (one line) if the sources contradict each other."""
     found = _Found(environ)
     hosts: tuple[str, ...] = ()
     for what, value, option in (
@@ -172,7 +172,7 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
 
 
 def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
-    """Return the ports that all nodes of a step try in turn."""
+    """Return the ports that all nodes of a Slurm step try in turn."""
     is_numbered = STEP_ID.fullmatch(job_id) and (not step_id or STEP_ID.fullmatch(step_id))
     seed = int(job_id) * 31 + int(step_id or 0) if is_numbered else 0
     first = SLURM_PORTS + seed * SLURM_TRIES % (SLURM_PORT_COUNT - SLURM_TRIES)
@@ -180,7 +180,7 @@ def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:
 
 
 def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return how many nodes this very step of Slurm has, and which of them this is; (1, 0) where it does not say."""
+    """Return how many nodes this step of Slurm has, and this node's number; (1, 0) if Slurm does not say."""
     try:
         count, number = (parse_whole(name, environ.get(name, "")) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NODEID"))
     except UsageError:
@@ -189,7 +189,7 @@ def step_nodes(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def parse_endpoint(text: str, source: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `HOST`, `[IPV6]:PORT`; port 0 where none is given."""
+    """Return host and port of `HOST:PORT`, `HOST` or `[IPV6]:PORT`; the port is 0 if none is given."""
     match = ENDPOINT.fullmatch(text)
     if match is None:
         raise UsageError(f"{source} {text[:80]!r}: write HOST:PORT, or [ADDRESS]:PORT for IPv6")
@@ -200,7 +200,7 @@ def parse_endpoint(text: str, source: str) -> tuple[str, int]:
 
 
 def parse_whole(name: str, text: str) -> int:
-    """Return a variable's whole number; UsageError names the variable."""
+    """Return the integer value of a variable; UsageError names the variable."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         hint = "; an elastic range has no fixed place, give --nnodes" if name == "PET_NNODES" else ""
         raise UsageError(f"{name}={text[:40]!r} is no whole number{hint}")

@@ -1,4 +1,7 @@
-"""The launcher's children that do what may stall, one question at a time: the loop never waits for them."""
+"""Children of the launcher for work that may stall, one question at a time.
+
+The launcher's loop never waits for them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ FAILURES = {
 
 @dataclass(slots=True)
 class ProbeProcesses:
-    """This node's children by module, started when they are first needed; each ends when its standard input does."""
+    """This node's children by module, started at first use; each ends when its standard input closes."""
 
     environ: Mapping[str, str]
     _crew: Crew[str] = field(default_factory=lambda: Crew(leave_s=LEAVE_S, reap_s=LEAVE_S))
@@ -32,17 +35,17 @@ class ProbeProcesses:
 
     @property
     def fds(self) -> list[int]:
-        """The descriptors to wait for: of those that are asked."""
+        """Return the descriptors of the children that have a question."""
         return [self._crew.children[module].fd for module in self._asked]
 
     def start(self, module: str) -> None:
-        """Start a child before it is asked anything, so that it has imported what it needs by then."""
+        """Start a child before its first question, so that its imports are done by then."""
         if module not in self._crew.children:
             command = [sys.executable, "-m", module]
             self._crew.start(module, command, dict(self.environ) | {"PYTHONSAFEPATH": "1"})
 
     def ask(self, number: int, what: str, question: Json, limit_s: float) -> None:
-        """Put a question; its answer, or that there is none, is found by `answers` within the limit."""
+        """Send a question; within the limit, `answers` returns its answer or a failure."""
         if what not in MODULES:
             self._failed.append((number, {"failure": f"no such question: {what[:20]}"}))
             return
@@ -55,7 +58,7 @@ class ProbeProcesses:
         self._asked[MODULES[what]] = number
 
     def answers(self) -> list[tuple[int, Json]]:
-        """Return what has been answered since, with the numbers of the questions; a child that is late is ended."""
+        """Return the answers since the last call, with the numbers of their questions; a late child is ended."""
         found, self._failed = self._failed, []
         for module, answer, lost in self._crew.listen(0.0):
             if not lost:
@@ -65,6 +68,6 @@ class ProbeProcesses:
         return found
 
     def close(self) -> None:
-        """End all of them; what listens stops listening."""
+        """End all children; those that listen stop listening."""
         self._crew.end(*self._crew.children)
         self._asked.clear()

@@ -1,4 +1,7 @@
-"""Questions that node 0 puts to every node at the same time, round by round; who does not answer holds nobody up."""
+"""Questions that node 0 asks all nodes at the same time, round by round.
+
+A node that does not answer delays no other.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question to some nodes; each gets its own, and answers within the limit."""
+    """One round of questions: some nodes each get their own question and answer within the limit."""
 
     what: str
     questions: Mapping[int, Json]
@@ -26,7 +29,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A node's answer, or why there is none, with when it was asked and when it answered (this host's clock)."""
+    """A node's answer or the reason why there is none, with the times of question and answer (this host's clock)."""
 
     value: Json = None
     failure: str = ""
@@ -40,13 +43,13 @@ Ask = Callable[[int, int, Query], None]  # a node, the number of the question, t
 
 
 def ask(what: str, questions: Mapping[int, Json], limit_s: float) -> Asking[dict[int, Reply]]:
-    """Put a question to the nodes that have one."""
+    """Ask the nodes that have a question."""
     return (yield Query(what, questions, limit_s)) if questions else {}
 
 
 @dataclass(slots=True)
 class Queries:
-    """The questions under way; `result` is there once there are no more."""
+    """The questions in progress; `result` is set once all are answered."""
 
     steps: QuerySteps
     ask: Ask
@@ -58,7 +61,7 @@ class Queries:
     _until: float = 0.0
 
     def turn(self) -> None:
-        """Go on to the next question once everybody has answered or had time to."""
+        """Continue with the next question once every node has answered or its time is up."""
         while self.result is None:
             if self._round is None:
                 self._send(None)
@@ -86,7 +89,7 @@ class Queries:
         return self._round.what if self._round else ""
 
     def take(self, node_rank: int, number: Json, answer: Json) -> None:
-        """Note an answer; one to another question than the last came too late and is dropped."""
+        """Record an answer; an answer to an earlier question came too late and is dropped."""
         if number != self._number or self._round is None or node_rank not in self._round.questions:
             return
         value, failure = (answer.get("value"), answer.get("failure", "")) if isinstance(answer, dict) else (None, "")

@@ -1,6 +1,7 @@
-"""The control channel across nodes: each launcher relays what the others must know of its node's control directory.
+"""The control channel across nodes: each launcher relays the keys of its node's directory that other nodes need.
 
-Inside a node nothing knows of it: supervisors and conductor see one directory (trial/rank/channel.py). Between nodes go
+Inside a node, nothing knows of it: supervisors and conductor use one directory (trial/rank/channel.py). Between nodes
+these keys are sent:
 
     node 0 to all     step/I, store/0   what its conductor publishes
     a node to node 0  end/I/R           once all of its ranks have answered, in one message, kept as ends/I/FIRST
@@ -25,7 +26,7 @@ Send = Callable[[Message], None]
 
 
 class Relay:
-    """One node's side: `ranks` are its own; as node 0 it passes the conductor's words on and takes answers in."""
+    """One node's side of the relay, for its own `ranks`. Node 0 sends the conductor's messages and receives answers."""
 
     def __init__(self, directory: str, ranks: range, is_leader: bool) -> None:
         self._channel = Channel(directory)
@@ -41,7 +42,7 @@ class Relay:
         return self._watch.fds
 
     def outbound(self) -> Iterator[Message]:
-        """Yield what has appeared here and is for the other nodes, in the order of the steps."""
+        """Yield new keys of this node that the other nodes need, in the order of the steps."""
         appeared = self._watch.drain()
         if appeared is None or not self._has_looked:
             appeared, self._has_looked = os.listdir(self._channel.directory), True
@@ -65,7 +66,10 @@ class Relay:
             yield {"kind": "ends", "step": index, "z": pack(self._answered.pop(index))}
 
     def take_key(self, message: Message) -> bool:
-        """Publish a key of another node here; False where it was known. MeetingError where that is not its business."""
+        """Publish a key of another node here; return False if it was known.
+
+        MeetingError if that node may not send it.
+        """
         key = message.get("key")
         match = KEY.fullmatch(str(key).replace("/", "."))
         if match is None or (match[1] != "kill" and self._is_leader):
@@ -77,7 +81,7 @@ class Relay:
         return True
 
     def take_ends(self, message: Message, ranks: range) -> None:
-        """Publish the answers of another node's ranks; MeetingError where they are not those of `ranks`."""
+        """Publish the answers of another node's ranks; MeetingError if they are not the answers of `ranks`."""
         step, answers = message.get("step"), unpack(message.get("z"))
         if not isinstance(step, int) or not isinstance(answers, dict) or set(answers) != set(map(str, ranks)):
             raise MeetingError(f"it answers for other ranks than its own {ranks.start} to {ranks.stop - 1}")

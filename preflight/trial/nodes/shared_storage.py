@@ -1,4 +1,4 @@
-"""The directory that everyone writes to: all write, then each reads another's file; twice, so that stale data shows."""
+"""Test a shared directory: all nodes write a file, then each reads another's; twice, so that stale data shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_ASKED = Gap("no --checkpoint-dir was given")
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What a node's child says of its own file that it wrote, or of another node's that it read."""
+    """The report of a node's child on its own file that it wrote, or on another node's file that it read."""
 
     done_bytes: int = 0
     took_s: float = 0.0
@@ -38,7 +38,7 @@ Results = dict[int, FileResult]  # by node rank
 
 
 def ask_storage(hosts: Mapping[int, str], run_id: str, directory: str) -> Asking[SharedStorage | Gap]:
-    """Have every node write, sync and read back another node's file, twice; remove the files."""
+    """Make every node write, sync and read back another node's file, twice; remove the files."""
     if not directory:
         return NOT_ASKED
     stem = hashlib.sha256(run_id.encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
-"""Connections between launchers: JSON objects, one a line, never blocking and never longer than is allowed.
+"""Connections between launchers: one JSON object per line, non-blocking and limited in length.
 
-Node 0 has thousands of them: epoll says which have something to say.
+Node 0 has thousands of connections; epoll reports which of them are ready.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Link:
 
     @property
     def here(self) -> str:
-        """The address of this end."""
+        """Return the address of this end."""
         return plain_address(str(self._socket.getsockname()[0]))
 
     @property
@@ -59,26 +59,26 @@ class Link:
         return bool(self._unsent)
 
     def queue(self, message: Message) -> None:
-        """Have a message sent as soon as the other end takes it."""
+        """Queue a message, to be sent as soon as the other end accepts it."""
         self.queue_line(line_of(message))
 
     def queue_line(self, line: bytes) -> None:
-        """Have a line sent that may be shared by many links."""
+        """Queue an encoded line, which many links may share."""
         self._unsent.append(memoryview(line))
         self.sent_at = time.monotonic()
 
     def ping(self, now: float) -> None:
-        """Show that this end is alive, where it has said nothing for a while."""
+        """Send a sign of life if this end has sent nothing for a while."""
         if now - self.sent_at > PING_S:
             self.queue({"kind": "ping"})
 
     def refuse_silence(self) -> None:
-        """Raise MeetingError where the other end has said nothing for so long that it is gone."""
+        """Raise MeetingError if the other end has been silent for so long that it is considered gone."""
         if time.monotonic() - self.heard_at > SILENT_S:
             raise MeetingError(f"not a word for {SILENT_S:.0f} s: the host or its network is down")
 
     def send(self) -> None:
-        """Send what the other end takes now; MeetingError where it is gone."""
+        """Send as much as the other end accepts now; MeetingError if it is gone."""
         try:
             while self._unsent:
                 sent = self._socket.send(self._unsent[0][:CHUNK])
@@ -91,7 +91,7 @@ class Link:
             raise self._broken(error) from None
 
     def receive(self) -> list[Message]:
-        """Return the messages that have arrived; MeetingError where the other end is gone or is no preflight."""
+        """Return the messages that have arrived; MeetingError if the other end is gone or is not a preflight."""
         messages: list[Message] = []
         for _ in range(READS_A_TURN):
             try:
@@ -134,7 +134,10 @@ class Link:
 
 
 class Poller:
-    """Links that are watched; its own descriptor is readable when any of them is. Closed links leave by themselves."""
+    """A set of watched links; its own descriptor is readable if any of them is.
+
+    Closed links are removed automatically.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -142,7 +145,7 @@ class Poller:
 
     @property
     def fd(self) -> int:
-        """The descriptor to wait for; a small number, however many links there are."""
+        """Return the descriptor to wait for; its number is small, however many links there are."""
         return self._epoll.fileno()
 
     def watch(self, link: Link) -> None:
@@ -151,12 +154,12 @@ class Poller:
         self._epoll.register(link.fileno(), select.EPOLLIN)
 
     def leave(self, link: Link) -> None:
-        """Watch a link no longer."""
+        """Stop watching a link."""
         self._epoll.unregister(link.fileno())
         del self._wanting[link.fileno()]
 
     def also_for_sending(self, links: Iterable[Link]) -> None:
-        """Watch those that have something unsent until they take it, and only those."""
+        """Watch links with unsent data until they accept it; stop watching the others for sending."""
         for link in links:
             wants = link.wants_to_send
             if wants != self._wanting.get(link.fileno(), False):
@@ -164,7 +167,7 @@ class Poller:
                 self._epoll.modify(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if wants else 0))
 
     def descriptors(self) -> set[int]:
-        """Return, at once, the descriptors that have something to say, take data, or broke."""
+        """Return, without waiting, the descriptors that are readable, accept data, or broke."""
         return {fd for fd, _ in self._epoll.poll(0, 4096)}
 
     def close(self) -> None:
@@ -172,9 +175,9 @@ class Poller:
 
 
 def raise_descriptor_limit(links: int) -> None:
-    """Raise the limit of open files as far as this many links need; MeetingError where that is not allowed.
+    """Raise the limit of open files as far as this many links need; MeetingError if that is not allowed.
 
-    Called after the ranks were started: they keep the limit that the job will have.
+    Call it after the ranks were started: the ranks keep the limit that the job will have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = links + SPARE_DESCRIPTORS
@@ -186,12 +189,12 @@ def raise_descriptor_limit(links: int) -> None:
 
 
 def line_of(message: Message) -> bytes:
-    """Return a message as it goes over the wire."""
+    """Return a message as it is sent over the connection."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_message(line: bytes) -> Message:
-    """Return the message on a line; MeetingError where it is none."""
+    """Return the message on a line; MeetingError if the line has none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -207,7 +210,7 @@ def pack(value: Any) -> str:
 
 
 def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
-    """Return the value of packed text; MalformedInput where it is none or would fill the memory."""
+    """Return the value of packed text; MalformedInput if it is invalid or would fill the memory."""
     try:
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(text, validate=True), most_bytes)
@@ -219,5 +222,5 @@ def unpack(text: Any, most_bytes: int = UNPACKED_BYTES) -> Any:
 
 
 def plain_address(address: str) -> str:
-    """Return an address without scope, an IPv4 one in IPv6's clothes as IPv4."""
+    """Return an address without its scope, and an IPv4-mapped IPv6 address as IPv4."""
     return address.partition("%")[0].removeprefix("::ffff:")

@@ -1,10 +1,10 @@
-"""torchrun's agent on this node alone: it forks a supervisor per rank from the process that has imported torch.
+"""torchrun's agent for one node: it forks a supervisor per rank from the process that has imported torch.
 
-torchrun's own agent starts an interpreter a rank, each of which imports torch again; on two processors that takes
-longer than most trials. What the ranks find in their environment is the same.
+torchrun's own agent starts one interpreter per rank, each of which imports torch again; on two processors that takes
+longer than most trials. The ranks find the same environment with either agent.
 
-Every rendezvous that torch brings opens a store on all interfaces, and its c10d one unpickles what it reads from there.
-This one is a store inside this process, enough to number the ranks of one node; ranks meet in stores of our own.
+Every rendezvous in torch opens a store on all interfaces, and its c10d rendezvous unpickles what it reads from there.
+This one is a store inside the process, enough to number the ranks of one node. The ranks use preflight's own stores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DIE_S = 2.0  # after SIGTERM; the kernel ends trial children with their supervis
 
 
 class AloneRendezvous(RendezvousHandler):
-    """Agree with nobody: this agent is node 0 of 1."""
+    """A rendezvous without other nodes: this agent is node 0 of 1."""
 
     use_agent_store = False
 
@@ -71,7 +71,7 @@ class AloneRendezvous(RendezvousHandler):
 
 
 class ForkingAgent(SimpleElasticAgent):
-    """torchrun's agent, whose workers are forked and run `supervise_rank`."""
+    """torchrun's agent, but its workers are forked and run `supervise_rank`."""
 
     def __init__(self, spec: WorkerSpec, spec_path: str) -> None:
         super().__init__(spec)
@@ -121,7 +121,7 @@ class ForkingAgent(SimpleElasticAgent):
 
 
 def run_ranks(spec_path: str) -> None:
-    """Run the ranks that RUN_SPEC asks for; where one dies the launcher is informed, and the exit code is 1."""
+    """Run the ranks that RUN_SPEC asks for. If one dies, the launcher is informed, and the exit code is 1."""
     workers = WorkerSpec(
         role="default",
         local_world_size=read_spec(spec_path).place.local_size,
@@ -135,7 +135,7 @@ def run_ranks(spec_path: str) -> None:
 
 
 def first_to_die(failures: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return rank and exit code of the failure that came first: torchrun ends the other ranks with SIGTERM."""
+    """Return rank and exit code of the first failure, because torchrun then ends the other ranks with SIGTERM."""
     rank = min(failures, key=lambda rank: (failures[rank][0] == -signal.SIGTERM, failures[rank][1]))
     return rank, failures[rank][0]
 
@@ -167,7 +167,7 @@ def _start_supervisor(spec_path: str, rank: int, environ: dict[str, str]) -> Chi
 
 
 def supervise_rank(spec_path: str) -> None:
-    """Supervise this process's rank; what it fails of is sent to the launcher, then raised."""
+    """Supervise this process's rank; an error is sent to the launcher, then raised."""
     try:
         supervise(spec_path)
     except Exception as error:

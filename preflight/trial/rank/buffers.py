@@ -1,4 +1,4 @@
-"""The tensors of one collective, where a rank stands, and the call that is timed and verified."""
+"""The tensors of one collective, the rank's position, and the call that is timed and verified."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GLOO_GATHERS_INTO_TENSORS = TORCH_VERSION >= (2, 3)  # 2.1 does not
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """The tensors of one collective: `send` and `receive` are the same for all_reduce and broadcast."""
+    """The tensors of one collective; for all_reduce and broadcast, `send` and `receive` are the same."""
 
     send: torch.Tensor
     receive: torch.Tensor
@@ -31,7 +31,7 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where this rank stands, on which device it computes, and how long calls may take there."""
+    """This rank's number, its device, and how long calls on it may take."""
 
     rank: int
     world_size: int
@@ -40,9 +40,11 @@ class Ranks:
     least_s: float = 0.0  # what a call has nonetheless that begins late
 
     def synchronize(self) -> None:
-        """Wait until the device has finished; TimeoutError where it has not in time. On the CPU calls return finished.
+        """Wait until the device has finished; TimeoutError if it is too late.
 
-        No call of torch's is waited in: a hung collective never leaves it, and the rank could not say so.
+        On the CPU, calls return when they are done.
+
+        It avoids torch's blocking calls: a hung collective never returns from one, and the rank could not report it.
         """
         if self.device.type != "cuda":
             return
@@ -56,7 +58,10 @@ class Ranks:
             time.sleep(PAUSE_S if now - since > LONG_CALL_S else 0)
 
     def barrier(self) -> None:
-        """Meet the other ranks. On GPUs by a sum of one element, as NCCL's own, which waits without an end."""
+        """Wait for the other ranks.
+
+        On GPUs it is a sum of one element, because NCCL's own barrier waits without a limit.
+        """
         if self.device.type == "cuda":
             dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=self.device))
         else:
@@ -65,7 +70,10 @@ class Ranks:
 
 
 def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffers:
-    """Return zeroed float32 buffers; S (facts: total or per rank) is `receive` or `send`, whichever is larger."""
+    """Return zeroed float32 buffers of the nominal size S, as total or per rank (facts).
+
+    S is the size of `receive` or `send`, whichever is larger.
+    """
     count = element_count(collective, nominal_bytes, ranks.world_size, ELEMENT_BYTES)
     whole = torch.zeros(count, dtype=torch.float32, device=ranks.device)
     match collective:
@@ -80,7 +88,10 @@ def allocate(collective: Collective, nominal_bytes: int, ranks: Ranks) -> Buffer
 
 
 def caller(collective: Collective, buffers: Buffers, ranks: Ranks) -> Callable[[], object]:
-    """Return the call to time. The name of the function is resolved once: torch 2.13 warns at every other look-up."""
+    """Return the call to time.
+
+    The function's name is resolved once, because torch 2.13 warns at every other look-up.
+    """
     match collective:
         case Collective.ALL_REDUCE:
             return lambda: dist.all_reduce(buffers.receive)

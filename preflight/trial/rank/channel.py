@@ -1,7 +1,7 @@
 """The supervisors' control channel on one node: a directory with one JSON file per key.
 
-Files rather than a torch store: the run directory is 0700, there is no port, no thread and no server, looking for a key
-costs one stat, and every torch has files (Store.check came with 2.3).
+It uses files rather than a torch store. The run directory has mode 0700, there is no port, thread or server, and
+looking for a key costs one stat. Every torch can use files (Store.check came with 2.3).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Report = Callable[[dict[str, Any]], None]  # how a child tells its supervisor wh
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """JSON values under keys; `/` in a key is allowed. Nobody ever blocks in it."""
+    """JSON values under keys, which may contain `/`. No operation blocks, except the waits with a time limit."""
 
     directory: str
 
     def put(self, key: str, value: Any) -> None:
-        """Publish a value; a reader sees all of it or nothing."""
+        """Publish a value atomically."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -37,7 +37,7 @@ class Channel:
         os.rename(temporary, path)
 
     def put_first(self, key: str, value: Any) -> None:
-        """Publish a value unless somebody already has: the first reason counts."""
+        """Publish a value unless the key already has one: the first reason counts."""
         path = self._path(key)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
@@ -47,16 +47,16 @@ class Channel:
         os.unlink(temporary)
 
     def has(self, key: str) -> bool:
-        """Tell at once whether a key was published."""
+        """Return at once whether a key was published."""
         return os.path.exists(self._path(key))
 
     def get(self, key: str) -> Any:
-        """Return a published value; call it only for a key that is there."""
+        """Return a published value; call it only if the key exists."""
         with open(self._path(key), encoding="utf-8") as file:
             return json.load(file)
 
     def wait(self, key: str, until: float) -> bool:
-        """Poll until the key is there (True) or the monotonic time `until` has come (False); pauses don't count."""
+        """Poll until the key exists (True) or the monotonic time `until` is reached (False). Pauses don't count."""
         own_time = OwnTime()
         while not self.has(key):
             until += own_time.look(POLL_S)
@@ -66,10 +66,10 @@ class Channel:
         return True
 
     def collect(self, index: int, world_size: int, node_sizes: Sequence[int], until: Callable[[], float]) -> list[Any]:
-        """Return what every rank published for a step, by rank; HarnessError names the first that gave none in time.
+        """Return what every rank published for a step, by rank; HarnessError names the first rank that was late.
 
-        This node's ranks answer one by one, every other node's in one file. `until` gives the monotonic time until
-        which to wait for the next answer. Node sizes are empty on a single node.
+        This node's ranks answer one by one; the ranks of every other node answer in one file. `until` gives the
+        monotonic time until which to wait for the next answer. Node sizes are empty on a single node.
         """
         own = node_sizes[0] if node_sizes else world_size
         answers = [self._answer(f"end/{index}/{rank}", rank, until()) for rank in range(own)]

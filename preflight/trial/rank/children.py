@@ -1,4 +1,4 @@
-"""A supervisor's trial children: started, listened to, killed and reaped."""
+"""Start, read, kill and reap the trial children of a supervisor (the per-rank agent)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONSEQUENCES = ("timeout", "connection")
 
 @dataclass(slots=True, kw_only=True)
 class Child(ChildProcess):
-    """One trial child as its supervisor sees it; it leads a process group."""
+    """One trial child as its supervisor knows it; the child leads a process group."""
 
     assignment: Assignment
     started_by: str  # fork | exec
@@ -54,20 +54,20 @@ class Child(ChildProcess):
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """The error that the child reported, if any."""
+        """Return the error that the child reported, if any."""
         return next((event for event in self.events if "error" in event), None)
 
     @property
     def is_done(self) -> bool:
-        """Whether the child went through all of its stages."""
+        """Return whether the child went through all of its stages."""
         return self.stage == "done"
 
     def silent_s(self) -> float:
-        """Return for how long the child has not moved to another stage."""
+        """Return for how many seconds the child has not reached a new stage."""
         return time.monotonic() - self.moved_at
 
     def starved_s(self) -> float:
-        """Return for how long of that the thread that had it worst was ready to run and had no CPU."""
+        """Return for how many seconds of that silence its most starved thread was ready to run but had no CPU."""
         if self.end is not None:
             return 0.0
         now = processes.waits_for_cpu_s(self.pid)
@@ -75,16 +75,19 @@ class Child(ChildProcess):
         return min(max(since, 0.0), self.silent_s())
 
     def is_silent_for(self, limit_s: float) -> bool:
-        """Return whether it made no progress for that long with a CPU: on a busy host a slow process is not hung."""
+        """Return whether the child made no progress for so long although it had a CPU.
+
+        On a busy host, a slow process is not a hung one.
+        """
         return self.silent_s() > limit_s and self.silent_s() - self.starved_s() > limit_s
 
     def ended(self, how: str, detail: str) -> None:
-        """Note how the child ended; only the first reason counts."""
+        """Record how the child ended; only the first reason counts."""
         self.end = self.end or RankEnd(self.assignment.rank, how, self.stage, detail)
 
 
 def start(assignment: Assignment, log_path: str, by_exec: bool) -> Child:
-    """Fork a trial child, or start it by exec where that is asked for or this process has more than one thread."""
+    """Fork a trial child. Start it by exec if requested, or if this process has more than one thread."""
     sound = processes.thread_count() == 1 and not by_exec
     process = _fork(assignment, log_path) if sound else _exec(assignment, log_path)
     os.set_blocking(process.fd, False)
@@ -134,7 +137,7 @@ def _exec(assignment: Assignment, log_path: str) -> ChildProcess:
 
 
 def ask(child: Child, question: dict[str, Any]) -> None:
-    """Have a child that reads questions take up the next one; its events are the answer to it, until it is `done`."""
+    """Send a question to a child that reads questions. Its events up to `done` are the answer."""
     child.events = []
     if child.is_done:
         _move(child, ASKED)
@@ -144,12 +147,12 @@ def ask(child: Child, question: dict[str, Any]) -> None:
 
 @cache
 def shm_watch() -> DirectoryWatch:
-    """Return what tells this supervisor that a file has appeared in /dev/shm."""
+    """Return a watch that shows this supervisor when a file appears in /dev/shm."""
     return DirectoryWatch("/dev/shm")
 
 
 def listen(children: Sequence[Child], timeout_s: float) -> None:
-    """Take in what the children report and note those that have ended; return after `timeout_s` at the latest."""
+    """Read what the children report and record which of them have ended; return after `timeout_s` at the latest."""
     open_fds = {child.fd: child for child in children if child.fd >= 0}
     has_new_segment = False
     for fd in wait_for([*open_fds, *shm_watch().fds], (), timeout_s):
@@ -231,26 +234,27 @@ def _signal_name(number: int) -> str:
 
 
 def limit_s(child: Child, limits: StageLimits) -> float:
-    """Return how long the child may stay in its stage."""
+    """Return how many seconds the child may stay in its stage."""
     return limits.for_stage(child.stage.split()[0], child.expected_s)
 
 
 def forgive(children: Sequence[Child], gap_s: float) -> None:
-    """Count no time in which this supervisor stood still: its children did too."""
+    """Exclude time in which this supervisor was suspended, because its children were suspended too."""
     for child in children:
         child.moved_at += gap_s
 
 
 def is_overdue(child: Child, limits: StageLimits) -> bool:
-    """Return whether the child made no progress for its stage's limit, still there or after it gave up waiting."""
+    """Return whether the child made no progress within its stage's limit, even if it has given up waiting since."""
     gave_up = child.end is not None and child.end.ended in CONSEQUENCES
     return (child.end is None or gave_up) and child.is_silent_for(limit_s(child, limits))
 
 
 def kill(children: Sequence[Child], hung: bool, limits: StageLimits) -> None:
-    """SIGKILL the process group of every child that is left, and reap it.
+    """Kill (SIGKILL) the process group of every remaining child, and reap it.
 
-    Before that, note the state that tells the stuck from the waiting: `T` is stopped, silence for the limit is stuck.
+    Before that, record the state that separates stuck from waiting children. A child in state `T` is stopped; one that
+    was silent for its limit is stuck.
     """
     left = [child for child in children if child.end is None]
     states = [_state(child, hung, limits) for child in left]

@@ -1,4 +1,4 @@
-"""The conductor: rank 0's supervisor decides the next step, collects every rank's outcome and tells the launcher."""
+"""The conductor (coordinator): rank 0's supervisor chooses each step, collects the outcomes and reports them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ LEAST_TIME_FOR_A_TRIAL_S = 1.0
 
 
 def conduct(rank: Rank) -> None:
-    """Try what the plan says until it says stop or time is up; every result goes to the launcher at once."""
+    """Run the steps of the plan until it stops or time is up; every result goes to the launcher at once."""
     Conductor(rank).run()
 
 
 class Conductor:
-    """State of the search: what was tried, and what it took."""
+    """The state of the search: what was tried, and how long it took."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank

@@ -1,4 +1,4 @@
-"""After a rank was killed its GPU context takes a moment to vanish: the next trial waits until the memory is back."""
+"""Wait until the memory of a killed rank's GPU context is free again, before the next trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLACK_BYTES = 64 << 20  # less than any CUDA context, more than what a driver's 
 
 
 class GpuKeeper:
-    """The process that keeps NVML open; where it gives no answer, nothing is waited for."""
+    """The process that keeps NVML open; if it gives no answer, nothing waits for it."""
 
     def __init__(self, uuids: Sequence[str], command: Sequence[str] = ()) -> None:
         self._uuids = tuple(uuids)
@@ -29,7 +29,10 @@ class GpuKeeper:
         self._before = self._used(START_S)
 
     def wait_until_released(self, within_s: float = RELEASE_S) -> str:
-        """Return "" once the GPUs hold no more than before the first trial, or can't be asked; else what they hold."""
+        """Return "" once the GPUs hold no more memory than before the first trial; else return what they hold.
+
+        It also returns "" if the GPUs can't be asked.
+        """
         until = time.monotonic() + within_s
         while True:
             held = still_held(self._before, self._used(ANSWER_S))
@@ -57,7 +60,7 @@ class GpuKeeper:
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """Return which GPUs hold more than before by more than the slack, "" where none does or is known to."""
+    """Return which GPUs hold more memory than before, beyond the slack, or "" if none is known to."""
     more = {uuid: now[uuid] - before[uuid] for uuid in now if uuid in before and now[uuid] - before[uuid] > SLACK_BYTES}
     sizes = ", ".join(f"{uuid} {size >> 20} MiB" for uuid, size in sorted(more.items()))
     return f"memory was not given back: {sizes}" if sizes else ""

@@ -1,4 +1,4 @@
-"""What a child does that tests GPUs by themselves: group after group of jobs, no process group, no NCCL."""
+"""The child that runs GPU tests below NCCL: group after group of jobs, without a process group and without NCCL."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TURN_S = 30.0  # then it goes on beside whoever is late
 
 
 def turn_key(label: str, place: int) -> str:
-    """Return the key that says that this GPU's copies are over, or its process."""
+    """Return the key which says that this GPU has finished its copies, or that its process is gone."""
     return f"turn/{label}/{place}"
 
 
 def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked: Iterable[dict[str, Any]]) -> None:
-    """Do the jobs of group after group, {"label": unique in the run, "group": ...}, on contexts that are kept.
+    """Run the jobs of group after group, {"label": unique in the run, "group": ...}, on contexts that are kept.
 
-    A GPU that has no memory left for a job is no fault, and the next job is done all the same. Whatever CUDA fails of
-    ends this process: it would fail of all that follows in the same context.
+    If a GPU has no memory left for a job, that is no fault, and the next job runs. Any CUDA error ends this process,
+    because everything that follows in the same context would fail too.
     """
     devices: Devices | None = None
     opened: list[int] = []
@@ -57,7 +57,7 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
 
 
 def devices_of(backend_module: Any) -> Devices:
-    """Return the stand-ins that a backend's module brings, else CUDA's; UnreadableFact where there are neither."""
+    """Return the stand-ins that a backend's module brings, else CUDA's devices; UnreadableFact if there are neither."""
     stand_in: Devices | None = getattr(backend_module, STAND_IN, None)
     if stand_in is not None:
         return stand_in

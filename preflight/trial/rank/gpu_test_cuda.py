@@ -1,8 +1,8 @@
-"""The GPUs through torch.cuda, and the numbers that tests copy and multiply there.
+"""The GPUs through torch.cuda, and the numbers that the tests copy and multiply.
 
-Every number is exact on every device. The factors of products are whole numbers so small that every sum is exact in
-float32, in whatever order and on whatever GPU it is made; bfloat16 rounds the exact sum once. So there is one right
-answer, bit by bit, for all repeats and all GPUs.
+Every number is exact on every device. The factors are such small integers that every sum is exact in float32, in any
+order and on any GPU; bfloat16 rounds the exact sum once. So there is one right answer, bit by bit, for all repeats and
+all GPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_FACTOR = 31  # 31 * 31 * 8192 < 2**24: float32 holds every sum exactly, 
 
 
 class CudaDevices:
-    """CUDA as torch gives it; nothing is touched before `open`."""
+    """CUDA devices through torch; no device is used before `open`."""
 
     def __init__(self, pin: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.pin_memory) -> None:
         self._pin = pin
@@ -161,19 +161,19 @@ def _out_of_memory_named() -> Iterator[None]:
 
 
 def pattern(count: int, salt: int, device: torch.device) -> torch.Tensor:
-    """Return `count` numbers of 4 bytes, from 0 up, that hardly any other salt gives at the same place."""
+    """Return `count` 4-byte numbers, none negative, that hardly any other salt gives at the same position."""
     places = torch.arange(count, dtype=torch.int32, device=device)
     return places.remainder_(MODULUS).mul_(1 + 2 * (salt % 997)).add_(7919 * (salt % 1009) + 1).remainder_(1 << 30)
 
 
 def factors(places: torch.Tensor, salt: int) -> torch.Tensor:
-    """Turn places (int64, row * rows + column) into whole numbers from -31 to 31, in place."""
+    """Turn positions (int64, row * rows + column) into integers from -31 to 31, in place."""
     mixed = places.mul_(2_654_435_761).add_(salt * 40_503).bitwise_right_shift_(11)
     return mixed.remainder_(2 * LARGEST_FACTOR + 1).sub_(LARGEST_FACTOR)
 
 
 class TorchProduct:
-    """A product on a device of torch."""
+    """A matrix product on a torch device."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, rows: int) -> None:
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # it would round on the way

@@ -1,7 +1,7 @@
-"""The door to the GPUs for the tests below NCCL: CUDA through torch, or stand-ins that a test's backend brings.
+"""Access to the GPUs for the tests below NCCL: CUDA through torch, or stand-ins that a backend for tests brings.
 
-A GPU's place is CUDA's number for it in this process. A module given with `--backend NAME@MODULE` that has an attribute
-DEVICES tests those in CUDA's place; a stand-in for NCCL without them tests none, since its GPUs are not there.
+A GPU's place is its CUDA index in this process. If the module of `--backend NAME@MODULE` has an attribute DEVICES, the
+tests use those devices instead of CUDA. A stand-in for NCCL without that attribute tests none, since it has no GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Buffer = Any  # memory of a GPU or of the host; only the devices look inside
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """What NVML says of a GPU at one moment."""
+    """NVML's values for a GPU at one moment."""
 
     sm_mhz: int | Gap
     temperature_c: int | Gap
@@ -31,67 +31,76 @@ class Product(Protocol):
     """A matrix product on one GPU whose exact result is known."""
 
     def multiply_us(self) -> float:
-        """Multiply once and return how long the GPU took."""
+        """Multiply once and return how long the GPU took, in microseconds."""
 
     def keep(self) -> None:
-        """Remember the result's bits as those that every other one must have."""
+        """Keep the result's bits as the reference for all later results."""
 
     def differs(self) -> bool:
-        """Return whether the result's bits are not the remembered ones."""
+        """Return whether the result's bits differ from the reference."""
 
     def wrong_elements(self) -> int:
-        """Return how many elements of some rows are not what whole-number arithmetic on the CPU gives."""
+        """Return how many elements in some rows differ from what integer arithmetic on the CPU gives."""
 
     def digest(self) -> str:
         """Return a digest of the result's bits."""
 
 
 class Devices(Protocol):
-    """What the tests need. Every method may raise OutOfGpuMemory, and RuntimeError where CUDA fails."""
+    """The device operations that the tests need.
+
+    Every method may raise OutOfGpuMemory, or RuntimeError if CUDA fails.
+    """
 
     def open(self, place: int, uuid: str, bdf: str) -> None:
-        """Make a context on the GPU, prove that it is the one meant, and load what the tests run there."""
+        """Make a context on the GPU, verify that it is the intended GPU, and load the kernels of the tests."""
 
     def settle(self, places: Sequence[int]) -> None:
-        """Give back memory that nothing uses; raise where a context on one of these GPUs no longer works."""
+        """Release unused memory; raise if a context on one of these GPUs no longer works."""
 
     def can_access_peer(self, source: int, target: int) -> bool:
-        """Return CUDA's answer."""
+        """Return whether CUDA reports peer access from `source` to `target`."""
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
-        """Return memory for whole numbers of 4 bytes, or 8 where `wide`, on the GPU."""
+        """Return a buffer on the GPU for integers of 4 bytes, or of 8 if `wide`."""
 
     def allocate_on_host(self, elements: int) -> Buffer:
-        """Return pinned memory for whole numbers of 4 bytes near the CPUs that this thread runs on; they share it."""
+        """Return pinned memory for 4-byte integers near this thread's CPUs; calls from the same CPUs share it."""
 
     def write_pattern(self, buffer: Buffer, salt: int) -> None:
-        """Fill with numbers that differ from place to place and from salt to salt, and wait until they are there."""
+        """Fill the buffer with numbers that differ by position and by salt, and wait until they are written."""
 
     def write_sentinel(self, buffer: Buffer) -> None:
-        """Fill with what no pattern holds, and wait until it is there."""
+        """Fill the buffer with a value that no pattern contains, and wait until it is written."""
 
     def copy(self, transfers: Sequence[tuple[Buffer, Buffer]]) -> None:
-        """Copy each source to its target, all at once on streams of their own, and wait for the end.
+        """Copy each source to its target, all at once on separate streams, and wait for the end.
 
-        Same type: the copy engine does it. From 4-byte to 8-byte numbers: a kernel on the source's SMs, if there is
-        peer access.
+        Between buffers of the same type, the copy engine copies. From 4-byte to 8-byte numbers, a kernel on the
+        source's SMs copies if there is peer access.
         """
 
     def time_copies(self, transfers: Sequence[tuple[Buffer, Buffer]], repeats: int) -> float:
-        """Return the seconds from the first to the last of `repeats` copies of each transfer, all at once."""
+        """Return the seconds from the first to the last of `repeats` copies of each transfer, all running at once."""
 
     def compare(self, buffer: Buffer, salt: int) -> tuple[int, int]:
-        """Return how many elements are not the pattern's, and how many of these still hold the sentinel."""
+        """Return how many elements differ from the pattern, and how many of these still hold the sentinel."""
 
     def product(self, place: int, dtype: str, rows: int) -> Product:
         """Return a product of two square matrices."""
 
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
-        """Return what reads the GPU's clocks, heat and link; UnreadableFact where NVML does not start."""
+        """Return a function that samples the GPU's clocks, temperature and link.
+
+        It raises UnreadableFact if NVML does not start.
+        """
 
 
 def check_device(properties: Any, uuid: str, bdf: str) -> None:
-    """Raise RuntimeError unless CUDA's device is the GPU meant; torch < 2.5 gives no uuid, some give no address."""
+    """Raise RuntimeError unless CUDA's device is the intended GPU.
+
+    torch < 2.5 gives no UUID, and some versions give no address.
+    """
     if hasattr(properties, "uuid"):
         got, wanted = f"GPU-{str(properties.uuid).removeprefix('GPU-')}", uuid
     elif bdf and hasattr(properties, "pci_bus_id"):

@@ -1,13 +1,13 @@
-"""A supervisor's process that tests its GPU and pairs of it with others, kept from round to round of the GPU tests.
+"""A supervisor's process that tests its GPU and its pairs with others. It lives through all rounds of GPU tests.
 
-Besides what supervisor.py lists, on the control channel:
+On the control channel there are, besides the keys in supervisor.py:
 
     step/I         {"kind": "gpu_tests", "round": ..., "by_exec": ..., "until": monotonic seconds}
                    {"kind": "end_gpu_tests"}: a trial comes, which needs GPUs without other contexts
     turn/I/PLACE   the GPU at this place has copied in step I, or its process is gone
 
-Nobody kills a round for all: a process that hangs is killed at its own limit, the others go on. The next round that it
-would have had begins a new one.
+No process kills a round for all ranks: a process that hangs is killed at its own limit, and the others go on. Its next
+round starts a new process.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ STEP_PER_EXPECTED = 3.0
 
 @dataclass(slots=True)
 class GpuTestProcess:
-    """This supervisor's process that tests GPUs: it keeps its CUDA contexts until something goes wrong."""
+    """This supervisor's process for GPU tests; it keeps its CUDA contexts until an error occurs."""
 
     child: children.Child | None = None
 
     def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
-        """Have the process do the group of a round that is this rank's, if there is one, and publish how that ended."""
+        """Make the process run this rank's group of a round, if there is one, and publish how that ended."""
         groups = decode(GpuTestRound, order["round"]).groups
         answers = [self._answer(rank, index, group, order) for group in groups if group.owner == rank.local_rank]
         rank.channel.put(f"end/{index}/{rank.rank}", answers)
@@ -103,7 +103,7 @@ def _watch(rank: Rank, child: children.Child, until: float) -> str:
 
 
 def limit_s(rank: Rank, child: children.Child) -> float:
-    """Return how long a process may stay silent where it is: a context may take long, a copy may not."""
+    """Return how long a process may be silent in its stage: making a context may take long, a copy may not."""
     limits = rank.spec.trials.limits
     if child.stage in ("spawned", "device"):
         return limits.start_s

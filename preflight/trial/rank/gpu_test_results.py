@@ -1,4 +1,4 @@
-"""From what a process on one or two GPUs reported, and how it ended, to the record of its test."""
+"""Turn the report of a process on one or two GPUs, and how it ended, into the record of its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank 0's side of the rounds of tests on the GPUs themselves; gpu_test_process.py is every supervisor's."""
+"""Rank 0's side of the GPU test rounds; gpu_test_process.py is the side of every supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN = (Ending.WRONG, Ending.HANG, Ending.CRASH)
 
 @dataclass(slots=True)
 class GpuTestRounds:
-    """Has all ranks take round after round, and remembers what that says of later ones."""
+    """Rank 0's record of the GPU test rounds: it has all ranks run them, and keeps what later rounds need."""
 
     steps: Steps
     broken_pairs: set[tuple[int, int]] = field(default_factory=set)  # local ranks whose copies don't work
@@ -34,14 +34,14 @@ class GpuTestRounds:
     _timed: list[PairTruth] = field(default_factory=list)
 
     def take_first(self) -> None:
-        """Test the GPUs before NCCL gets them: what it does is read in the light of whether copies arrive."""
+        """Test the GPUs before NCCL uses them: later NCCL failures are judged by whether copies arrive."""
         spec, now = self.steps.rank.spec, time.monotonic()
         until = now + spec.devices.share_of_time * (spec.deadline_monotonic_s - now)
         self.take(spec.devices.rounds, until)
         self.time_slow_pairs_again(until)
 
     def take(self, rounds: tuple[GpuTestRound, ...], until: float, repetition: int = 0) -> None:
-        """Have all supervisors take the rounds until time is up; each result goes to the launcher at once."""
+        """Make all supervisors run the rounds until time is up; each result goes to the launcher at once."""
         broken_now: set[tuple[int, int]] = set()
         for each in rounds:
             if self.unkillable or until - time.monotonic() < LEAST_S:
@@ -59,7 +59,7 @@ class GpuTestRounds:
         self.broken_pairs |= broken_now
 
     def time_slow_pairs_again(self, until: float) -> None:
-        """Time those pairs once more that were slow: being slow once is no fault."""
+        """Time the slow pairs once more, because being slow once is no fault."""
         devices = self.steps.rank.spec.devices
         slow = [each.pair for each in slow_pairs(pair_times(self._timed), devices.pair_limits)][:MOST_TIMED_AGAIN]
         for each in devices.rounds:
@@ -67,7 +67,7 @@ class GpuTestRounds:
                 self.take((each,), until)
 
     def end_processes(self) -> bool:
-        """Have every supervisor end its process, wait until it is gone, and tell whether there were any."""
+        """Make every supervisor end its process, wait until it is gone, and return whether there were any."""
         if not self._rounds:
             return False
         self._rounds = 0

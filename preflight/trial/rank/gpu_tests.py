@@ -1,7 +1,7 @@
-"""The tests of GPUs by themselves: copies between two of them, copies to and from the host's memory, and products.
+"""Tests of GPUs below NCCL: copies between two GPUs, copies to and from host memory, and matrix products.
 
-Behind an IOMMU that translates, CUDA calls a copy successful whose bytes never arrived, so the target is filled with a
-sentinel first: what still holds it was never written, anything else that is wrong was scrambled.
+Behind a translating IOMMU, CUDA reports success for copies whose bytes never arrived. So the target is filled with a
+sentinel first. An element that still holds it was never written; any other wrong element was scrambled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Transfer = tuple[Buffer, Buffer]
 
 
 def check_pair_data(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Copy at every size, each way, by both means, and report for each copy what arrived."""
+    """Copy at every size, in each direction and by both methods, and report what arrived in each copy."""
     a, b = job.places
     report({"cuda": devices.can_access_peer(a, b) and devices.can_access_peer(b, a)})
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
@@ -63,14 +63,14 @@ def _copied(
 
 
 def arrived(wrong: int, untouched: int) -> Arrived:
-    """Return what became of a copy of which `wrong` elements are wrong, and how many of these hold the sentinel."""
+    """Return the result of a copy with `wrong` wrong elements, of which `untouched` still hold the sentinel."""
     if not wrong:
         return Arrived.RIGHT
     return Arrived.NEVER_WRITTEN if untouched == wrong else Arrived.SCRAMBLED
 
 
 def time_pair(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report bandwidth and latency each way, by both means."""
+    """Report bandwidth and latency in each direction, by both methods."""
     a, b = job.places
     cases = list(itertools.product(CopyBy, job.sizes_bytes, Direction))
     for number, (by, size_bytes, direction) in enumerate(cases):
@@ -93,7 +93,7 @@ def _timed(
 
 
 def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:
-    """Return the seconds of one copy of each: as many in a row as the budget allows, the median of three rows."""
+    """Return the seconds of one copy of each: the median of three series, each as long as the budget allows."""
     estimate_s = max(devices.time_copies(transfers, LEAST_REPEATS) / LEAST_REPEATS, 1e-6)
     repeats = max(LEAST_REPEATS, min(MOST_REPEATS, int(budget_s / 3 / estimate_s)))
     return sorted(devices.time_copies(transfers, repeats) / repeats for _ in range(3))[1]
@@ -113,7 +113,7 @@ def _transfers(
 
 
 def run_host_copies(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Report a copy each way for every NUMA node of the job; without any, wherever this process runs."""
+    """Report a copy in each direction for every NUMA node of the job, or for the current CPUs if it names none."""
     allowed = os.sched_getaffinity(0)
     try:
         for numa in job.numa or (None,):
@@ -156,7 +156,7 @@ def _both_ways(devices: Devices, job: DeviceJob, size_bytes: int, numa: NumaCpus
 
 
 def run_products(devices: Devices, job: DeviceJob, report: Report) -> None:
-    """Multiply for the job's time at each size, and report what came of it."""
+    """Multiply for the job's time at each size, and report the result."""
     for size in job.products:
         report({"stage": f"multiply {size.dtype}", "expected_s": job.budget_s})
         report({"gemm": encode(_multiplied(devices, job.places[0], size, job.budget_s, report))})

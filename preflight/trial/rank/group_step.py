@@ -1,12 +1,12 @@
-"""Rounds of small process groups that name the node at fault, as all supervisors take them with the conductor.
+"""Rounds of small process groups that find the node at fault, run by all supervisors with the conductor.
 
-Besides what supervisor.py lists, on the control channel:
+On the control channel there are, besides the keys in supervisor.py:
 
     step/I      {"kind": "groups"} and the fields of a GroupStep
-    kill/I+1+G  somebody ends the group G of step I; the others go on
-    end/I/R     a list: how rank R's child ended, empty where R is in no group
+    kill/I+1+G  a process ends the group G of step I; the other groups go on
+    end/I/R     a list: how rank R's child ended, empty if R is in no group
 
-The step after one with G groups is I+1+G: each group has a number of its own, for its kill, its store and its logs.
+The step after one with G groups is I+1+G: each group has its own number, for its kill, its store and its logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Ranks that follow each other, all on one node."""
+    """Consecutive ranks on one node."""
 
     first: int
     count: int
@@ -48,17 +48,17 @@ class RankGroup:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks in the run; their place in the list is their rank in the group."""
+        """Return the group's ranks in the run; their position in the list is their rank in the group."""
         return [rank for span in self.spans for rank in range(span.first, span.first + span.count)]
 
     def env_of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Return what a rank sets over the candidate's settings."""
+        """Return the variables that a rank sets in addition to the candidate's settings, which they override."""
         return next(span.env for span in self.spans if span.first <= rank < span.first + span.count)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """Disjoint groups that all make a trial of one candidate at the same time."""
+    """Disjoint groups that all run a trial of one candidate at the same time."""
 
     label: str
     candidate: Candidate
@@ -67,7 +67,7 @@ class GroupStep:
 
 
 def take_groups(rank: Rank, index: int, order: Order, on_stage: Listener | None = None) -> int:
-    """Run this rank's child in its group, if it is in one, publish how it ended, and return the next step's number."""
+    """Run this rank's child in its group, if it has one, publish how it ended, and return the next step's number."""
     step = decode(GroupStep, order)
     found = next(((g, group) for g, group in enumerate(step.groups) if rank.rank in group.ranks), None)
     answers = [] if found is None else [_take_part(rank, index + 1 + found[0], step, found[1], on_stage)]
@@ -87,7 +87,7 @@ def _take_part(rank: Rank, number: int, step: GroupStep, group: RankGroup, on_st
 
 
 class GroupConductor:
-    """Rank 0's side: it asks the plan for the next round until that names somebody, or time is up."""
+    """Rank 0's side: it asks the plan for the next round until the plan names a node, or the time is up."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -96,7 +96,7 @@ class GroupConductor:
         self._first_of = [0, *accumulate(self._sizes)]
 
     def run(self, results: Sequence[TrialResult]) -> None:
-        """Take the rounds that the trials so far make worth taking."""
+        """Run the rounds that the trials so far make worthwhile."""
         trials = self._spec.trials
         worth = plan.worth_dividing(len(self._sizes), trials.candidates, results, trials.screen_all)
         if worth is not None:

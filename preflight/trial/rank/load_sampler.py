@@ -1,4 +1,4 @@
-"""What NVML says of a GPU while it is at work, sampled by a thread during the work."""
+"""Sample NVML's values of a GPU under load, in a separate thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOADS = tuple((field, field.load) for field in LOAD_FIELDS if field.load)
 
 
 def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], LoadSample]:
-    """Return what reads one GPU through NVML; UnreadableFact where NVML does not start."""
+    """Return a function that samples one GPU through NVML; UnreadableFact if NVML does not start."""
     read = open_load_reader(uuid, library_path)
 
     def sample() -> LoadSample:
@@ -35,7 +35,7 @@ def nvml_sampler(uuid: str, library_path: str | None = None) -> Callable[[], Loa
 
 
 class Watched:
-    """A context in which a GPU is sampled; `under_load` afterwards is what NVML said, or why it said nothing."""
+    """A context in which a GPU is sampled; afterwards `under_load` has NVML's values, or why there are none."""
 
     def __init__(self, make_sampler: Callable[[], Callable[[], LoadSample]]) -> None:
         self._make_sampler = make_sampler
@@ -68,7 +68,7 @@ class Watched:
 
 
 def summary(samples: list[LoadSample]) -> UnderLoad:
-    """Return the extremes of the samples; a value that no sample has is the first one's gap."""
+    """Return the extremes of the samples; a value that no sample has is the first sample's gap."""
     columns = {field.name: [getattr(each, field.name) for each in samples] for field in fields(LoadSample)}
 
     def of(name: str, extreme: Callable[[list[Any]], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Time one collective at one size on this rank, and prove that its data are right."""
+"""Time one collective at one size on this rank, and verify its data."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Repetitions:
 def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> Repetitions:
     """Return the times of every repetition, some of which are verified.
 
-    Their number follows from rank 0's warm-up, and which ones are verified from a number that rank 0 draws, so that all
-    ranks do the same. The others hold zeros; the values do not change how long the transfer takes.
+    Rank 0's warm-up sets the number of repetitions, and a number that rank 0 draws sets which are verified, so that all
+    ranks do the same. The other repetitions send zeros; the values do not change how long the transfer takes.
     """
     estimate_s = _timed(call, ranks)
     lead_in = agree("lead-in", 1 if estimate_s > LONG_CALL_S else LEAD_IN)
@@ -56,15 +56,15 @@ def time_repetitions(measure: Measure, buffers: Buffers, call: Call, ranks: Rank
 
 
 def drawn_places(lead_in: int, repetitions: int, verified_calls: int, seed: int) -> frozenset[int]:
-    """Return which of the calls are verified: timed ones, any of them as likely as any other."""
+    """Return which calls are verified: a random sample of the timed calls."""
     timed = range(lead_in, lead_in + repetitions)
     return frozenset(random.Random(seed).sample(timed, min(verified_calls, repetitions)))
 
 
 def time_once(call: Call, ranks: Ranks, work: Work | None = None) -> Times:
-    """Return the microseconds of one repetition. What has to be done before the call follows the timed barrier.
+    """Return the microseconds of one repetition. Work before the call runs after the timed barrier.
 
-    So how long a rank lets the others wait there is still what it took of the repetition before.
+    So a rank's waiting time at that barrier still belongs to the previous repetition.
     """
     arrived = time.perf_counter_ns()
     ranks.barrier()
@@ -90,7 +90,7 @@ def _timed(call: Call, ranks: Ranks) -> float:
 def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[int, RankSamples]:
     """Return the size in bytes that was really moved and this rank's samples.
 
-    Verified are a call before the timing, a call after it, and some of those between.
+    It verifies one call before the timing, one call after it, and some of the timed calls.
     """
     buffers = allocate(measure.collective, measure.nominal_bytes, ranks)
     samples = measure_call(measure, buffers, caller(measure.collective, buffers, ranks), ranks, agree)
@@ -98,7 +98,7 @@ def measure_collective(measure: Measure, ranks: Ranks, agree: Agree) -> tuple[in
 
 
 def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, agree: Agree) -> RankSamples:
-    """Return this rank's samples of a collective that `call` carries out on these buffers."""
+    """Return this rank's samples of a collective that `call` runs on these buffers."""
     wrong = count_wrong(measure.collective, buffers, ranks, call)
     buffers.send.zero_()
     timed = time_repetitions(measure, buffers, call, ranks, agree)
@@ -109,7 +109,7 @@ def measure_call(measure: Measure, buffers: Buffers, call: Call, ranks: Ranks, a
 
 
 def prove_first(ranks: Ranks) -> int:
-    """Run the group's first collective, in which NCCL makes its connections; return 1 when the sum is wrong, else 0."""
+    """Run the group's first collective, in which NCCL connects; return 1 if the sum is wrong, else 0."""
     ones = torch.ones(1, dtype=torch.float32, device=ranks.device)
     dist.all_reduce(ones)
     ranks.synchronize()

@@ -1,6 +1,7 @@
-"""From how every rank's child ended to one trial result: what happened, at which stage, and which rank is the cause.
+"""Turn the ends of all ranks' children into one trial result: what happened, at which stage, caused by which rank.
 
-Of a duel it is the turns: the same collective at the same size, one side right after the other.
+For a comparison of two candidates, the result is its turns: the same collective at the same size on one side right
+after the other.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CAUSES = ("unkillable", "signal", "error", "fork", NOT_REGISTERED)
 
 @dataclass(frozen=True, slots=True)
 class TrialVerdict:
-    """A trial's outcome with its words."""
+    """The outcome of a trial, its description and the ranks at fault."""
 
     outcome: Outcome
     problem: str
@@ -52,7 +53,7 @@ class TrialVerdict:
 def trial_result(
     candidate: Candidate, assignment: Assignment, answers: Sequence[RankAnswer], why: str, duration_s: float
 ) -> TrialResult:
-    """Return the result of a candidate's trial as rank 0 was assigned it; `why` it was killed is "" if it was not."""
+    """Return the result of a candidate's trial as assigned to rank 0; `why` is "" if the trial was not killed."""
     ends = _ends(answers)
     verdict = _verdict(ends, answers, why)
     result = TrialResult(
@@ -88,7 +89,10 @@ def _results(answers: Sequence[RankAnswer]) -> Iterator[CollectiveResult]:
 
 
 def steps_of(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, int, list[RankSamples], float]]:
-    """Yield collective, size in bytes, every rank's samples and rank 0's seconds for each step that all finished."""
+    """Yield one tuple for each step that all ranks finished.
+
+    It has the collective, the size in bytes, every rank's samples and rank 0's seconds.
+    """
     for collective, size_bytes, packed, took_s in _packed_steps(answers):
         yield collective, size_bytes, [unpack_samples(each) for each in packed], took_s
 
@@ -101,7 +105,7 @@ def _packed_steps(answers: Sequence[RankAnswer]) -> Iterator[tuple[Collective, i
 
 
 def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
-    """Return the result of a trial for which there was no time, as `problem` says."""
+    """Return the result of a trial that was skipped for lack of time; `problem` is the text."""
     return TrialResult(
         candidate=candidate.name, reason=candidate.reason, env=candidate.env, scope=candidate.scope, problem=problem,
         outcome=Outcome.SKIPPED, trial_env=(), unset=(), culprits=(), stages=(), ranks=(), world_size_reported=(),
@@ -110,7 +114,10 @@ def skipped_trial(candidate: Candidate, problem: str) -> TrialResult:
 
 
 def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return what was being measured when a trial failed; nothing where it worked, or failed before that."""
+    """Return the measurement that was running when a trial failed.
+
+    It is empty if the trial worked, or failed before the measurements.
+    """
     if result.outcome not in FAILED:
         return ()
     wrong = [place for place, each in enumerate(result.results) if not each.verified]
@@ -120,7 +127,7 @@ def measures_that_failed(result: TrialResult, measures: Sequence[Measure]) -> tu
 
 
 def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[RankAnswer]) -> tuple[DuelTurn, ...]:
-    """Return one turn per step that both sides finished; `pair` numbers the pair of process groups they ran in."""
+    """Return one turn for each step that both sides finished; `pair` numbers the pair of process groups."""
     turns_of: dict[tuple[object, int], int] = {}
     turns = []
     for (collective, size_bytes, ours, _), (_, _, theirs, _) in zip(
@@ -142,7 +149,10 @@ def duel_turns(pair: int, default: Sequence[RankAnswer], candidate: Sequence[Ran
 
 
 def classify(answers: Sequence[RankAnswer], why: str) -> TrialVerdict:
-    """Return what happened. A cause outranks its consequences: died > own error > stuck > waited or lost a peer."""
+    """Return what happened in a trial. A cause outranks its consequences.
+
+    A death outranks a rank's own error, which outranks a stuck rank, which outranks a rank that waited or lost a peer.
+    """
     return _verdict(_ends(answers), answers, why)
 
 
@@ -217,7 +227,10 @@ def _lost_connections(ends: Sequence[RankEnd]) -> str:
 
 
 def could_not_connect(ends: Sequence[RankEnd]) -> bool:
-    """Return whether ranks called an address where no rank is: gloo's other end then waits in silence, not stuck."""
+    """Return whether a rank called an address on which no rank listens.
+
+    The other end of gloo then waits silently, but is not stuck.
+    """
     signs = ("connection refused", "timed out connecting", "no route to host", "network is unreachable")
     return any(end.ended in CONSEQUENCES and any(sign in end.detail.lower() for sign in signs) for end in ends)
 
@@ -261,7 +274,7 @@ def _world_sizes(answers: Sequence[RankAnswer]) -> Iterator[tuple[int, int]]:
 
 
 def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
-    """Return how long making the group and its first collective took, in microseconds."""
+    """Return how long creating the group and its first collective took, in microseconds."""
     times_us = [_last(answer, "connect_us", None) for answer in answers]
     if not times_us or None in times_us:
         return Gap("not every rank came through its first collective")

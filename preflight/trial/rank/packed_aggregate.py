@@ -1,4 +1,4 @@
-"""What model/samples.py computes, for thousands of ranks at once: the same sums on tensors of the packed timings."""
+"""The sums of model/samples.py for thousands of ranks at once, computed on tensors of the packed timings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RDMA ports of a node, one at a time: a trial each, reported apart from the trials that candidates get."""
+"""Test the RDMA ports of a node one at a time: one trial each, reported apart from the candidates' trials."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NOT_MEASURED = Gap("it carried nothing that could be measured")
 
 
 def rail_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """Return what a trial of one port times: the same, no larger than a port needs for its speed."""
+    """Return what a trial of one port times: the usual measurements, up to the size that shows a port's speed."""
     return tuple(replace(each, nominal_bytes=min(each.nominal_bytes, LARGEST_BYTES)) for each in measures)
 
 
 def try_rails(
     rails: Sequence[HcaPort], attempt: Callable[[Candidate], TrialResult], why_no_more: Callable[[], str]
 ) -> list[RailTest]:
-    """Return what each port showed; those that could not be tried any more are skipped, with the reason.
+    """Return what each port showed; ports without time left are skipped, with the reason.
 
-    Each that hangs takes a whole stage limit: where the first few all hang, the others are left alone.
+    Each port that hangs takes a whole stage limit. If the first few all hang, the others are not tried.
     """
     found: list[RailTest] = []
     for port, candidate in zip(rails, rail_candidates(tuple(rails)), strict=True):
@@ -58,7 +58,7 @@ def _again(
 
 
 def slow_or_failed(found: Sequence[RailTest]) -> list[int]:
-    """Return the places of the ports that failed, or are slower than others of their rate; none where none works."""
+    """Return the places of the ports that failed or are slower than others of their rate; empty if none works."""
     speeds = [rail.busbw_gb_s if rail.outcome is Outcome.OK else Gap(rail.problem) for rail in found]
     places = []
     for place, (rail, speed) in enumerate(zip(found, speeds, strict=True)):

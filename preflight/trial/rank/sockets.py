@@ -1,4 +1,4 @@
-"""Which network interfaces carry this process's connections. Gloo writes no log, so its sockets are the evidence."""
+"""Find the network interfaces of this process's connections. Gloo writes no log, so its sockets are the evidence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _connected_addresses(inodes: frozenset[str]) -> Iterable[str]:
 
 
 def parse_address(text: str) -> str:
-    """Return the address of `0100007F:1F90` (32-bit words in host order), an IPv4-mapped one as IPv4."""
+    """Return the address of `0100007F:1F90` (32-bit words in host order); an IPv4-mapped address becomes IPv4."""
     match = ADDRESS.fullmatch(text)
     if match is None:
         raise UnreadableFact(f"{text[:80]!r} is no address as /proc/net/tcp writes them")

@@ -1,7 +1,9 @@
-"""A step that all ranks take together: a trial of one candidate, or a duel of two; how rank 0 has them take any.
+"""A step that all ranks take together, and how rank 0 has them take it.
 
-Besides trials there are rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). How long the
-first collective of a trial may take before it counts as hung, FirstLimit says: NCCL connects in it.
+It is a trial or a comparison of two candidates.
+
+There are also rounds of GPU tests (gpu_test_step.py) and trials of small groups (group_step.py). FirstLimit sets how
+long the first collective of a trial may take before it counts as hung: NCCL connects in it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ KNOWN_BROKEN_S = 12.0  # peer copies of a pair of GPUs hung or went wrong alread
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """This process: which rank it supervises, for which run, over which channel."""
+    """This process: the rank that it supervises, the run, and the channel to the other supervisors."""
 
     rank: int
     local_rank: int
@@ -54,7 +56,7 @@ class Rank:
     channel: Channel
 
     def why_killed(self, index: int) -> str:
-        """Return why somebody ended a step, "" where nobody did."""
+        """Return why a process ended a step, or "" if none did."""
         key = f"kill/{index}"
         return str(self.channel.get(key)["why"]) if self.channel.has(key) else ""
 
@@ -79,7 +81,7 @@ class Step:
 
 
 class Steps:
-    """Rank 0's side of every step: publish it, take part in it, and collect what all ranks answer."""
+    """Rank 0's side of every step: it publishes the step, takes part in it, and collects the answers of all ranks."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -89,7 +91,7 @@ class Steps:
         self._reported_stage = ""
 
     def take(self, order: Order, label: str, take: TakeStep, until: float = 0.0) -> list[Any]:
-        """Return what every rank answered; each has ANSWER_S for it, counted from `until` where that is later."""
+        """Return each rank's answer. Each rank has ANSWER_S for it, counted from `until` if that is later."""
         index, spec = self.index, self.rank.spec
         self.rank.channel.put(f"step/{index}", order)
         self.report({"event": "step", "label": label})
@@ -100,11 +102,11 @@ class Steps:
         )
 
     def stop(self) -> None:
-        """Have every rank end this phase."""
+        """Make every rank end this phase."""
         self.rank.channel.put(f"step/{self.index}", {"kind": "stop"})
 
     def report(self, event: dict[str, Any]) -> None:
-        """Tell the launcher."""
+        """Send an event to the launcher."""
         data = memoryview(json.dumps(event).encode() + b"\n")
         while data:
             data = data[os.write(self._events, data) :]
@@ -131,7 +133,7 @@ def _with_limit(spec: RunSpec, first_s: float) -> RunSpec:
 
 
 def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
-    """Start a child of a trial, with a log of its own."""
+    """Start a child of a trial with its own log."""
     log_path = os.path.join(rank.spec.run_dir, "logs", f"{assignment.label}.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)
 
@@ -139,7 +141,7 @@ def start(rank: Rank, assignment: Assignment, by_exec: bool) -> children.Child:
 def run_to_end(
     rank: Rank, index: int, running: list[children.Child], on_stage: Listener | None
 ) -> list[dict[str, Any]]:
-    """Listen to children until they have ended or are to be killed; return how each ended."""
+    """Read from the children until they have ended or must be killed; return how each ended."""
     own_time = OwnTime()
     hung = _watch(rank, index, running, on_stage, own_time)
     own_time.look()  # a pause just before the kill is one too
@@ -155,7 +157,7 @@ def _debug_file(child: children.Child) -> str:
 
 
 def assign(rank: Rank, index: int, step: Step, side: int = 0, also: tuple[tuple[str, str], ...] = ()) -> Assignment:
-    """Return what this rank's child does on one side of a step; `also` is set over what the candidate sets."""
+    """Return the assignment of this rank's child on one side of a step; `also` overrides the candidate's variables."""
     spec = rank.spec
     place = spec.place
     candidate = spec.trials.on_this_node(step.candidates[side])
@@ -232,7 +234,10 @@ def _outcome(child: children.Child) -> dict[str, Any]:
 
 
 class FirstLimit:
-    """The limit of one run: the plan's, until a trial after a default that failed has shown what it takes."""
+    """The limit of the first collective in one run.
+
+    It is the plan's, until a trial after failed default settings has shown how long a first collective takes.
+    """
 
     def __init__(self, limits: StageLimits, nodes: int) -> None:
         self._limits = limits
@@ -241,7 +246,7 @@ class FirstLimit:
         self._error_s = 0.0
 
     def note(self, result: TrialResult, answers: Sequence[RankAnswer]) -> None:
-        """Take in how a trial of the search ended."""
+        """Record how a trial of the search ended."""
         if result.outcome is Outcome.OK and result.candidate != DEFAULT:
             events = [event for answer in answers for event in answer["events"]]
             self._took_s = max([self._took_s, *(event["first_s"] for event in events if "first_s" in event)])
@@ -249,7 +254,7 @@ class FirstLimit:
             self._error_s = max(self._error_s, result.duration_s)
 
     def limit_s(self, *, is_known_broken: bool) -> float:
-        """Return the limit of the next trial in seconds."""
+        """Return the limit of the next trial's first collective in seconds."""
         if not self._may_shorten:
             return self._limits.first_s
         if self._took_s:

@@ -1,4 +1,4 @@
-"""Where the ranks of a trial meet: a file in the run directory on one node, a server on node 0 between several."""
+"""The rendezvous store of a trial's ranks: a file in the run directory on one node, a server on node 0 otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKLOG = 4096
 
 
 def open_store(assignment: Assignment) -> Store:
-    """Return the trial's store, whose every wait ends after the group's own timeout."""
+    """Return the trial's store; each of its waits ends after the group's own timeout."""
     timeout = timedelta(seconds=assignment.limits.own_timeout_s("init"))
     place = assignment.store
     if not place.host:
@@ -33,8 +33,8 @@ def open_store(assignment: Assignment) -> Store:
 def serve_store(host: str) -> int:
     """Fork a process that serves a store on this address until this supervisor dies; return its port.
 
-    A server has a thread, and a supervisor that has threads can't fork. torch would listen on all addresses
-    (facts 4.6), so the socket is bound here.
+    A server has a thread, and a supervisor with threads can't fork. torch would listen on all addresses (facts 4.6), so
+    the socket is bound here.
     """
     listener = socket.create_server((host, 0), family=_family(host), backlog=BACKLOG)
     port = int(listener.getsockname()[1])

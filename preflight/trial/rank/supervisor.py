@@ -1,11 +1,11 @@
-"""The supervisor of one rank: has torch from its parent, forks a child per trial, joins no collective, one thread.
+"""The supervisor (per-rank agent): it has torch from its parent, forks a child per trial and joins no collective.
 
-Rank 0's supervisor is also the conductor. What crosses between supervisors is JSON on their control channel:
+It has one thread. Rank 0's supervisor is also the conductor. Supervisors exchange JSON on their control channel:
 
     ready/R         the supervisor of rank R has imported torch: no trial may take a slow disk for a stuck rank
     step/I          the conductor's next step: {"kind": "run" or "stop"} and the fields of a Step
                     (or "gpu_tests", "end_gpu_tests" or "groups": see gpu_test_process.py and group_step.py)
-    kill/I          somebody ends step I for all: {"by": rank, "why": ...}
+    kill/I          a process ends step I for all: {"by": rank, "why": ...}
     end/I/R         rank R's outcome of step I
     ends/I/R        another node's ranks' outcomes, on node 0: {rank: outcome}, R is the first of them
     store/0         several nodes: {"port": ...} of the store that node 0 serves
@@ -30,7 +30,7 @@ from preflight.trial.rank.step import Rank, TakeStep, take_step
 
 
 def supervise(spec_path: str) -> None:
-    """Run this rank's part of every step until the conductor says stop; then what all nodes do together, if several."""
+    """Run this rank's part of every step until the conductor stops; on several nodes, the joint trials follow."""
     spec = read_spec(spec_path)
     if int(os.environ["WORLD_SIZE"]) != spec.place.local_size:
         raise HarnessError(f"torchrun made {os.environ['WORLD_SIZE']} ranks, {spec.place.local_size} were asked for")
@@ -44,7 +44,7 @@ def supervise(spec_path: str) -> None:
 
 
 def read_spec(path: str) -> RunSpec:
-    """Return what the launcher wrote for the ranks of this node."""
+    """Return the specification that the launcher wrote for the ranks of this node."""
     with open(path, encoding="utf-8") as file:
         return decode(RunSpec, json.load(file))
 

@@ -1,4 +1,4 @@
-"""What NCCL's own log says: what carries this rank's data, and what it complained of. Gloo writes none."""
+"""What NCCL's own log shows: the transport of this rank's data, and the warnings. Gloo writes no log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = 300
 
 
 def transport(dialect: str) -> tuple[Carrier, ...]:
-    """Return what carried the data, empty if that is unknown: it must not fail a trial that works."""
+    """Return what carried the data, or empty if unknown: a working trial must not fail because of this."""
     try:
         if dialect != "nccl":
             return tuple(Carrier(CarrierKind.TCP, netif) for netif in sockets.connected_netifs())
@@ -32,7 +32,7 @@ def transport(dialect: str) -> tuple[Carrier, ...]:
 
 
 def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
-    """Return what carried the data of a process that did not come to say it, from its log."""
+    """Return what carried the data of a process that could not report it, from its log."""
     try:
         return read_nccl_log(_log_lines(pattern, pid)).carriers()
     except OSError:
@@ -40,7 +40,7 @@ def carried(pattern: str, pid: int) -> tuple[Carrier, ...]:
 
 
 def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
-    """Return the files in /dev/shm that a process which has ended made and could not use, from its log."""
+    """Return the files in /dev/shm that an ended process created and could not use, from its log."""
     try:
         return unusable_segments(_log_lines(pattern, pid))
     except OSError:
@@ -48,9 +48,9 @@ def left_in_shm(pattern: str, pid: int) -> frozenset[str]:
 
 
 def last_words(pattern: str, pid: int) -> tuple[str, tuple[LogLine, ...]]:
-    """Return the log of an NCCL process by its path, with its first warnings and last lines; "" where it has none.
+    """Return the path of an NCCL process's log, with its first warnings and last lines; "" if it has none.
 
-    Bounded whatever the log's size: it travels to rank 0 and into the report.
+    The length is bounded, whatever the log's size, because the lines go to rank 0 and into the report.
     """
     try:
         for path in sorted(_logs(pattern, pid)):

@@ -1,8 +1,7 @@
-"""A trial child: one process group under one candidate's environment, reporting stage after stage, then gone.
+"""A trial child: one process group under one candidate's environment. It reports each stage and then ends.
 
-NCCL reads its environment once per process, so every trial has a process of its own. It is forked from a supervisor
-that has imported torch, or started by exec (`python -m preflight.trial.rank.trial ASSIGNMENT FD`) where forking is not
-sound.
+NCCL reads its environment once per process, so every trial has its own process. It is forked from a supervisor that has
+imported torch. If forking is not safe, exec starts it (`python -m preflight.trial.rank.trial ASSIGNMENT FD`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ LEAST_BYTES_PER_S = 10e6  # assumed where none was telling; a slow network of 1 
 
 
 def main(assignment: Assignment, fd: int) -> None:
-    """Run the trial and end the process; everything that happens is reported as JSON lines on `fd`."""
+    """Run the trial and end the process; all events are reported as JSON lines on `fd`."""
 
     def report(event: dict[str, Any]) -> None:
         os.write(fd, json.dumps(event).encode() + b"\n")
@@ -136,9 +135,10 @@ def _make_group(assignment: Assignment, store: Store, ranks: Ranks) -> None:
 
 
 def device_options(device: torch.device) -> dict[str, Any]:
-    """Return what tells a group its GPU; with torch >= 2.3 NCCL starts with it, and not in the first collective.
+    """Return the options that assign a group its GPU. With torch >= 2.3, NCCL then starts with the group.
 
-    Asked of the signature: the function is decorated, and its own code names no parameters.
+    Otherwise NCCL starts in the first collective. The signature decides, because the function is decorated and its own
+    code names no parameters.
     """
     takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
     return {"device_id": device} if device.type == "cuda" and takes_it else {}
@@ -185,7 +185,7 @@ def _in_time(ranks: Ranks, timeout_s: float) -> Ranks:
 
 
 def expected_step_s(measure: Measure, seconds_per_byte: float | None) -> float:
-    """Return how long a step should take by the speed of the one before, or without one by a slow network's."""
+    """Return how many seconds a step should take at the speed of the previous step, or at a slow network's speed."""
     call_s = measure.nominal_bytes * (1 / LEAST_BYTES_PER_S if seconds_per_byte is None else seconds_per_byte)
     return measure.budget_s + CALLS_BESIDES * call_s
 
@@ -225,7 +225,7 @@ def _say_farewell(store: Store, assignment: Assignment) -> None:
 
 
 def kind_of(error: Exception) -> str:
-    """Distinguish a wait that timed out (timeout) and a vanished peer (connection) from an error of this rank's own."""
+    """Return the kind of an error: `timeout` for a wait, `connection` for a vanished peer, or the rank's own error."""
     text = str(error).lower()
     if isinstance(error, UsageError):
         return NOT_REGISTERED
@@ -242,7 +242,7 @@ def kind_of(error: Exception) -> str:
 
 
 def line_of(error: Exception) -> str:
-    """Return the first line; of an error of NCCL's also what it says last, which is the cause."""
+    """Return the first line of an error; for an NCCL error also its last line, which has the cause."""
     text = str(error).strip()
     if isinstance(error, UsageError):
         return text

@@ -1,7 +1,7 @@
-"""Prove that a collective delivered the right data: in calls of its own, and in timed ones that nobody could foresee.
+"""Prove that a collective delivered the right data: in separate calls, and in timed calls chosen at random.
 
-Every rank sends whole numbers that differ between ranks, between neighbouring elements and from one verified call to
-the next. So wrong elements, NaN, what an earlier call left behind and what was never moved all come out wrong.
+Every rank sends integers that differ between ranks, between neighboring elements and between verified calls. So the
+result shows wrong elements, NaN, data of an earlier call and data that never moved.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Work = Callable[[], None]
 def count_wrong(
     collective: Collective, buffers: Buffers, ranks: Ranks, call: Callable[[], object], salt: int = 0
 ) -> int:
-    """Run the collective once on rank-dependent whole numbers and return how many elements came out wrong.
+    """Run the collective once on integers that depend on the rank, and return how many elements are wrong.
 
-    All values and sums are small whole numbers, so float32 holds them exactly and any order of summing is right.
+    All values and sums are small integers. So float32 holds them exactly, and the order of the sum does not matter.
     """
     _fill(buffers, ranks, salt)
     call()
@@ -33,10 +33,10 @@ def count_wrong(
 
 
 class TimedVerification:
-    """Verifies some of the timed calls: before each call `work_before` says what to do first, if anything.
+    """Verifies some of the timed calls: before each call, `work_before` returns what must run first, if anything.
 
-    Between them the calls move zeros, and the last of those is looked at too. All ranks must be given the same places
-    and the same seed, so that all send patterns in the same call.
+    The calls between them move zeros, and the last of those is checked too. All ranks must get the same places and the
+    same seed, so that all send patterns in the same call.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class TimedVerification:
 
     @property
     def found(self) -> tuple[int, int, int]:
-        """Return the verified calls, the wrong elements in the worst of them, and those after the others."""
+        """Return the count of verified calls, the wrong elements in the worst of them, and those after other calls."""
         return self.verified_calls, self.wrong_elements, self.spread_elements
 
     def work_before(self, place: int) -> Work | None:
-        """Return what has to be done before the timed call at `place` and outside of its time, None for nothing."""
+        """Return the work that must run before the timed call at `place`, outside of its time, or None."""
         if place in self._places:
             return self._before_pattern
         return None if self._sent == "zeros" else self._before_zeros
 
     def finish(self) -> None:
-        """Look at what the last call delivered."""
+        """Check what the last call delivered."""
         if self._sent:
             self._look()
 
