@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 
@@ -9,14 +10,14 @@ import typer
 
 from preflight.cli.explain_options import ExplainOptions
 from preflight.cli.output import PROGRAM, check_outputs, detail_of, print_result, refuse_stdout, style
-from preflight.explain.explain_files import explain_paths
+from preflight.errors import PreflightError
+from preflight.explain.explain_files import STUCK_FILE, explain_paths
 from preflight.explain.linear_patterns import HAS_RE2
 from preflight.explain.stuck_answer import StuckAnswer, read_stuck
 from preflight.show.explain import explain_page, render_explanation_env
 from preflight.show.json_document import render_json
-from preflight.stuck.judge.answer import answer
-from preflight.stuck.node_files import read_nodes
 from preflight.system.files import write_atomically
+from preflight.system.own_command import run_own
 from preflight.system.streams import to_stderr
 
 
@@ -35,7 +36,13 @@ def explain(asked: ExplainOptions) -> None:
 
 
 def _answer_of_nodes(folder: str) -> StuckAnswer | None:
-    """Return what `preflight stuck --out` on all nodes amounts to, whose files lie next to the logs."""
-    nodes = read_nodes(folder)[0] if os.path.isdir(folder) else ()
-    name = f"preflight stuck --merge {shlex.quote(folder)}"
-    return read_stuck(name, render_json(answer(nodes)).encode()) if nodes else None
+    """Return the answer of `preflight stuck` about all nodes that wrote their evidence next to the logs (`--out`).
+
+    `stuck` is asked in a process of its own: explaining logs needs nothing of it.
+    """
+    if not os.path.isdir(folder) or not any(map(STUCK_FILE.search, os.listdir(folder))):
+        return None
+    with contextlib.suppress(PreflightError):
+        judged = run_own(["stuck", "--merge", folder, "--json", "-"]).stdout
+        return read_stuck(f"preflight stuck --merge {shlex.quote(folder)}", judged)
+    return None
