@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from preflight.errors import MalformedInput
 from preflight.model.input_limits import STUCK_NODE, parse_json
+from preflight.model.stuck import NOT_YET
 
 BEGINS = re.compile(rb'\s{0,9}\{\s{0,9}"schema_version": ?\d{1,4},\s{0,9}"verdict": ?"(?:stuck|not_stuck|unknown)",')
 CLOCK = re.compile(r"T(\d\d:\d\d:\d\d)")
+WORKING = re.compile(rf"{NOT_YET}: (.{{1,400}}?)\. Wait\b", re.DOTALL)
 MOST_TEXTS, CHARS = 8, 400
 
 
 @dataclass(frozen=True, slots=True)
 class StuckAnswer:
-    """The rank that held up the others, and why, from an answer with the verdict STUCK."""
+    """The rank that held up the others, and why, from an answer that names it."""
 
     name: str  # of the file
     size_bytes: int
@@ -25,6 +28,7 @@ class StuckAnswer:
     evidence: tuple[str, ...]
     steps: tuple[str, ...]
     clock: str  # of the day, UTC; "" if the answer does not say
+    works: bool = False  # the rank made progress; the others waited for it
 
 
 def is_stuck_report(head: bytes) -> bool:
@@ -33,18 +37,17 @@ def is_stuck_report(head: bytes) -> bool:
 
 
 def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
-    """Return the first culprit of an answer; None if its verdict is not STUCK.
+    """Return the first culprit of an answer, or the rank that works while others wait; None if it names neither.
 
     MalformedInput: the data are no answer.
     """
     document = parse_json(data.decode("utf-8", "replace"), STUCK_NODE, name)
-    if not isinstance(document, dict) or document.get("verdict") != "stuck":
+    if not isinstance(document, dict):
         return None
-    culprits = document.get("culprits")
-    first = culprits[0] if isinstance(culprits, list) and culprits else None
-    if not isinstance(first, dict) or not isinstance(what := first.get("what"), str) or not what.strip():
-        raise MalformedInput(f"{name}: it says stuck, and names nothing")
-    ranks, nodes = first.get("ranks"), document.get("nodes")
+    first, ranks = _named(document, name)
+    if first is None:
+        return None
+    what, nodes = first["what"], document.get("nodes")
     taken_at = nodes[0].get("taken_at") if isinstance(nodes, list) and nodes and isinstance(nodes[0], dict) else ""
     clock = CLOCK.search(taken_at) if isinstance(taken_at, str) else None
     return StuckAnswer(
@@ -55,7 +58,28 @@ def read_stuck(name: str, data: bytes) -> StuckAnswer | None:
         evidence=tuple(_texts(first.get("evidence"))),
         steps=tuple(_texts(first.get("steps"))),
         clock=clock[1] if clock else "",
+        works=document.get("verdict") != "stuck",
     )
+
+
+def _named(document: dict[str, Any], name: str) -> tuple[dict[str, Any] | None, object]:
+    """Return what an answer names, with a text `what`, and its ranks."""
+    if document.get("verdict") == "stuck":
+        culprits = document.get("culprits")
+        first = culprits[0] if isinstance(culprits, list) and culprits else None
+        if not isinstance(first, dict) or not isinstance(what := first.get("what"), str) or not what.strip():
+            raise MalformedInput(f"{name}: it says stuck, and names nothing")
+        return first, first.get("ranks")
+    summary, places = document.get("summary"), document.get("places")
+    found = WORKING.match(summary) if isinstance(summary, str) else None
+    if found is None:
+        return None, None
+    working = (
+        [each.get("rank") for each in places if isinstance(each, dict) and each.get("works")]
+        if (isinstance(places, list))
+        else []
+    )
+    return {"what": found[1][:1].upper() + found[1][1:]}, working
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -22,6 +22,7 @@ class Found(NamedTuple):
     code: int | None  # of `stuck`; None where it took too long, or the job ended
     page: bytes = b""
     why: str = NO_TELLING  # there is neither answer
+    works: bool = False  # others wait for a rank that makes progress
 
 
 class StuckLook:
@@ -34,7 +35,7 @@ class StuckLook:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the job was found stuck and has made no progress since."""
+        """Return whether a rank was found for which the others wait, and the job has made no progress since."""
         return bool(self.path) and os.path.exists(self.path)
 
     def look(self, pid: int, *options: str) -> Found:
@@ -51,9 +52,10 @@ class StuckLook:
                 os.close(page)
         except OSError as error:  # no process can be started, no file opened: perhaps later
             found = Found(None, why=f"failed ({reason(error)})")
-        if not_yet := NOT_YET.search(found.page.decode("utf-8", "replace")):
-            found = found._replace(why=f"says: {' '.join(not_yet[0].split()).rstrip('.')}")
-        if found.code == STUCK:
+        not_yet = NOT_YET.search(found.page.decode("utf-8", "replace"))
+        if not_yet:
+            found = found._replace(why=f"says: {' '.join(not_yet[0].split()).rstrip('.')}", works=True)
+        if found.code == STUCK or not_yet:  # what it names is the lead, should the others time out
             self._remove(self._before)
         elif found.code == NOT_STUCK:
             self.forget()

@@ -104,9 +104,11 @@ class Watcher:
                     say(MOVES.format(time.strftime("%H:%M:%S", time.localtime(time.time() - movement.still_s))))
                 movement.found_moving()
                 is_said = False
+            elif found.works:
+                movement.found_stuck()  # once the job goes on, it is not the lead any more
             elif look is Look.EARLY:
                 movement.found_nothing()
-            elif look is Look.DUE and not is_unclear and not times_out:
+            if found.code not in (STUCK, NOT_STUCK) and look is Look.DUE and not is_unclear and not times_out:
                 say(UNCLEAR.format(movement.still_s, found.why, pid))
                 is_unclear = True
             if look is not Look.EARLY:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from preflight.explain.explain_files import explain_paths
-from preflight.model.explanation import Confidence, ExplainVerdict, Explanation
+from preflight.model.explanation import ExplainVerdict, Explanation
 from preflight.show.explain import explain_page
 from preflight.show.text import Detail, Style
 from tests.explain.logs import explain_bytes, status, watchdog
@@ -142,17 +142,6 @@ def test_too_few_gpus_for_the_engines_options_are_a_wrong_argument() -> None:
     assert first(said((HEADER, '  File "/opt/vllm/ray_utils.py", line 301, in init', error))) == (
         "framework_argument_error"
     )
-
-
-@user("F1")
-def test_what_stuck_saw_while_the_job_hung_is_the_strongest_evidence_of_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "job.log").write_text("\n".join(raised(0, '/opt/app/train.py", line 44, in step', GLOO)) + "\n")
-    seen = "rank 1 on gpu-7 is waiting for data: __getitem__ (train.py:18)"
-    (tmp_path / "stuck.txt").write_text(f"STUCK  1 rank waits in all_reduce in backward (train.py:44); {seen}\n")
-    explanation = explain_paths([str(tmp_path)])
-    assert explanation.causes
-    assert explanation.causes[0].confidence is Confidence.HIGH
-    assert "__getitem__" in explanation.summary
 
 
 @user("F2")

@@ -8,6 +8,10 @@ from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
 ID = "found_by_stuck"
+TOO_LONG = (
+    "Start there: that step took longer than the timeout allows. Make it shorter, or do it on all ranks; if it has to "
+    "take so long, `preflight timeout` computes the timeout."
+)
 LIVE = ("Wait", "End the job", "    ")  # steps for a job that still runs
 
 
@@ -20,21 +24,21 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
         Event("stuck.found", ID, Authority.MISMATCH, source, 1, 0, found.rank, UNKNOWN, Moment(), text)
         for text in (found.what, *found.evidence)
     )
-    at = f", at {found.clock} UTC" if found.clock else ""
+    at = f" at {found.clock} UTC" if found.clock else ""
     because = "`preflight stuck` read the ranks while the job hung"
-    return Claim(
-        Authority.MISMATCH,
-        events,
-        Confidence.HIGH,
-        because,
-        f"{found.what}, while the job hung{at} (`preflight stuck`).",
-    )
+    if found.works:
+        verdict, confidence = f"Others waited for a rank that worked{at}: {found.what}.", Confidence.MEDIUM
+    else:
+        verdict, confidence = f"{found.what}, while the job hung{at and ','}{at}.", Confidence.HIGH
+    return Claim(Authority.MISMATCH, events, confidence, because, verdict)
 
 
 def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
     """Start with the finding of `stuck`; it caused the timeouts and lost connections."""
-    found = [step for _, answer in evidence.stuck[:1] for step in answer.steps]
-    steps = (step for step in found if not step.startswith(LIVE))
+    found = [answer for _, answer in evidence.stuck[:1]]
+    steps = (step for answer in found for step in answer.steps if not step.startswith(LIVE))
+    if any(answer.works for answer in found):
+        return Remedy(TOO_LONG)
     return Remedy("Start there: the other ranks only waited for it until they timed out.", *steps)
 
 
