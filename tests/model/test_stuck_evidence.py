@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.model.stuck_evidence import Frame, Stack
+from preflight.model.gap import Gap
+from preflight.model.stuck_evidence import Frame, Stack, ThreadState
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,14 @@ def test_what_python_runs_is_a_frame_of_python(file: str) -> None:
 def test_what_native_adds_is_none(file: str) -> None:
     python = Frame("step", "train.py", 3)
     assert Stack(7, "MainThread", True, (Frame("poll", file, 0), python)).python_frames == (python,)
+
+
+@pytest.mark.parametrize(
+    ("state", "wakes", "may_have_run"),
+    [("S", 0, False), ("S", 1, True), ("R", 0, True), ("S", Gap("not counted"), True), ("D", 0, False)],
+)
+def test_a_thread_has_slept_through_the_watch_only_if_the_kernel_counted_no_wake(
+    state: str, wakes: int | Gap, may_have_run: bool
+) -> None:
+    thread = ThreadState(1, "python", state, "", 0.0, wakes, Gap("not counted"))
+    assert thread.may_have_run is may_have_run

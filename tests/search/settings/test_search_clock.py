@@ -149,3 +149,11 @@ def test_a_hang_is_known_after_15_s_and_a_start_of_45_s_is_none() -> None:
 def test_without_time_to_go_back_the_control_is_open() -> None:
     reruns = (Rerun("default", (), Outcome.HANG, "", 1.0, "c", 2),)
     assert proof_of(Control(1, 2, "c", SETTINGS[0].env, reruns), ()) is Proof.OPEN
+
+
+def test_a_short_trial_reaches_the_size_of_the_failures_or_is_the_smallest_there_is() -> None:
+    small, large = (Measure(Collective.ALL_REDUCE, size, 1.0, 1, 1) for size in (1 << 10, 1 << 20))
+    between = Measure(Collective.ALL_GATHER, 1 << 15, 1.0, 1, 1)
+    assert to_failure((large, small), ()) == (small,)
+    assert to_failure((large, small), (between,)) == (small, between)
+    assert to_failure((large, small), (large,)) == (small, large)
