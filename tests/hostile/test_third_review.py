@@ -100,7 +100,10 @@ def test_two_runs_that_keep_their_output_in_one_folder_keep_all_of_it(tmp_path: 
 
 @pytest.mark.timeout(200)
 def test_ctrl_c_in_the_api_s_check_leaves_no_folder(tmp_path: Path) -> None:
-    code = "import preflight; preflight.check(backend='gloo', nproc=1, profile='standard')"
+    handled = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # it may be ignored where tests run
+    )
+    code = f"{handled}; import preflight; preflight.check(backend='gloo', nproc=1, profile='standard')"
     environ = os.environ | {"PYTHONPATH": OWN_PATH, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.PIPE) as python:
         until(lambda: list(tmp_path.rglob("control")))
