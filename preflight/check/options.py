@@ -34,7 +34,11 @@ def _minutes(text: str) -> float:
 
 Gpus = Annotated[
     str | None,
-    valued("LIST", "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs.", group=TRIED),
+    valued(
+        "LIST",
+        "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs [default: all that CUDA_VISIBLE_DEVICES allows].",
+        group=TRIED,
+    ),
 ]
 Nproc = Annotated[int | None, valued("N", "Ranks to start on a backend without GPUs [default: 2].", group=TRIED)]
 Backend = Annotated[
@@ -96,7 +100,8 @@ PolicyFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Apply a site's TOML policy: which checks are fatal, warn or are waived, and what to expect.",
+        "Apply a site's TOML policy. It says which checks are fatal, only warn or are waived, and what the node must "
+        "have.",
         "--policy",
         group=JUDGED,
     ),

@@ -49,8 +49,8 @@ ReasonOf = Annotated[
     str | None,
     valued(
         "CLASSES",
-        "Print one plain line for a scheduler with the failures of these classes: gpu, or gpu,host,fabric. Only they "
-        "decide between exit codes 0 and 1.",
+        "Print one plain line for a scheduler: the failures of these classes, such as gpu or gpu,host,fabric. Only "
+        "these failures decide between exit codes 0 and 1.",
         "--reason",
         group=PRINTED,
     ),

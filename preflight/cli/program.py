@@ -55,7 +55,7 @@ QUESTIONS = (
     ("My job died", "preflight explain slurm-4711.out"),
     ("My job hangs, now", "preflight stuck"),
     ("A job is about to start", "preflight check --gpus 0-3"),
-    ("All of it around one job", "preflight run -- torchrun --nproc-per-node 4 train.py"),
+    ("Check, start and watch it", "preflight run -- torchrun ... train.py"),
 )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ class Commands(TyperGroup):
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write what preflight is, and which command answers which question, as README asks them."""
         super().format_help_text(ctx, formatter)
-        with formatter.section("Which of these is you?"):
+        with formatter.section("Which of these is you (`preflight help COMMAND` shows its options)"):
             formatter.write_dl(QUESTIONS)
 
 

@@ -14,7 +14,7 @@ from preflight.cli.output import PROGRAM, STDOUT, check_outputs, detail_of, refu
 from preflight.errors import Interrupted, UsageError
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.show.json_document import render_json
-from preflight.show.stuck import jobs_page, stuck_page
+from preflight.show.stuck import job_title, jobs_page, stuck_page
 from preflight.stuck.collect.jobs import FoundJob, ProcessTable
 from preflight.stuck.collect.node import CollectOptions, collect_node
 from preflight.stuck.collect.ras import AskRas
@@ -64,9 +64,11 @@ def stuck(asked: StuckOptions) -> None:
             )
         to_stdout(jobs_page([job.row(machine) for job in found]).shown(detail_of(asked.verbose, asked.quiet), style()))
         raise typer.Exit(UsageError.exit_code)
-    codes = set()
+    codes: set[int] = set()
     for job in found or (None,):
         if not stopped:
+            if job is not None and asked.all_jobs:
+                to_stdout(job_title(job.row(machine), is_first=not codes, is_quiet=asked.quiet))
             nodes = () if job is None else _look(asked, job, machine, stopped)
             codes.add(_answered(asked, nodes, stopped))
     raise typer.Exit(stopped[0].exit_code if stopped else next(code for code in BY_WEIGHT if code in codes))

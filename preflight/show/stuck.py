@@ -10,7 +10,7 @@ from preflight.model.stuck_evidence import NodeEvidence
 from preflight.model.units import duration_text
 from preflight.show.document import BLANK, Block, Code, Column, Table, Text, answer_line, bullet, right, section
 from preflight.show.screen import ALL, Page
-from preflight.show.text import ranges
+from preflight.show.text import clean, ranges
 
 HEAD = {
     StuckVerdict.STUCK: ("STUCK", "red"),
@@ -28,6 +28,7 @@ JOB_COLUMNS = (
 )  # fmt: skip
 MOST_ROWS, MOST_CULPRITS = 24, 4
 MOST_ACTIVITIES = 3
+MOST_TITLE = 66  # characters of a command line
 AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nodes of the job"
 WORKS = "wait, and look again in a minute; -v shows where every rank is"
 ELSE = {
@@ -79,6 +80,13 @@ def jobs_page(rows: Sequence[JobRow]) -> Page:
     ]
     foot = [("Next", f"`preflight stuck {rows[0].pid}` looks at the first; `preflight stuck --all` looks at all")]
     return Page(answer, [_short(answer)], [[Table(JOB_COLUMNS, tuple(cells[:MOST_ROWS]))]], foot, list)
+
+
+def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
+    """Return what precedes the page of one of several jobs, or its line (-q)."""
+    if is_quiet:
+        return f"{row.pid}: "
+    return f"{'' if is_first else chr(10)}Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"
 
 
 def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:

@@ -161,7 +161,7 @@ def open_log(path: str) -> LogSource:
         status = os.fstat(fd)
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             os.close(fd)
-            raise UsageError(f"{path}: can't be read: is a device, no log")
+            raise UsageError(f"{path}: it is a device, not a log")
         size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
         return LogSource(path, open(fd, "rb", buffering=0), size_bytes, fd if stat.S_ISFIFO(status.st_mode) else -1)
     except (OSError, ValueError) as error:

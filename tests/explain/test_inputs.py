@@ -207,7 +207,7 @@ def test_a_pipe_in_which_nothing_comes_is_left(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_device_is_no_log() -> None:
-    with pytest.raises(UsageError, match="/dev/zero: can't be read: is a device"):
+    with pytest.raises(UsageError, match="/dev/zero: it is a device"):
         explain_paths(["/dev/zero"])
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,3 +139,31 @@ def test_what_preflight_itself_runs_under_is_no_rank() -> None:
 def test_a_number_that_no_process_has_is_a_mistake_on_the_command_line(command: Command, pid: str) -> None:
     ran = command.run("stuck", "--pid", pid)
     assert (ran.code, ran.stdout) == (2, "") and "a process has a number from 1" in ran.stderr
+
+
+def test_all_jobs_are_looked_at_and_the_worst_answer_is_the_exit_code(command: Command) -> None:
+    started = []
+    for name in ("first", "second"):
+        (command.cwd / f"{name}.py").write_text("import time; time.sleep(100)\n")
+        names = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": name, "MASTER_PORT": "1"}
+        started.append(subprocess.Popen([sys.executable, f"{name}.py"], cwd=command.cwd, env=os.environ | names))
+    try:
+        time.sleep(0.5)  # until each has its own command line
+        whole = command.run("stuck", "--all", "--watch", "1s", env={"PREFLIGHT_VERBOSE": ""})
+        short = command.run("stuck", "--all", "-q", "--watch", "1s", env={"PREFLIGHT_VERBOSE": ""})
+        one = command.run("stuck", str(started[1].pid), "--watch", "1s", "-q", env={"PREFLIGHT_VERBOSE": ""})
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+    assert (whole.code, short.code, one.code) == (1, 1, 1)
+    for each, name in zip(started, ("first", "second"), strict=True):
+        assert f"Job {each.pid}: python {name}.py\n" in whole.stdout.replace("python3", "python")
+        assert f"{each.pid}: STUCK  " in short.stdout
+    assert one.stdout.startswith("STUCK  ") and "second.py" in one.stdout
+
+
+@pytest.mark.parametrize("options", [("--all", "--json", "-"), ("--all", "4711"), ("--pid", "1", "4711"), ("0",)])
+def test_what_makes_no_sense_together_is_refused(command: Command, options: tuple[str, ...]) -> None:
+    ran = command.run("stuck", *options)
+    assert (ran.code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr

@@ -46,6 +46,7 @@ COMPANIONS = frozenset((
     "wandb-core", "wandb-service", "py-spy",
 ))  # fmt: skip
 OWN_NAME = "preflight-"  # of what `preflight run` has next to a job, which inherits its rank's variables
+OWN_WORKER = "preflight.trial.worker"  # the module that runs as the ranks of a check
 INIT = 1
 SECRET = re.compile(r"(?i)(token|secret|passw|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth|bearer|sas)")
 URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
@@ -84,7 +85,7 @@ class ListedProcess:
     @property
     def identity(self) -> Identity | None:
         """The identity; None if the process has no rank's variables, or is preflight's own."""
-        if self.name.startswith(OWN_NAME):
+        if self.is_own:
             return None
         for variable, *_ in RANK_VARIABLES:
             number = self.variables.get(variable, "")
@@ -101,6 +102,11 @@ class ListedProcess:
             if values[0]:
                 return f"{row[0]} {':'.join(filter(None, values))}"
         return ""
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether it belongs to `preflight run` or `preflight check`, which end by themselves."""
+        return self.name.startswith(OWN_NAME) or OWN_WORKER in self.arguments
 
     @property
     def has_group_threads(self) -> bool:
@@ -315,7 +321,7 @@ class ProcessTable:
         found = [
             each
             for each in self.by_pid.values()
-            if each.pid not in known and not each.is_data_worker and each.has_group_threads
+            if each.pid not in known and not each.is_data_worker and not each.is_own and each.has_group_threads
         ]
         starters = {each.parent_pid for each in found} & {each.pid for each in found}
         families: dict[int, list[ListedProcess]] = defaultdict(list)  # by what started them: a launcher, or rank 0
