@@ -51,7 +51,7 @@ Backend = Annotated[
 ]
 ProfileOption = Annotated[
     Profile,
-    choice(f"How much to test: {', '.join(each.words for each in EFFORTS.values())}.", "--profile", group=TRIED),
+    choice(f"How long to test: {', '.join(each.words for each in EFFORTS.values())}.", "--profile", group=TRIED),
 ]
 Deadline = Annotated[
     float | None,
@@ -78,7 +78,7 @@ SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
-        "Measure write and read speed of DIR. Several nodes: also test that all see one DIR (node 0's).",
+        "Measure write and read speed of DIR. Several nodes: node 0's DIR applies, and all must see the same files.",
         "--checkpoint-dir",
         group=TRIED,
     ),

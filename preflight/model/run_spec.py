@@ -130,7 +130,7 @@ class TrialPlan:
         return next(candidate for candidate in self.candidates if candidate.name == name)
 
     def on_this_node(self, candidate: Candidate) -> Candidate:
-        """Return a configuration with the variables that it sets on this node."""
+        """Return a configuration, with this node's own variables in place of its general ones if there are any."""
         own = next((own.env for own in self.own_env if own.candidate == candidate.name), candidate.env)
         return replace(candidate, env=own)
 

@@ -33,7 +33,7 @@ AGAIN = "rerun in a minute, with --watch as long as a step takes, and on all nod
 WORKS = "wait, and look again in a minute; -v shows where every rank is"
 ELSE = {
     StuckVerdict.NOT_STUCK: "none; if it still seems to hang, rerun in a minute",
-    StuckVerdict.UNKNOWN: "give the --pid of the job's launcher or of a rank, as its user, or as root with --user NAME",
+    StuckVerdict.UNKNOWN: "run it as the job's user, or as root with --user NAME, and name the job by a PID",
     StuckVerdict.STUCK: "-v shows where every rank is",
 }
 

@@ -173,7 +173,7 @@ def test_who_has_seen_all_ranks_is_not_told_to_name_the_job() -> None:
     ranks = [rank(i, process(100 + i, None)) for i in range(4)]
     report = answer([node(*ranks)])
     assert report.verdict is StuckVerdict.UNKNOWN and len(report.places) == 4
-    assert "give the --pid" not in stuck_page(report).shown(Detail.SCREEN, Style(width=100))
+    assert "name the job" not in stuck_page(report).shown(Detail.SCREEN, Style(width=100))
 
 
 def test_the_first_help_has_whole_sentences_and_what_is_asked_most_comes_first(command: Command) -> None:

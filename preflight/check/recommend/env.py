@@ -156,7 +156,8 @@ def _inherited_that_are_needed(run: _TrialsOfRun, default: TrialResult, best: Tr
 
 def _cure_reason(cure: Sequence[RequiredSetting], best: TrialResult, cpu_path: bool) -> str:
     names = [each.setting.name for each in cure]
-    sentence = f"the default settings fail; {_and(names)} works around it: {figure(best, cpu_path)}, verified"
+    work = "work" if len(names) > 1 else "works"
+    sentence = f"the default settings fail; {_and(names)} {work} around it: {figure(best, cpu_path)}, verified"
     all_needed = "each of them is needed: a trial without it failed"
     return "; ".join(filter(None, (sentence, _open(cure) or (all_needed if len(names) > 1 else ""))))
 
