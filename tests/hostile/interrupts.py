@@ -72,6 +72,8 @@ def trace(frame, event, argument):
     code = frame.f_code
     if event == "call" and code.co_name in starts and "/preflight/" in code.co_filename:
         walking, every = True, starts.pop(code.co_name)
+        if every == running:
+            import ctypes  # for strike(); the program itself may need none by now
     if event != "line" or not walking:
         return trace
     lines += 1
