@@ -36,7 +36,7 @@ def test_the_true_cause_is_named_first(name: str) -> None:
 def test_the_timeout_behind_an_oom_is_called_a_consequence() -> None:
     explanation = _seed("1_qwen_vl_oom_behind_timeout")
     assert "watchdog_timeout_straggler" in [item.cause for item in explanation.consequences]
-    assert "a longer timeout changes nothing" in explanation.causes[0].remedy
+    assert "A longer timeout changes nothing" in explanation.causes[0].remedy
 
 
 def test_a_dead_loader_gets_the_advice_of_one_process() -> None:
