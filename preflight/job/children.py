@@ -28,6 +28,7 @@ NOT_PASSED_ON = {
 }  # fmt: skip
 PASSED_ON = signal.valid_signals() - NOT_PASSED_ON
 ENDS_NOTHING = {signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH}  # where nobody handles them
+UNDONE_BY: dict[int, signal.Signals] = {signal.SIGTSTP: signal.SIGCONT, signal.SIGCONT: signal.SIGTSTP}
 QUESTION = signal.SIGCHLD  # to the witness
 ANSWER_S = 5.0  # a witness that is stopped does not answer
 FROM_KERNEL = 0x80  # si_code, sigaction(2): the terminal's driver, a limit of this process
@@ -159,6 +160,8 @@ class Children:
         if number in (signal.SIGTSTP, signal.SIGCONT):
             self._may_stop = number == signal.SIGTSTP
         if info.si_code == FROM_KERNEL or self._was_sent_to_all(number) or self._main is None:
+            return
+        if UNDONE_BY.get(number) in signal.sigpending():  # the kernel drops it for that one, at the witness as well
             return
         for _ in range(TRIES):
             with contextlib.suppress(OSError):  # another user's by now (sudo): its sender may not signal it either

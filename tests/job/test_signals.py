@@ -146,3 +146,25 @@ def test_a_job_of_another_user_that_may_not_be_signalled_ends_as_it_would(tmp_pa
         run.send_signal(signal.SIGUSR1)
         _, said = run.communicate(timeout=PATIENCE_S)
     assert (run.returncode, said) == (0, b"")
+
+
+@WAYS
+@pytest.mark.parametrize("last", [signal.SIGTSTP, signal.SIGCONT], ids=["stops", "goes on"])
+def test_of_a_stop_and_a_continue_in_a_row_the_last_one_counts(
+    tmp_path: Path, supervised: bool, last: signal.Signals
+) -> None:
+    """The kernel drops a pending SIGCONT for a SIGTSTP, and the other way round: also that of who only listens."""
+    seen = tmp_path / "seen"
+    first = signal.SIGTSTP if last == signal.SIGCONT else signal.SIGCONT
+    argv = argv_of(job_argv("all", seen), supervised, tmp_path)
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True, close_fds=False) as job:
+        wait_for(seen, "ready\n")
+        for turn in range(1, 61):
+            os.killpg(job.pid, first)
+            os.killpg(job.pid, last)
+            wait_for_count(seen, last.name, turn)
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(PATIENCE_S) == 7
+    names = seen.read_text().split()
+    assert names.count(last.name) == 60, "each came, and none twice"
+    assert names[-2:] == [last.name, "SIGTERM"]
