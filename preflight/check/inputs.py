@@ -17,7 +17,8 @@ from preflight.model.saved_report import load_baseline, load_report
 from preflight.show.text import line
 from preflight.system.files import why
 from preflight.system.inputs import read_input
-from preflight.system.own_inputs import newest_first, opened_own, read_own_input
+from preflight.system.own_inputs import newest_first, read_own_input
+from preflight.system.ownership import opened_own
 from preflight.system.streams import to_stderr
 
 MOST_REPORTS = 20  # only the last few of a part are ever looked at

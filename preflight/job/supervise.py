@@ -17,7 +17,7 @@ from preflight.job.say import reason, say
 from preflight.job.waiter import accompany
 from preflight.job.watcher import Watcher
 from preflight.system.own_command import own_argv
-from preflight.system.ownership import open_own, others_may_write
+from preflight.system.ownership import opened_own
 from preflight.system.processes import name_process
 
 NOT_READY, USAGE, UNKNOWN = 1, 2, 3  # exit codes of `preflight check`
@@ -95,18 +95,13 @@ def _environment(order: Order, children: Children) -> dict[str, str]:
     """Return our environment with what the `.env` makes of it; without one, as it is."""
     environ = inherited_environ()
     try:
-        settings = open_own(order.env_path)  # where others may write, it may be theirs by now
+        with opened_own(order.env_path) as settings:
+            ran = children.output_of(["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], environ, settings)
     except FileNotFoundError:
         return environ
     except OSError as error:
         say(f"{order.env_path}: {error.strerror}; the job starts without it")
         return environ
-    if others_may_write(settings):
-        os.close(settings)
-        say(f"{order.env_path}: other users may write it; the job starts without it")
-        return environ
-    ran = children.output_of(["/bin/sh", "-c", SOURCE, f"/proc/self/fd/{settings}"], environ, settings)
-    os.close(settings)
     parts = ran.stdout.split(b"\0\0\0")
     if ran.returncode != 0 or len(parts) != 2:
         say(f"{order.env_path} could not be sourced; the job starts without it")

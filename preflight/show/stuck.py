@@ -86,7 +86,8 @@ def job_title(row: JobRow, *, is_first: bool, is_quiet: bool) -> str:
     """Return what precedes the page of one of several jobs, or its line (-q)."""
     if is_quiet:
         return f"{row.pid}: "
-    return f"{'' if is_first else chr(10)}Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"
+    title = f"Job {row.pid}: {clean(row.command)[:MOST_TITLE]}\n"
+    return title if is_first else f"\n{title}"
 
 
 def _culprit(culprit: Culprit, is_one_of_several: bool) -> list[Block]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
-from collections.abc import Iterator
 from itertools import islice
 
 from preflight.errors import UsageError
 from preflight.model.input_limits import InputLimit
 from preflight.system.files import why
 from preflight.system.inputs import as_text, read_descriptor
-from preflight.system.ownership import open_own, others_may_write
+from preflight.system.ownership import opened_own
 
 MOST_NAMES = 100_000  # of a folder: half a second
 
@@ -42,15 +40,3 @@ def newest_first(folder: int) -> list[tuple[str, int]]:
                 if entry.name.endswith(".json") and stat.S_ISREG((now := entry.stat(follow_symlinks=False)).st_mode):
                     found.append((now.st_mtime_ns, entry.name, now.st_size))
     return [(name, size) for _, name, size in sorted(found, reverse=True)]
-
-
-@contextlib.contextmanager
-def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
-    """Open a file or folder that only this user or root can have written; OSError for any other."""
-    descriptor = open_own(path, folder, is_folder=is_folder)
-    try:
-        if others_may_write(descriptor):
-            raise PermissionError(errno.EACCES, "other users may write it")
-        yield descriptor
-    finally:
-        os.close(descriptor)

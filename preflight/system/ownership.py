@@ -5,9 +5,23 @@ This module has only light imports.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def opened_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> Iterator[int]:
+    """Open a file or folder that only this user or root can have written; OSError for any other."""
+    descriptor = open_own(path, folder, is_folder=is_folder)
+    try:
+        if others_may_write(descriptor):
+            raise PermissionError(errno.EACCES, "other users may write it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def open_own(path: str, folder: int | None = None, *, is_folder: bool = False) -> int:
