@@ -11,6 +11,11 @@ from preflight.model.trial import Outcome, RankEnd, TrialCause, TrialResult
 
 FAILED = frozenset({Outcome.HANG, Outcome.CRASH, Outcome.INIT_ERROR})
 MOST_LOGS = 8  # whose lines stay in the report: the ranks of a large job all say the same
+# Causes that a trial shares with programs, as they read where only NCCL's and torch's own kernels run.
+IN_A_TRIAL = {
+    "cuda_illegal_address": "a kernel failed, and a trial runs only NCCL's and torch's own: the GPU, its memory or a "
+    "copy from another GPU is at fault",
+}
 OWN, LIBRARY = "error", "log"  # what a rank raised, and what its library wrote
 
 
@@ -22,7 +27,7 @@ def with_cause(trial: TrialResult) -> TrialResult:
     trial = replace(trial, ranks=_few_logs(trial))
     if not causes or causes[0].confidence is not Confidence.HIGH:
         return trial
-    verdict = causes[0].verdict.rstrip(".")
+    verdict = IN_A_TRIAL.get(causes[0].cause, causes[0].verdict.rstrip("."))
     reason = f"{verdict} [{causes[0].cause}]"
     proof, source = _proof(trial.ranks, causes[0])
     return replace(

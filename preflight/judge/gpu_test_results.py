@@ -40,7 +40,8 @@ def must_have_run(tests: Iterable[PairTruth | GpuTest], hardware: Hardware) -> N
     for test in listed:
         if test.end in UNDECIDED and test.repetition == 0:
             who = f"GPUs {test.a} and {test.b}" if isinstance(test, PairTruth) else f"GPU {test.gpu}"
-            raise UnreadableFact(f"{who}: {test.problem}")
+            sentence, *_ = test.problem.split(". ", 1)  # torch's text about memory has six lines
+            raise UnreadableFact(f"{who}: {sentence}")
 
 
 def must_have_speeds(hardware: Hardware) -> None:

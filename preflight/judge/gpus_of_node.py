@@ -9,12 +9,10 @@ from preflight.judge.check import Case
 from preflight.judge.node_limits import is_contained
 from preflight.model.facts import Gap, Gpu, NodeFacts, NvidiaPciDevice, known, known_or
 from preflight.model.finding import Severity
-from preflight.model.gap import NO_ANSWER
+from preflight.model.gap import NO_ANSWER, NOT_OFFERED
 from preflight.model.gpu import GPU_FILE, leads_to_switch
 from preflight.search.gpus.locality import IDLE_BYTES
 
-# The GPU or the driver has no such thing; there is nothing to be known.
-NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
 UNASKED = "not asked"
 CUT_SHORT = "not read"
 NO_GPU = "there is no NVIDIA GPU to be used"

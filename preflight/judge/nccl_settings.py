@@ -62,6 +62,9 @@ TRAPS = (
          "unset it (default 3)"),
     Trap("NCCL_ASYNC_ERROR_HANDLING", "0", WARN, "lets a hang last for ever: no watchdog ends the job",
          "unset it; its name today is TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    Trap("TORCH_NCCL_BLOCKING_WAIT", "[1-9].*|[tTyY].*", WARN,
+         "leaves a hang to nobody from torch 2.8 on: no call waits, and the watchdog does not end the job",
+         "unset it (the watchdog then ends the job after the timeout)"),
     Trap("CUDA_LAUNCH_BLOCKING", "1", WARN, "runs one kernel at a time, a debugging aid that slows the job",
          "unset it"),
 )  # fmt: skip

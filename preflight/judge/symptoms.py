@@ -17,7 +17,8 @@ SHM_HINTS = ("shm.hint",)  # prove nothing where /dev/shm has room
 MEMLOCK = ("ib.memlock",)
 NOFILE = ("limit.nofile",)
 PIDS = ("limit.pids",)
-CONFIGURATION = ("duplicate.nccl", "version.too_old", "version.arch")
+TOPOLOGY = ("topology.file",)
+CONFIGURATION = ("duplicate.nccl", "version.too_old", "version.arch", *TOPOLOGY)
 
 
 @dataclass(frozen=True, slots=True)

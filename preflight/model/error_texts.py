@@ -117,6 +117,8 @@ TEXTS = {
         r"MNNVL[^\n]{0,80}(?:[Ff]ail|not (?:supported|available|enabled))|"
         r"cuMem(?:ExportTo|ImportFrom)ShareableHandle[^\n]{0,60}(?:[Ff]ail|error)|"
         r"fabric handle[^\n]{0,40}(?:[Ff]ail|error)", ("cumem", "mnnvl")),
+    "topology.file": ErrorText("NCCL could not parse the topology file that it was given",
+        r"XML Parse(?: error)? : (?:expect|unexpect|untermin)|Error : XML parser is limited to", ("topology",)),
     "interface.none": ErrorText("the network interface that was asked for is not there",
         r"no socket interface found|No usable listening interface found|with family \d{1,6} is neither AF_INET|"
         r"Unable to find (?:address|interface) for|ifa != nullptr|[Nn]o interface found|"

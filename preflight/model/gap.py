@@ -9,6 +9,8 @@ from preflight.errors import UnreadableFact
 
 T = TypeVar("T")
 D = TypeVar("D")
+# How the reason begins where the GPU or the driver has no such thing: there is nothing to be known.
+NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
 NO_ANSWER = "no answer within"  # how the reason begins where something stalled, which a healthy machine does not
 
 

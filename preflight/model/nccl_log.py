@@ -22,6 +22,12 @@ INTERFACE = re.compile(r"\[\d{1,3}\]([^\s:\[\]]{1,32}):")
 CARDS = re.compile(r"NET/IB ?: Using (?=\[)(.{1,4000})")
 CARD = re.compile(r"\[\d{1,3}\]([\w+-]{1,64}):(\d{1,3})/(IB|RoCE|SHARP|\w{1,12})")
 
+# 2.24 and newer; then 2.21 and older. Names of one plugin that NCCL tried, blanks between them.
+NOT_LOADED = re.compile(
+    r"\b([A-Z]{2,10})/Plugin: (?:Could not find: ?|[^\n']{0,300}All attempts to load ')([\w./+ -]{1,1000})"
+)
+TRIED_UNASKED = re.compile(r"libnccl-[a-z]{1,10}\.so")
+
 # CollNet has no peer: a rank hands its data to the switch. `Coll 00 : 3 [send] via` up to 2.4, `CollNet 00/0 :` later.
 COLLNET = re.compile(
     rf"Coll(?:Net)? \d{{1,4}}(?:/\d{{1,4}})? : (\d{{1,7}}) \[(?:send|receive)\] via ({WORDS[Transport.COLLNET]})"
@@ -62,6 +68,7 @@ class NcclLog:
     paths: tuple[Carrier, ...] = ()  # of pairs of ranks
     collnet: tuple[tuple[int, str], ...] = ()  # ranks that hand their data to a switch, and how
     algorithms: tuple[Algorithm, ...] = ()
+    not_loaded: tuple[Carrier, ...] = ()  # plugins that were asked for
     has_nvls: bool = False
 
     def carriers(self) -> tuple[Carrier, ...]:
@@ -73,6 +80,7 @@ class NcclLog:
         found |= {Carrier(CarrierKind.NETWORK, name) for name in self.networks}
         found |= {Carrier(CarrierKind.NETIF, name) for name in (*self.bootstrap, *self.socket_interfaces)}
         found |= {Carrier(CarrierKind.HCA, f"{card.name}:{card.port}") for card in self.cards}
+        found |= set(self.not_loaded)
         return tuple(sorted(found | ({NVLS} if self.has_nvls else set()), key=lambda carrier: carrier.text))
 
     def algorithm_carriers(self) -> tuple[Carrier, ...]:
@@ -104,6 +112,11 @@ def _start(line: str) -> Iterable[tuple[str, object]]:
     if match := SOCKETS.search(line):
         for name in INTERFACE.findall(match[1]):
             yield "socket_interfaces", name
+    if match := NOT_LOADED.search(line):
+        names = match[2].partition(". ")[0].rstrip(".").split()
+        asked = [name for name in names if not TRIED_UNASKED.fullmatch(name)]
+        if asked:
+            yield "not_loaded", Carrier(CarrierKind.NOT_LOADED, f"{match[1]} {asked[0]}")
     if match := CARDS.search(line):
         for name, port, layer in CARD.findall(match[1]):
             yield "cards", Card(name, int(port), layer)

@@ -82,6 +82,10 @@ VARIABLES = (
         "NCCL_SOCKET_FAMILY", families=("socket",), is_integer=False,
         repair=Repair("give the interface an IPv6 address that works, or none"),
     ),
+    Variable(
+        "NCCL_TOPO_FILE", families=("topology",), is_integer=False,
+        repair=Repair("replace the topology file by the one of this machine type, or `unset NCCL_TOPO_FILE`"),
+    ),
     Variable("NCCL_SOCKET_IFNAME", families=("socket",), is_integer=False, repair=SITE),
     Variable("GLOO_SOCKET_IFNAME", is_integer=False, repair=SITE),
     *map(Variable, (

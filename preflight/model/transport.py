@@ -46,12 +46,16 @@ class CarrierKind(Enum):
     HCA = "hca "
     ALGORITHM = "algorithm "  # of a collective at a size
     TCP = "TCP/"  # the interface of a connection: gloo's sockets
+    NOT_LOADED = "plugin not loaded: "  # its kind and name, as `NET aws-ofi`
     NVLS = "NVLS"  # its multicast memory was set up
     OTHER = "other"  # a text that is none of these
 
 
 PATH = re.compile(r"(\d{1,7})(?:>(\d{1,7}))? via (.+)", re.ASCII | re.DOTALL)
-NAMED = (CarrierKind.NETWORK, CarrierKind.NETIF, CarrierKind.HCA, CarrierKind.ALGORITHM, CarrierKind.TCP)
+NAMED = (
+    CarrierKind.NETWORK, CarrierKind.NETIF, CarrierKind.HCA, CarrierKind.ALGORITHM, CarrierKind.TCP,
+    CarrierKind.NOT_LOADED,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 # As the driver writes it to the kernel log: the GPU's address on the bus, and the number.
-XID_LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]{7,20})\): ([0-9]{1,4})\b")
+# Of a MIG instance it adds the instance's numbers.
+XID_LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]{7,20})(?: GPU-I:\d{1,3})?(?: GPU-CI:\d{1,3})?\): ([0-9]{1,4})\b")
 
+# The catalog ends at 163. The names are the driver's own: nverror.h of open-gpu-kernel-modules 595.45.04.
+DRIVER = "nverror.h, open-gpu-kernel-modules 595.45.04: the driver's name of the error; the catalog has no action yet"
 CATALOG = "Xid catalog, NVIDIA"
 RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remapping won't affect future work"
 
@@ -71,6 +74,11 @@ ROWS = (
     _row(HARDWARE, "the GPU's system processor (GSP) failed", 120, recovery=R565),
     _row(HARDWARE, "the GPU could not be initialised", 143, where=HOPPER, recovery="R575"),
     _row(HARDWARE, "the GPU retired a resource", 156, where=HOPPER, recovery=R565),
+    _row(HARDWARE, "a fatal timeout on PCIe", 167, source=DRIVER),
+    _row(HARDWARE, "the GPU goes on with less memory", 168, source=DRIVER),
+    _row(HARDWARE, "an uncorrectable memory error", 171, 175, source=DRIVER),
+    _row(HARDWARE, "an uncorrectable error in on-chip memory", 172, source=DRIVER),
+    _row(HARDWARE, "a fatal error of the link between CPU and GPU (C2C)", 173, source=DRIVER),
     _row(XidMeaning.REMAPPING, "a memory row or page was, or could not be, replaced", 63, 64, source=RETIREMENT),
     _row(APPLICATION, "a process was ended while it used the GPU", KILLED),
     _row(APPLICATION, "a memory error that was contained to one program", 94, where="Ampere and newer"),

@@ -1,7 +1,4 @@
-"""What the third review found of machines with GPUs and nobody has mended: each test is to turn green, its mark to go.
-
-"issue 5 of 12" is the one that is to mend them.
-"""
+"""What the third review (gpu-machines.md) found of machines with GPUs: each finding has a test."""
 
 from __future__ import annotations
 
@@ -47,11 +44,6 @@ SHARED = tuple(f"{rank}>{(rank + 1) % 8} via SHM/direct/direct" for rank in rang
 SIZES = (8, MIB, 32 * MIB, GIB)
 
 
-def gpus(finding: str) -> pytest.MarkDecorator:
-    """Mark what gpu-machines.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"gpu-machines.md {finding}; issue 5 of 12")
-
-
 def reaching(gb_s: float, *carriers: str, sizes: tuple[int, ...] = SIZES, **overrides: Any) -> TrialResult:
     """Return a trial of 8 ranks that reaches so much busbw with its large all-reduces."""
     results = tuple(result(size_bytes=size, own_us=(max(60.0, size * 1.75 / gb_s / 1e3),) * 8) for size in sizes)
@@ -72,12 +64,10 @@ DEFAULT = replace(reaching(467, *PEER, "NVLS"), unset=("NCCL_P2P_DISABLE",))
 INHERITED = replace(reaching(12, *SHARED), candidate=AS_IS, trial_env=(("NCCL_P2P_DISABLE", "1"),))
 
 
-@gpus("6")
 def test_inherited_settings_that_cost_a_factor_of_39_are_a_warning_at_least(tmp_path: Path) -> None:
     assert alarms(play(H100, tmp_path, DEFAULT, INHERITED)) != []
 
 
-@gpus("6")
 def test_nothing_is_called_harmless_that_was_not_compared() -> None:
     advice = recommend((DEFAULT, INHERITED), (), env(NCCL_P2P_DISABLE="1"), cpu_path=False)
     assert "no clear harm" not in advice.reason
@@ -90,7 +80,6 @@ XML = (
 )
 
 
-@gpus("7")
 def test_a_topology_file_that_nccl_can_not_parse_is_named_and_accuses_no_host() -> None:
     broken = with_cause(failed_with(XML, Outcome.INIT_ERROR, trial_env=(("NCCL_TOPO_FILE", "/etc/topo.xml"),)))
     inherits = gpu_node(environment=env(NCCL_TOPO_FILE="/etc/topo.xml"))
@@ -100,14 +89,12 @@ def test_a_topology_file_that_nccl_can_not_parse_is_named_and_accuses_no_host() 
     assert {each.blame for each in failed} == {Blame.CONFIGURATION}
 
 
-@gpus("8 (a)")
 def test_sockets_beside_efa_warn_as_they_do_beside_infiniband(tmp_path: Path) -> None:
     took_sockets = reaching(470, *PEER, "NVLS", "network Socket", "netif ens32")
     assert alarms(play(H100, tmp_path / "ib", took_sockets)) == ["silent-fallback"]
     assert alarms(play(EFA, tmp_path / "efa", took_sockets)) != []
 
 
-@gpus("9")
 @pytest.mark.parametrize("measured", ["small sizes", "another collective"])
 def test_nvls_is_missed_only_where_nccl_would_have_chosen_it(tmp_path: Path, measured: str) -> None:
     if measured == "small sizes":
@@ -121,25 +108,21 @@ def test_nvls_is_missed_only_where_nccl_would_have_chosen_it(tmp_path: Path, mea
 XID = "NVRM: Xid (PCI:0000:18:00{}): {}"
 
 
-@gpus("10")
 @pytest.mark.parametrize("number", [167, 171, 172, 173, 175])
 def test_an_xid_of_a_fatal_error_that_the_newest_drivers_have_rejects_the_node(tmp_path: Path, number: int) -> None:
     report = play(H100, tmp_path, xids=(XID.format("", f"{number}, pid=4242, name=python3"),))
     assert report.node_verdict is NodeVerdict.REJECT
 
 
-@gpus("10")
 def test_lost_memory_has_a_row_among_the_xids() -> None:
     assert row_of(168) is not UNLISTED
 
 
-@gpus("10")
 def test_the_xid_of_a_mig_instance_is_read_as_that_of_a_gpu(tmp_path: Path) -> None:
     report = play(H100, tmp_path, xids=(XID.format(" GPU-I:05", "48, pid=4242, name=python3"),))
     assert report.node_verdict is NodeVerdict.REJECT
 
 
-@gpus("11")
 def test_nccls_line_of_timings_and_the_plain_network_make_no_socket_suspect() -> None:
     timing = "gpu1:7:9 [0] NCCL INFO ncclCommInitRankConfig comm 0x1 rank 0 nranks 2 - Init COMPLETE"
     timing += "\ngpu1:7:9 [0] NCCL INFO Init timings: total 0.49 (kernels 0.11, bootstrap 0.17, allgathers 0.01)"
@@ -152,7 +135,6 @@ def test_nccls_line_of_timings_and_the_plain_network_make_no_socket_suspect() ->
     assert "socket" not in families
 
 
-@gpus("12")
 def test_a_gpu_whose_cublas_has_no_bfloat16_multiplies_none() -> None:
     p100 = gpu(0, name="Tesla P100-PCIE-16GB", compute_capability="6.0")
     plan = device_plan(Profile.QUICK, (p100,), gpu_node(1, gpus=(p100,)))
@@ -165,7 +147,6 @@ def _answering(machine: SimMachine, code: str, *calls: str) -> SimMachine:
     return replace(machine, answers={**machine.answers, **answers})
 
 
-@gpus("14")
 def test_shared_memory_between_gpus_that_the_driver_keeps_apart_is_no_warning(tmp_path: Path) -> None:
     """The 4090 has no peer access by nature, whatever switch it sits below."""
     one = RTX4090X2.gpus[0]
@@ -175,7 +156,6 @@ def test_shared_memory_between_gpus_that_the_driver_keeps_apart_is_no_warning(tm
     assert alarms(play(Machine(machine, transport="SHM/direct/direct"), tmp_path)) == []
 
 
-@gpus("15")
 def test_a_virtual_gpu_without_a_pcie_link_can_be_accepted(tmp_path: Path) -> None:
     part = replace(A100X4.gpus[0], name="GRID A100-40C", links=(), ecc=None, remap=None, mig=None)
     two = tuple(replace(part, bus=each.bus, numa=each.numa) for each in A100X4.gpus[:2])
@@ -187,20 +167,17 @@ def test_a_virtual_gpu_without_a_pcie_link_can_be_accepted(tmp_path: Path) -> No
     assert [each.check for each in report.skipped_checks if each.costs is Unseen.ACCEPTANCE] == []
 
 
-@gpus("16")
 def test_a_variable_that_makes_nobody_wait_and_the_watchdog_do_nothing_is_a_warning() -> None:
     node = gpu_node(environment=env(TORCH_NCCL_BLOCKING_WAIT="1"))
     assert [each.severity for each in found(inherited_env, gpu_case(nodes=(node,)))] == [Severity.WARN]
 
 
-@gpus("17")
 def test_a_small_shm_over_which_the_trial_has_just_passed_is_no_warning() -> None:
     passed = trial(transport=("0>1 via SHM/direct/direct", "1>0 via SHM/direct/direct"))
     findings = found(shm_too_small, gpu_case(passed, nodes=(gpu_node(shm=shm(64 * MIB)),)))
     assert [each for each in findings if each.severity is not Severity.INFO] == []
 
 
-@gpus("18")
 def test_a_kernel_that_fails_in_preflights_own_trial_is_no_mistake_of_a_program() -> None:
     crashed = with_cause(failed_with("torch.AcceleratorError: CUDA error: unspecified launch failure"))
     assert "CUDA error: unspecified launch failure" in crashed.ranks[1].detail
@@ -208,7 +185,6 @@ def test_a_kernel_that_fails_in_preflights_own_trial_is_no_mistake_of_a_program(
     assert "device-side assertion" not in crashed.problem
 
 
-@gpus("19")
 def test_where_the_default_passes_nobody_is_told_to_switch_peer_access_off() -> None:
     tests = hardware(2, pairs=(pair(end=Ending.HANG, problem="silent for 10 s"),))
     (finding,) = found(p2p_data, gpu_case(trial(transport=("0>1 via P2P/CUMEM",)), hardware=tests))
@@ -226,7 +202,6 @@ class SlowLink:
         return repeats * sum(target for _, target in transfers) / 10e9
 
 
-@gpus("20")
 def test_the_speed_of_a_copy_by_kernel_counts_what_crosses_the_link() -> None:
     told: list[dict[str, Any]] = []
     job = DeviceJob(JobKind.PAIR_SPEED, (0, 1), (64 * MIB,), 0.05)
@@ -244,7 +219,6 @@ FULL = (
 )
 
 
-@gpus("21")
 def test_of_torchs_out_of_memory_text_a_check_repeats_the_first_sentence() -> None:
     tests = hardware(2, pairs=(pair(end=Ending.INCONCLUSIVE, problem=FULL),))
     check: Check = p2p_data
@@ -254,7 +228,6 @@ def test_of_torchs_out_of_memory_text_a_check_repeats_the_first_sentence() -> No
     assert "PYTORCH_ALLOC_CONF" not in ran.reason
 
 
-@gpus("23")
 def test_after_a_kill_from_outside_the_default_is_tried_again_before_any_setting() -> None:
     killed = tuple(RankEnd(rank, "signal", "init", "died by SIGKILL") for rank in range(2))
     tried: list[Candidate] = []

@@ -110,3 +110,17 @@ def test_two_logs_that_differ_in_order_and_channels_only_have_the_same_carriers(
 @given(st.lists(st.text(max_size=120), max_size=20))
 def test_any_text_is_read(lines: list[str]) -> None:
     read_nccl_log(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "carriers"),
+    [
+        ("NET/Plugin: Could not find: missing libnccl-net-missing.so. Using internal net plugin", ["NET missing"]),
+        ("TUNER/Plugin: Could not find: /nowhere/libtuner.so", ["TUNER /nowhere/libtuner.so"]),
+        ("NET/Plugin: Could not find: libnccl-net.so. Using internal net plugin.", []),
+        ("NET/Plugin: Most recent plugin load returned 2 : x: cannot open shared object file: No such file or "
+         "directory. All attempts to load 'x libnccl-net-x.so' also failed.", ["NET x"]),
+    ],
+)  # fmt: skip
+def test_a_plugin_that_was_asked_for_and_not_loaded_is_read(text: str, carriers: list[str]) -> None:
+    assert [each.name for each in read_nccl_log([P + text]).carriers()] == carriers

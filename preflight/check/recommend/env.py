@@ -17,7 +17,7 @@ from preflight.model.timeout import SafeTimeout
 from preflight.model.trial import AS_IS, DEFAULT, NO_CONTROL, Comparison, Control, Outcome, Scope, TrialResult
 from preflight.model.units import percent_text
 from preflight.search.settings.control import PROVISIONAL_TEXT, Proof, intermittent, proof_of, proof_text
-from preflight.search.settings.duel import MIN_GAIN, is_sound
+from preflight.search.settings.duel import FAR_SLOWER, MIN_GAIN, is_sound, slowdown
 from preflight.search.settings.minimise import env_of
 from preflight.timeout.frameworks import timeout_env
 
@@ -206,7 +206,14 @@ def _beside_a_working_default(run: _TrialsOfRun, default: TrialResult) -> Advice
         slower = percent_text(against_as_is.mean_gain)
         why = f"the inherited settings cost speed ({slower}, {against_as_is.rounds} rounds)"
         return _unset(removed, f"{why}; without them the default settings reach {speed}, verified")
-    kept = "were not tried" if as_is.outcome is Outcome.SKIPPED else "do no clear harm and stay"
+    if as_is.outcome is Outcome.SKIPPED:
+        kept = "were not tried"
+    elif against_as_is is not None:
+        kept = "do no clear harm and stay"
+    elif slowdown(as_is, default) > FAR_SLOWER:
+        kept = f"reached {figure(as_is, run.cpu_path)} in one trial; they stay, because no comparison has confirmed it"
+    else:
+        kept = "work too and stay; their speed was not compared"
     why = f"the default settings work, and {_nothing_beats(run)}: {speed}, verified"
     return _advice(f"{why}; the inherited settings {kept}")
 

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
-from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, has_switch, must_be_known, name_of, subject
+from preflight.judge.gpus_of_node import chosen_gpus, has_switch, must_be_known, name_of, subject
 from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu import Fabric, FabricState
 from preflight.model.repairs import FABRIC_MANAGER
 

@@ -4,9 +4,10 @@ from collections import defaultdict
 
 from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, node_check
-from preflight.judge.gpus_of_node import NOT_OFFERED, chosen_gpus, is_chosen, pairs_called
+from preflight.judge.gpus_of_node import chosen_gpus, is_chosen, pairs_called
 from preflight.model.facts import Gap, NodeFacts, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu import GpuP2p, Mode, P2pStatus
 from preflight.model.parsing import version_tuple
 from preflight.model.repairs import FABRIC_MANAGER

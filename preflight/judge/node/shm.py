@@ -8,10 +8,11 @@ from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.finding_text import fine_size
 from preflight.judge.node_limits import CHANNELS, is_contained, local_ranks_of, nccl_shm_bytes, owner
 from preflight.judge.symptoms import SHM, SHM_HINTS, symptoms_of
-from preflight.judge.workarounds import proven_severity
+from preflight.judge.workarounds import proven_severity, works
 from preflight.model.facts import NodeFacts, ShmFacts, known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.repairs import shm_room
+from preflight.model.transport import Transport
 
 
 @node_check("shm-too-small", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("shm", "system", "gpus"))
@@ -19,7 +20,7 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     """/dev/shm has room for NCCL's segments of all local ranks.
 
     Yields a WARN where there is less room than NCCL's segments may take, a FAIL where a trial failed from it; INFO at
-    most without NCCL.
+    most without NCCL, or where a trial has just passed over shared memory.
 
     Can't see: that NCCL needs little of it over NVLink, and none with NCCL_CUMEM_HOST_ENABLE=1 (2.24, driver 560).
     """
@@ -32,8 +33,9 @@ def shm_too_small(node: NodeFacts, case: Case) -> Findings:
     if not is_small and not proofs:
         return
     severity = proven_severity(case) if proofs else Severity.WARN
+    ways = {carrier.transport for trial in case.trials if works(trial) for carrier in trial.transport}
     yield shm_too_small.finding(
-        severity if case.wants_gpus else Severity.INFO,
+        severity if case.wants_gpus and (proofs or Transport.SHM not in ways) else Severity.INFO,
         f"{node.host} /dev/shm",
         _too_small_problem(case, shm, local_ranks, failed=bool(proofs)),
         shm_room(max(1, math.ceil(nccl_shm_bytes(local_ranks) / (1 << 30)))).where(is_contained(node)),

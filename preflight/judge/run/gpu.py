@@ -13,12 +13,13 @@ from preflight.judge.gpu_test_results import (
     must_have_run,
     must_have_speeds,
 )
-from preflight.judge.gpus_of_node import NOT_OFFERED, SLOWED_BY, SLOWED_BY_HARDWARE
+from preflight.judge.gpus_of_node import SLOWED_BY, SLOWED_BY_HARDWARE
 from preflight.judge.outside_cause import signal_from_outside
 from preflight.judge.seen_again import part_of_gpu, parts_of_ranks
 from preflight.judge.workarounds import must_have_trials
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu_test import Ending, Hardware, UnderLoad
 
 # Equal GPUs differ by some percent in what their power limit lets them do; no healthy one is a tenth below the rest.

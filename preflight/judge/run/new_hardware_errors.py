@@ -3,11 +3,11 @@ from __future__ import annotations
 from preflight.errors import DispensableFact, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.gpu_test_results import gpu_results_of
-from preflight.judge.gpus_of_node import NOT_OFFERED
 from preflight.judge.seen_again import part_of_gpu, part_of_port
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.gap import NOT_OFFERED
 from preflight.model.trial import Outcome
 from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 

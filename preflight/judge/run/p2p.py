@@ -10,7 +10,7 @@ from preflight.judge.gpu_test_results import gpu_results_of, must_have_run, must
 from preflight.judge.gpus_of_node import pairs_called
 from preflight.judge.pci_fabric import MEANWHILE, TRANSLATING, may_use_p2p
 from preflight.judge.seen_again import part_of_pair
-from preflight.judge.workarounds import works
+from preflight.judge.workarounds import default_trial, works
 from preflight.model.facts import Gap, NodeFacts, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gpu_test import Ending, PairTruth
@@ -35,6 +35,8 @@ def p2p_data(case: Case) -> Findings:
     for pair in hardware.pairs:
         if pair.end in BROKEN:
             groups[_has_nvlink(case.nodes[0], pair)].append(pair)
+    default = default_trial(case.trials)
+    until = "" if default is not None and works(default) else f"{MEANWHILE}; "
     for over_nvlink, pairs in groups.items():
         faults = ", ".join(dict.fromkeys(BROKEN[pair.end] for pair in pairs))
         safe = any(works(trial) and not may_use_p2p(trial, over_nvlink) for trial in case.trials)
@@ -43,7 +45,7 @@ def p2p_data(case: Case) -> Findings:
             pairs_called(case.nodes[0], sorted({(pair.a, pair.b) for pair in pairs})),
             f"{faults}, over {'NVLink' if over_nvlink else 'PCIe'}, without NCCL; {UNPROTECTED}: those copies go wrong "
             "all the same",
-            f"{MEANWHILE}; {_repair(case.nodes[0], over_nvlink)}",
+            f"{until}{_repair(case.nodes[0], over_nvlink)}",
             *(_evidence(pair) for pair in pairs[:8]),
             *_configuration(case.nodes[0]),
             blame=Blame.GPU if over_nvlink else Blame.HOST,

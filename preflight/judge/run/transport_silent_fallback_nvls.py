@@ -1,16 +1,19 @@
 from __future__ import annotations
 
-from preflight.errors import NotApplicable, UnreadableFact
+from preflight.errors import NotApplicable, NotRun, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import ranks_text
-from preflight.judge.workarounds import must_have_working_default
-from preflight.model.facts import known
+from preflight.judge.workarounds import must_have_working_default, works
+from preflight.model.collective import Collective
+from preflight.model.facts import known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
+from preflight.model.gpu import GpuP2p, P2pStatus
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.parsing import version_tuple
 from preflight.model.repairs import FABRIC_MANAGER
 from preflight.model.transport import NVLS, Carrier, CarrierKind, Transport, path_names
-from preflight.model.trial import TrialResult
+from preflight.model.trial import AS_IS, TrialResult
+from preflight.model.units import size_text
 from preflight.search.gpus.link_speeds import expects_nvls
 from preflight.search.gpus.locality import BELOW_SWITCH, NVLINK, Locality, locality_of
 
@@ -22,8 +25,8 @@ MOST_SHOWN = 8
 def transport_below_links(case: Case) -> Findings:
     """Ranks whose GPUs NVLink or a PCIe switch joins exchange their data over it.
 
-    Yields a WARN for the pairs that NVLink or a common PCIe switch joins and whose data took a slower way all the same:
-    shared memory, or the network.
+    Yields a WARN for the pairs that NVLink or a common PCIe switch joins, to which the driver allows peer access, and
+    whose data took a slower way all the same: shared memory, or the network.
 
     Can't see: pairs that a ring or tree of NCCL's does not connect, and NVLink next to PCIe, which NCCL both calls P2P.
     """
@@ -36,7 +39,13 @@ def transport_below_links(case: Case) -> Findings:
     if not slow:
         return
     locality = locality_of(case.nodes[0])
-    below = {pair: way for pair, way in slow.items() if _promises_more(_level(locality, case, pair), way)}
+    refused = {frozenset((each.a, each.b)) for each in known_or(case.nodes[0].gpu_p2p, ()) if _is_refused(each)}
+    below = {
+        pair: way
+        for pair, way in slow.items()
+        if way == SOCKETS
+        or (_promises_more(_level(locality, case, pair)) and frozenset(_gpus_of(case, pair)) not in refused)
+    }
     if not below:
         return
     levels = sorted({_level(locality, case, pair) or "not known" for pair in below})
@@ -54,7 +63,7 @@ def transport_below_links(case: Case) -> Findings:
 
 
 def _evidence(locality: Locality, case: Case, pair: tuple[int, int], way: str) -> Evidence:
-    gpus = " and ".join(str(case.gpus[rank]) for rank in pair if rank < len(case.gpus))
+    gpus = " and ".join(map(str, _gpus_of(case, pair)))
     shown = f"{way}; GPUs {gpus}: {_level(locality, case, pair) or '?'}"
     return Evidence(f"ranks {pair[0]} and {pair[1]}", shown, "trial default, NCCL's log")
 
@@ -72,30 +81,41 @@ def _level(locality: Locality, case: Case, pair: tuple[int, int]) -> str:
     return locality.level(case.gpus[pair[0]], case.gpus[pair[1]]) if max(pair) < len(case.gpus) else ""
 
 
-def _promises_more(level: str, way: str) -> bool:
-    """Return whether a path is better than the used transport.
+def _gpus_of(case: Case, pair: tuple[int, int]) -> list[int]:
+    return [case.gpus[rank] for rank in pair if rank < len(case.gpus)]
 
-    Any path is better than sockets, but adapters may serve well between CPUs.
-    """
-    return way == SOCKETS or NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
+
+def _promises_more(level: str) -> bool:
+    """Return whether a path is better than shared memory or adapters, which may serve well between CPUs."""
+    return NVLINK.fullmatch(level) is not None or level in BELOW_SWITCH
+
+
+def _is_refused(pair: GpuP2p) -> bool:
+    """Return whether the driver refuses peer access, so that NCCL can't use the path; p2p-refused reports that."""
+    return any(isinstance(each, P2pStatus) and each is not P2pStatus.OK for each in (pair.read, pair.write))
 
 
 FELL_BACK = Carrier(CarrierKind.NETWORK, "Socket")
 CHOSEN = ("NCCL_NET", "NCCL_IB_DISABLE")  # sockets were asked for
+PLUGIN_NETWORKS = {"NCCL_FASTRAK_": "GPUDirect-TCPXO", "NCCL_GPUDIRECTTCPX_": "GPUDirect-TCPX"}
+EFA = "Unspecified"  # the link layer of its ports
 
 
 @run_check(
     "silent-fallback", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("trials", "hca_ports", "nccl_conf")
 )
 def silent_fallback(case: Case) -> Findings:
-    """Where RDMA ports are active, NCCL uses them.
+    """Where RDMA ports are active or a plugin was asked for, NCCL uses them.
 
     Sockets in their place are fast enough on one node and ruinous on several. Yields a WARN for each node with an
-    active port whose default trial took sockets as its network.
+    active port whose default trial took sockets as its network, for a cloud's network that NCCL does not use though
+    its variables are set, and for each plugin that a variable asks for and NCCL did not find.
 
-    Can't see: EFA and other networks that NCCL reaches by a plugin only.
+    Can't see: networks that NCCL reaches by a plugin only and that have neither RDMA ports nor variables of their own.
     """
     default = must_have_working_default(case)
+    yield from _plugins_not_loaded(default)
+    yield from _cloud_networks(case)
     active_of = {node.host: [port for port in known(node.hca_ports) if _carries_data(port)] for node in case.nodes}
     if not any(active_of.values()):
         raise NotApplicable("no RDMA port is active")
@@ -109,20 +129,58 @@ def silent_fallback(case: Case) -> Findings:
         active = active_of[node.host]
         if active:
             names = ", ".join(f"{port.hca}:{port.port} ({port.link_layer})" for port in active)
+            is_efa = any(port.link_layer == EFA for port in active)
             yield silent_fallback.finding(
                 Severity.WARN,
                 f"{node.host} network",
                 f"{'ports are' if len(active) > 1 else 'a port is'} active for RDMA, and NCCL takes sockets: "
                 "no harm on one node, a fraction of the fabric's speed on several",
-                "see why in the trial's NCCL log (`preflight check --keep`, lines with NET/): libibverbs missing, "
+                "install aws-ofi-nccl and add its folder to LD_LIBRARY_PATH; the trial's NCCL log (`preflight check "
+                "--keep`, lines with NET/) shows why it was not used"
+                if is_efa
+                else "see why in the trial's NCCL log (`preflight check --keep`, lines with NET/): libibverbs missing, "
                 "no /dev/infiniband, `ulimit -l`, a network plugin in the way, NCCL_IB_HCA in nccl.conf",
                 Evidence("took", FELL_BACK.text, f"trial {default.candidate}, NCCL's log"),
                 Evidence("active ports", names, "/sys/class/infiniband"),
             )
 
 
+def _plugins_not_loaded(default: TrialResult) -> Findings:
+    for carrier in default.transport:
+        if carrier.kind is CarrierKind.NOT_LOADED:
+            kind, _, name = carrier.name.partition(" ")
+            variable = f"NCCL_{kind}_PLUGIN"
+            yield silent_fallback.finding(
+                Severity.WARN,
+                variable,
+                f"{variable} asks for the plugin {name}, and NCCL did not find it and went on without it",
+                f"install the plugin and add its folder to LD_LIBRARY_PATH, or `unset {variable}`",
+                Evidence("NCCL's log", carrier.text, f"trial {default.candidate}"),
+            )
+
+
+def _cloud_networks(case: Case) -> Findings:
+    """Yield a WARN for each cloud's network whose variables a trial had, and that took sockets all the same."""
+    for trial in case.trials:
+        names = [name for name, _ in trial.trial_env]
+        for prefix, network in PLUGIN_NETWORKS.items():
+            if works(trial) and FELL_BACK in trial.transport and any(name.startswith(prefix) for name in names):
+                yield silent_fallback.finding(
+                    Severity.WARN,
+                    network,
+                    f"{prefix}* is set for {network}, and NCCL took sockets: no harm on one node, a fraction of the "
+                    "network's speed on several",
+                    f"add the folder of {network}'s plugin to LD_LIBRARY_PATH and start its service, as the cloud's "
+                    "guide says; the trial's NCCL log (`preflight check --keep`, lines with NET/) shows why",
+                    Evidence("took", FELL_BACK.text, f"trial {trial.candidate}, NCCL's log"),
+                )
+        if trial.candidate == AS_IS:
+            return
+
+
 NVLS_ENABLE = "NCCL_NVLS_ENABLE"
 NVLS_LOGGED_SINCE = (2, 18)  # `NVLS comm 0x... headRank`
+NVLS_BYTES = 32 << 20  # from there on NCCL 2.27 and 2.32 choose it for all_reduce on 8 H100
 NVLS_CUDA = (12, 1)  # the oldest driver that can do it (facts 9)
 
 
@@ -135,7 +193,7 @@ def nvls_absent(case: Case) -> Findings:
     Without it an HGX H100 loses a quarter of its all-reduce: NCCL goes on in silence from 2.27.3 where the Fabric
     Manager refuses the memory for it. Yields a WARN where it is expected and the default's trial did not have it.
 
-    Can't see: NCCL before 2.18, and whether NCCL then chooses it for a given size.
+    Can't see: NCCL before 2.18, and runs without an all_reduce of 32 MiB or more.
     """
     default = must_have_working_default(case)
     if not case.wants_gpus or case.links is None or len(case.nodes) != 1:
@@ -152,6 +210,9 @@ def nvls_absent(case: Case) -> Findings:
         raise NotApplicable(f"{NVLS_ENABLE} is set")
     if not default.transport:
         raise UnreadableFact("NCCL's log names no transport")
+    reduced = [each for each in default.results if each.collective is Collective.ALL_REDUCE]
+    if not any(each.size_bytes >= NVLS_BYTES for each in reduced):
+        raise NotRun(f"no all_reduce of {size_text(NVLS_BYTES)} or more was measured, and NCCL makes NVLS at first use")
     if NVLS not in default.transport:
         yield nvls_absent.finding(
             Severity.WARN,
@@ -165,7 +226,7 @@ def nvls_absent(case: Case) -> Findings:
 
 
 def _carries_data(port: HcaPort) -> bool:
-    return port.state is PortState.ACTIVE and port.link_layer in ("InfiniBand", "Ethernet")
+    return port.state is PortState.ACTIVE and port.link_layer in ("InfiniBand", "Ethernet", EFA)
 
 
 def _was_asked_for(default: TrialResult, case: Case) -> bool:

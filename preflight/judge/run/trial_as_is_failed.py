@@ -7,7 +7,7 @@ from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.finding_text import first_line, ranks_text
 from preflight.judge.outside_cause import OutsideCause, outside_cause
 from preflight.judge.seen_again import parts_of_ranks
-from preflight.judge.symptoms import blame_by_text
+from preflight.judge.symptoms import TOPOLOGY, blame_by_text, symptoms_in
 from preflight.judge.workarounds import (
     cures,
     default_trial,
@@ -15,9 +15,11 @@ from preflight.judge.workarounds import (
     is_seen_once,
     must_have_trials,
     must_have_working_default,
+    works,
 )
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.model.trial import AS_IS, FAILED, REPEATED, UNDER_LOAD, Outcome, RankEnd, TrialResult
+from preflight.search.settings.duel import FAR_SLOWER, slowdown
 
 WORDS = {
     Outcome.HANG: "hung",
@@ -151,6 +153,11 @@ def _fix(case: Case, default: TrialResult) -> str:
         return "workaround: `source preflight.env` before the job; " + "; ".join(each.repair for each in hidden)
     if cures(case):
         return "`source preflight.env` before the job, and put its lines where the site's settings live"
+    if symptoms_in(default, TOPOLOGY):
+        return (
+            "run without the topology file (`unset NCCL_TOPO_FILE`, and no such line in nccl.conf), or put the file of "
+            "this machine type in its place; NCCL then finds the topology itself"
+        )
     who = ranks_text(default.culprits) if default.culprits else "each rank"
     gpu_logs = ", `dmesg | grep -iE 'xid|nvrm'`, `nvidia-smi -q`" if case.wants_gpus else ", `dmesg | tail`"
     return f"read the log of {who} in the run directory{gpu_logs}; `preflight check --keep` keeps every log"
@@ -160,11 +167,11 @@ def _fix(case: Case, default: TrialResult) -> str:
 def as_is_failed(case: Case) -> Findings:
     """The inherited NCCL_*, GLOO_* and TORCH_* variables do no harm that the defaults don't.
 
-    Yields a WARN where the inherited variables fail and their absence does not.
+    Yields a WARN where the inherited variables fail and their absence does not, or where they cost over half the speed.
 
     Can't see: which one of several inherited variables does it.
     """
-    must_have_working_default(case)
+    default = must_have_working_default(case)
     as_is = [trial for trial in case.trials if trial.candidate == AS_IS]
     if not as_is:
         raise NotApplicable("no such variable is inherited")
@@ -177,4 +184,14 @@ def as_is_failed(case: Case) -> Findings:
                 "`source preflight.env`, which unsets them, and find who sets them: "
                 "`grep -rnE '(NCCL|GLOO|TORCH)_' ~/.bashrc ~/.profile /etc/profile.d`",
                 *evidence(trial),
+            )
+        elif case.wants_gpus and works(trial) and slowdown(trial, default) > FAR_SLOWER:
+            names = ", ".join(default.unset) or "the inherited variables"
+            yield as_is_failed.finding(
+                Severity.WARN,
+                f"trial {trial.candidate}",
+                f"the inherited variables make the largest collective {slowdown(trial, default):.1f}x slower than the "
+                "default settings do",
+                f"unset what the job does not need of {names}; if preflight.env does not unset them, "
+                "`preflight check --profile standard` compares them",
             )

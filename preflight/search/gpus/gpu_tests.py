@@ -39,6 +39,7 @@ SPEED_SIZES = (64 * MIB,)
 HOST_COPY_SIZES = (64 * MIB,)
 # 137 GFLOP and 1.1 TFLOP: 2 to 20 ms each from a T4's successors to an H100, and under 1 GiB of memory.
 PRODUCTS = (ProductSize("float32", 4096), ProductSize("bfloat16", 8192))
+FIRST_WITH_BFLOAT16 = 7.0  # compute capability; cuBLAS on a P100 answers NOT_SUPPORTED (pytorch issue 57773)
 PAIR_SPEED_S = 0.05
 MOST_PEERS = 8
 BURN_GEMM_S = 20.0  # long enough for clocks and heat to settle; integrity of the copies is looked at in between
@@ -149,13 +150,20 @@ def _alone_round(gpus: Sequence[Gpu], node: NodeFacts, gemm_s: float, copy_s: fl
             (place,),
             place,
             (
-                DeviceJob(JobKind.GEMM, (place,), (), gemm_s, products=PRODUCTS),
+                DeviceJob(JobKind.GEMM, (place,), (), gemm_s, products=_products(gpu)),
                 DeviceJob(JobKind.HOST_COPY, (place,), HOST_COPY_SIZES, copy_s, host_memory(gpu, node), in_turn=True),
             ),
         )
         for place, gpu in enumerate(gpus)
     )
     return GpuTestRound("GEMMs and host copies on each GPU", groups)
+
+
+def _products(gpu: Gpu) -> tuple[ProductSize, ...]:
+    """Return the GEMMs that this GPU's cuBLAS has; all of them if its compute capability is unknown."""
+    capability = known_or(gpu.compute_capability, "")
+    has_all = not capability or float(capability) >= FIRST_WITH_BFLOAT16
+    return tuple(each for each in PRODUCTS if has_all or each.dtype != "bfloat16")
 
 
 def rounds_of_pairs(count: int) -> tuple[tuple[Pair, ...], ...]:

@@ -12,6 +12,7 @@ from itertools import combinations
 from preflight.errors import DispensableFact, NotApplicable, UnreadableFact
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, Gpu, NodeFacts, known
+from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu import NvLink
 from preflight.model.gpu_test import PairLimit
 from preflight.model.links import Expected, Links
@@ -134,6 +135,8 @@ def _pcie_limit(links: Links, gpus: Sequence[Gpu]) -> tuple[float, str]:
     limits = []
     for gpu in gpus:
         pcie = known(gpu.pcie)
+        if isinstance(pcie.gen_max, Gap) and pcie.gen_max.reason.startswith(NOT_OFFERED):
+            raise NotApplicable(f"the driver reports no PCIe link of GPU {gpu.nvml_index}, as of a virtual GPU")
         generation, lanes = known(pcie.gen_max), known(pcie.width)
         rate = pcie_gb_s(links, generation, lanes)
         limits.append((rate, f"PCIe {generation}.0 x{lanes} = {rate:.1f} GB/s one way"))
@@ -159,7 +162,7 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
     """Return the rate of each GPU's PCIe link at its full generation and its number of lanes, if that is known."""
     found = []
     for gpu in gpus:
-        with suppress(UnreadableFact):
+        with suppress(NotApplicable, UnreadableFact):
             found.append((gpu.nvml_index, _pcie_limit(links, [gpu])[0]))
     return tuple(found)
 
@@ -167,12 +170,12 @@ def host_limits(links: Links, gpus: Sequence[Gpu]) -> tuple[tuple[int, float], .
 def pair_limits(links: Links, node: NodeFacts, gpus: Sequence[Gpu]) -> tuple[PairLimit, ...]:
     """Return the rate between each two GPUs, if known: that of their NVLinks, or of the slower of their PCIe links."""
     limits: list[PairLimit] = []
-    with suppress(UnreadableFact):
+    with suppress(NotApplicable, UnreadableFact):
         locality = locality_of(node)
         for one, other in combinations(gpus, 2):
             a, b = sorted((one.nvml_index, other.nvml_index))
             level = locality.level(a, b)
-            with suppress(UnreadableFact):
+            with suppress(NotApplicable, UnreadableFact):
                 match = NVLINK.fullmatch(level)
                 rate = int(match[1]) * _nvlinks(links, one)[1] if match else _pcie_limit(links, (one, other))[0]
                 limits.append(PairLimit(a, b, level, rate))

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from preflight.model.facts import SETTABLE, Gap, NodeFacts
+from preflight.model.facts import SETTABLE, Gap, NodeFacts, inherited_value
 from preflight.model.trial import DEFAULT, Candidate, LeftOut, Scope, Setting, TrialResult
 from preflight.search.settings import gpu_links, interfaces, rdma
 from preflight.search.settings.candidates import nccl_candidates
 from preflight.search.settings.duel import is_sound
-from preflight.search.settings.node_view import NodeView, Planned, view_of
+from preflight.search.settings.node_view import NodeView, Planned, setting, view_of
 from preflight.search.settings.speed import speed_candidates
 
 CONF = "nccl.conf"
 SYSTEM_FILE = "/etc/nccl.conf"
 NOTHING = "/dev/null"  # an empty file in place of the user's; /etc/nccl.conf is read all the same
 CONF_FILE_SINCE = (2, 23)
+TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def conservative_settings(view: NodeView) -> tuple[tuple[Setting, ...], tuple[Le
         *rdma.network(view), *gpu_links.shm(view), *rdma.ports(view), *rdma.gid(view),
         *interfaces.interfaces(view), *interfaces.family(view),
         *gpu_links.p2p(view), *gpu_links.mnnvl(view), *gpu_links.cumem(view), *gpu_links.nvls(view),
-        *_conf_files(view),
+        *_conf_files(view), *_topology_file(view),
     ]  # fmt: skip
     settings = tuple(each for each in planned if isinstance(each, Setting))
     return settings, tuple(each for each in planned if isinstance(each, LeftOut))
@@ -81,3 +82,9 @@ def _conf_files(view: NodeView) -> Iterator[Planned]:
     if len(emptied) < len(named):
         env["NCCL_CONF_FILE"] = NOTHING
     yield Setting(CONF, tuple(sorted(env.items())), ("conf",), Scope.ONE_NODE)
+
+
+def _topology_file(view: NodeView) -> Iterator[Planned]:
+    """Yield no topology file if one is inherited: every trial keeps it, and a stale one keeps NCCL from starting."""
+    if inherited_value(view.node, TOPOLOGY_FILE):
+        yield setting(TOPOLOGY_FILE, "")

@@ -31,6 +31,7 @@ HEATS = 3  # the best of the screening each meet the default in one pair of thei
 MIN_GAIN = 0.05  # less is not worth a setting that somebody has to carry along
 DECIDING = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 BUCKET_BYTES = 32 << 20  # what DDP and FSDP send at a time
+FAR_SLOWER = 2.0  # two equal groups differ by a few percent; no luck explains this factor
 SMALLEST_THAT_DECIDES_BYTES = 64 << 10  # below, a figure is latency and the scheduler's mood
 
 Point = tuple[Collective, int]
@@ -93,6 +94,21 @@ def screening_gains(decisions: Sequence[Measure], results: Sequence[TrialResult]
 def is_sound(result: TrialResult) -> bool:
     """Return whether a trial worked and all its results were right."""
     return result.outcome is Outcome.OK and bool(result.results) and all(each.verified for each in result.results)
+
+
+def slowdown(result: TrialResult, default: TrialResult) -> float:
+    """Return how many times the default settings' time a trial took, at the largest size that both measured.
+
+    1.0 if they have no size in common that decides. One measurement of each is no proof of a small difference.
+    """
+    base_us = {(each.collective, each.size_bytes): each.median_us for each in default.results}
+    both = [each for each in result.results if each.size_bytes >= SMALLEST_THAT_DECIDES_BYTES]
+    both = [each for each in both if (each.collective, each.size_bytes) in base_us]
+    largest = max(both, key=lambda each: (each.size_bytes, each.collective is Collective.ALL_REDUCE), default=None)
+    base = base_us[largest.collective, largest.size_bytes] if largest is not None else 0.0
+    if largest is None or isinstance(largest.median_us, Gap) or isinstance(base, Gap) or base <= 0:
+        return 1.0
+    return largest.median_us / base
 
 
 def heats(screened: Mapping[str, float]) -> tuple[str, ...]:

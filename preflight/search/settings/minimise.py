@@ -65,9 +65,19 @@ def find_cure(
     results: Sequence[TrialResult],
     unsuspected: int = 0,
     is_repeated: Callable[[Env], bool] = always,
+    proved: Sequence[Setting] = (),
 ) -> Cure:
-    """Return the next step of the search. In `ordered` the `unsuspected` least suspect settings come first."""
+    """Return the next step of the search. In `ordered` the `unsuspected` least suspect settings come first.
+
+    A measured fault has its own workarounds, `proved`: each is tried alone, before all workarounds together.
+    """
     tried = _tried(results)
+    for setting in proved:
+        result = tried.get(env_of((setting,)))
+        if result is None:
+            return Cure(_candidate(f"only {setting.name}", (setting,), "the tests of the GPUs found this fault"))
+        if is_sound(result):
+            return Cure(None, (setting,))
     start = _corner(ordered, tried)
     if not start.on:
         return start

@@ -14,7 +14,15 @@ from preflight.model.trial import AS_IS, DEFAULT, Candidate, Setting, TrialResul
 from preflight.search.late_rank import late_rank
 from preflight.search.settings.closing import closing, control_of_failures, has_time_for, leaves_time
 from preflight.search.settings.control import has_failed, intermittent, is_repeated
-from preflight.search.settings.duel import DUEL_PAIRS, finalist, heats, is_sound, screening_gains
+from preflight.search.settings.duel import (
+    DUEL_PAIRS,
+    FAR_SLOWER,
+    finalist,
+    heats,
+    is_sound,
+    screening_gains,
+    slowdown,
+)
 from preflight.search.settings.minimise import Cure, env_of, find_cure, minimise_inherited
 from preflight.search.settings.steps import Again, Compare, Known, Next, Repeat, Stop, Try
 from preflight.search.settings.suspicion import by_suspicion, ib_is_suspect, port_sets, suspected_families
@@ -63,11 +71,14 @@ def next_step(
     every candidate if there are none. The control (control.py) follows, with `runs_each` of the default and of the
     workaround.
 
-    The default settings work: with `screen_all` every candidate is tried, and comparisons follow. A candidate that
+    The default settings work: inherited settings that look far slower are compared with them. With `screen_all` every
+    candidate is tried, and comparisons follow. A candidate that
     fails although the default works has a control too. The best candidate that passed is measured again, because the
     best of several equal ones looks better by chance. `last` ends a thorough search, since it only shows more of the
     default. If the default looks slow, compared with the `baseline` or one rank with the others, it is repeated before
     anything else. With `on_gpus` a rank is late by the standard for GPUs.
+
+    Default settings whose rank died by SIGKILL are repeated first, because the kill came from outside.
 
     Nothing more is tried after a process that SIGKILL does not end, because every candidate would run on its GPU. The
     same holds if the same settings ended differently: a search can't find an intermittent fault.
@@ -107,8 +118,23 @@ def _beside_a_working_default(asked: _Asked, default: TrialResult) -> Next:
     turn = control_of_failures(default, asked.candidates, known, asked.runs_each)
     untried = asked.untried([each for each in asked.candidates if not each.only_cures])
     if turn is not None or not asked.screen_all:
-        return turn or Stop()
+        return turn or _comparison_with_inherited(asked, default) or Stop()
     return _next_comparison(asked.decisions, known, asked.tried, asked.last) if untried is None else Try(untried)
+
+
+def _comparison_with_inherited(asked: _Asked, default: TrialResult) -> Compare | None:
+    """Return the comparison that proves that inherited settings make the job far slower, if there is time for it."""
+    as_is = asked.tried.get(AS_IS)
+    if as_is is None or not is_sound(as_is) or any(duel.candidate == AS_IS for duel in asked.known.compared):
+        return None
+    pairs_s = DUEL_PAIRS * max(as_is.duration_s, default.duration_s)
+    is_worth_it = asked.on_gpus and slowdown(as_is, default) > FAR_SLOWER and pairs_s < asked.known.left_s
+    return Compare(AS_IS, DUEL_PAIRS) if is_worth_it else None
+
+
+def _was_killed(default: TrialResult) -> bool:
+    """Return whether a rank died by SIGKILL, which no setting of NCCL sends; a second run may go well."""
+    return has_failed(default) and any(end.ended == "signal" and "SIGKILL" in end.detail for end in default.ranks)
 
 
 def _untried_without_ib(asked: _Asked, default: TrialResult) -> Candidate | None:
@@ -133,6 +159,8 @@ def _cure(asked: _Asked, default: TrialResult) -> Next:
     if not has_failed(default):
         return Stop()
     known, runs_each = asked.known, asked.runs_each
+    if _was_killed(default) and runs_each and not is_repeated((), known.reruns):
+        return Repeat(Candidate(DEFAULT, (), default.reason, default.scope))
     found = _found(asked, default)
     if found.next is not None and has_time_for(found, default, known, runs_each):
         if found.repeats:
@@ -158,7 +186,8 @@ def _found(asked: _Asked, default: TrialResult) -> Cure:
     families = suspected_families(default, known.broken_pairs, known.suspects)
     ordered = by_suspicion(asked.settings, families)
     front = sum(not families.intersection(each.families) for each in ordered)
-    return find_cure(ordered, results, front, lambda env: is_repeated(env, known.reruns))
+    proved = [each for each in reversed(asked.settings) if known.broken_pairs and each.name.startswith("NCCL_P2P_")]
+    return find_cure(ordered, results, front, lambda env: is_repeated(env, known.reruns), proved)
 
 
 def to_failure(cure_measures: Sequence[Measure], failed_at: Sequence[Measure]) -> tuple[Measure, ...]:

@@ -22,7 +22,8 @@ WORDS = {
     "plugin": r"net plugin|net_plugin|libnccl-net|libfabric|\bofi\b|aws-ofi",
     "cumem": r"cumem|fabric handle|posix file descriptor",
     "mnnvl": r"mnnvl|imex",
-    "socket": r"socket|bootstrap|connection refused|no route to host",
+    "socket": r"(?<!network )socket|bootstrap(?! \d)|connection refused|no route to host",  # not NCCL's own timings
+    "topology": r"NCCL_TOPO_FILE set by environment",
     "conf": r"nccl\.conf|invalid usage|invalid argument",
 }
 PORTS = "NCCL_IB_HCA"

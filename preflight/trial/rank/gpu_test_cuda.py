@@ -153,10 +153,10 @@ def _out_of_memory_named() -> Iterator[None]:
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        raise OutOfGpuMemory(str(error).splitlines()[0]) from None
+        raise OutOfGpuMemory(str(error).splitlines()[0].split(". ")[0]) from None
     except RuntimeError as error:  # pinning, cuBLAS and the context itself say it in words only
         if "out of memory" in str(error).lower() or "CUBLAS_STATUS_ALLOC_FAILED" in str(error):
-            raise OutOfGpuMemory(str(error).splitlines()[0]) from None
+            raise OutOfGpuMemory(str(error).splitlines()[0].split(". ")[0]) from None
         raise
 
 

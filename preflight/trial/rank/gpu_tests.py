@@ -89,7 +89,9 @@ def _timed(
     small = _transfers(devices, pair, by, LATENCY_BYTES, direction)
     devices.time_copies(small, LEAST_REPEATS)
     latency_s = devices.time_copies(small, LATENCY_REPEATS) / LATENCY_REPEATS
-    return PairSpeed(by, direction, size_bytes, size_bytes * len(large) / took_s / 1e9, latency_s * 1e6)
+    # A kernel converts to 8-byte numbers on the source's GPU, so that twice the size crosses the link.
+    crossing_bytes = size_bytes * len(large) * (2 if by is CopyBy.SM else 1)
+    return PairSpeed(by, direction, size_bytes, crossing_bytes / took_s / 1e9, latency_s * 1e6)
 
 
 def measured_s(devices: Devices, transfers: Sequence[Transfer], budget_s: float) -> float:

@@ -12,13 +12,13 @@ from preflight.model.facts import DriverFacts, NcclConfEntry, NodeFacts
 from preflight.model.finding import Severity
 from preflight.system.links import load_links
 from tests.judge.findings import applies_not, found, only
-from tests.node_facts import gpu_case, gpu_node, trial
+from tests.node_facts import gpu_case, gpu_node, result, trial
 
 RING = ("0>1 via P2P/CUMEM",)
 
 
 def hopper(count: int = 8, *ways: str, node: NodeFacts | None = None) -> Case:
-    default = trial(world_size=count, transport=ways or RING)
+    default = trial(world_size=count, transport=ways or RING, results=(result(size_bytes=32 << 20),))
     nodes = (node or gpu_node(count),)
     return replace(gpu_case(default, nodes=nodes, gpus=tuple(range(count))), links=load_links())
 

@@ -9,7 +9,7 @@ from preflight.judge.run.transport_silent_fallback_nvls import silent_fallback
 from preflight.model.facts import NcclConfEntry
 from preflight.model.finding import Finding, Severity
 from preflight.model.hca import PortState
-from preflight.model.trial import Outcome, TrialResult
+from preflight.model.trial import AS_IS, Outcome, TrialResult
 from tests.node_facts import gpu_case, gpu_node, trial
 from tests.topology import port, roce_port
 
@@ -40,3 +40,22 @@ def test_nothing_is_said_where_sockets_were_asked_for_or_the_default_failed() ->
     assert judged(trial(transport=SOCKETS), nccl_conf=chosen) == []
     assert judged(trial(transport=SOCKETS, trial_env=(("NCCL_NET", "Socket"),))) == []
     assert judged(trial(outcome=Outcome.HANG, transport=SOCKETS)) == []
+
+
+TCPXO = (("NCCL_FASTRAK_IFNAME", "eth1"),)
+
+
+def test_a_cloud_network_whose_variables_are_set_warns_where_nccl_took_sockets() -> None:
+    passed = trial(transport=("0>1 via P2P/CUMEM", "network FasTrak"))
+    fell_back = trial(AS_IS, transport=("0>1 via P2P/CUMEM", "network Socket"), trial_env=TCPXO)
+    (finding,) = run_checks((silent_fallback,), gpu_case(passed, fell_back)).findings
+    assert (finding.severity, finding.subject) == (Severity.WARN, "GPUDirect-TCPXO")
+    used = trial(AS_IS, transport=("network FasTrak",), trial_env=TCPXO)
+    assert run_checks((silent_fallback,), gpu_case(passed, used)).findings == ()
+
+
+def test_a_plugin_that_was_not_loaded_warns_with_the_variable_that_names_it() -> None:
+    result = trial(transport=("0>1 via P2P/CUMEM", "plugin not loaded: TUNER /nowhere/libtuner.so"))
+    (finding,) = run_checks((silent_fallback,), gpu_case(result)).findings
+    assert "NCCL_TUNER_PLUGIN" in finding.fix
+    assert "/nowhere/libtuner.so" in finding.problem

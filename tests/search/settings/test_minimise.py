@@ -220,12 +220,18 @@ def test_when_time_runs_out_the_search_stops_with_what_worked_last(
     assert done.best is None or done.best.items() >= dict(env_of(cures)).items()
 
 
-def test_with_broken_pairs_all_but_p2p_is_given_up_at_once() -> None:
+def test_with_broken_pairs_the_settings_of_p2p_are_tried_alone_and_first() -> None:
+    done = searched(parse("hang:unless=NCCL_P2P_DISABLE=1"), settings_of(0), Known(broken_pairs=((0, 1),)))
+    of_p2p = [each.env for each in settings_of(0) if each.name.startswith("NCCL_P2P_")]
+    assert [each.env for each in done.results] == [(), *reversed(of_p2p)]
+    assert done.best == {"NCCL_P2P_DISABLE": "1"}
+
+
+def test_where_no_setting_of_p2p_cures_broken_pairs_the_search_goes_on_with_all() -> None:
     settings = settings_of(0)
-    done = searched(parse("hang:unless=NCCL_P2P_DISABLE=1"), settings, Known(broken_pairs=((0, 1),)))
-    suspects = [each for each in settings if "p2p" in each.families]
-    assert set(dict(done.results[2].env)) == {name for each in suspects for name, _ in each.env}
-    assert len(done.results) <= 3 + math.ceil(math.log2(len(suspects))) + 1
+    done = searched(parse("hang:unless=NCCL_SHM_DISABLE=1"), settings, Known(broken_pairs=((0, 1),)))
+    assert done.best == {"NCCL_SHM_DISABLE": "1"}
+    assert CORNER in done.names
 
 
 INHERITED = tuple(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,12 +59,13 @@ def play(
     duel: Callable[[str, int], Duel] = lambda name, pairs: duel_of(name, pairs, 0.2),
     baseline: Baseline = NO_BASELINE,
     repeat: Callable[[int], TrialResult] = lambda turn: trial_of(f"{AGAIN}{turn}"),
+    left_s: float = math.inf,
 ) -> Played:
-    """Do what the plan says until it stops."""
-    played = Played()
+    """Do what the plan says until it stops; on GPUs where the time is limited."""
+    played = Played(known=Known(left_s=left_s))
     candidates = [candidate(name) for name in names]
     for _ in range(2 * len(names) + HEATS + 3):
-        match next_step(candidates, screen_all, DECISIONS, played.known, baseline=baseline):
+        match next_step(candidates, screen_all, DECISIONS, played.known, baseline=baseline, on_gpus=left_s < math.inf):
             case Try(candidate=Candidate(name=name)):
                 assert name not in played.tried, "a candidate is tried once"
                 played.tried.append(name)
@@ -91,6 +94,18 @@ def test_quick_stops_after_a_default_that_works() -> None:
 def test_quick_tries_the_inherited_settings_beside_the_default_and_compares_nothing() -> None:
     played = play([DEFAULT, AS_IS, "a"], False, {})
     assert (played.tried, played.compared) == ([DEFAULT, AS_IS], [])
+
+
+@pytest.mark.parametrize(
+    ("times", "left_s", "compared"),
+    [(39.0, 100.0, [(AS_IS, DUEL_PAIRS)]), (39.0, 1.0, []), (1.5, 100.0, [])],
+    ids=["far slower", "far slower, and no time is left", "a little slower"],
+)
+def test_quick_compares_inherited_settings_that_look_far_slower(
+    times: float, left_s: float, compared: list[tuple[str, int]]
+) -> None:
+    slow = trial_of(AS_IS, time_us=times * 1000.0)
+    assert play([DEFAULT, AS_IS], False, {AS_IS: slow}, left_s=left_s).compared == compared
 
 
 def test_where_the_default_fails_every_other_candidate_gets_its_trial() -> None:
