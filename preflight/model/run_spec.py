@@ -226,3 +226,4 @@ class Assignment:
     side: int = 0  # 0 or 1 of a duel: whose turn comes first
     sides: int = 1  # 1 for a plain trial
     tests_gpus: bool = False  # no trial: groups of jobs, as they come on stdin; the store is then the control channel
+    visible: tuple[int, ...] = ()  # the GPUs that such a child sees, by place; empty for all of them

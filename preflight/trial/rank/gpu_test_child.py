@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -35,7 +36,7 @@ def do_groups(assignment: Assignment, backend_module: Any, report: Report, asked
     opened: list[int] = []
     for each in asked:
         try:
-            devices = devices or devices_of(backend_module)
+            devices = devices or devices_of(backend_module, assignment)
             devices.settle(opened)
             group = decode(JobGroup, each["group"])
             for place in (place for place in group.places if place not in opened):
@@ -56,13 +57,21 @@ def _open(assignment: Assignment, devices: Devices, place: int) -> None:
     devices.open(place, uuid, bdf)
 
 
-def devices_of(backend_module: Any) -> Devices:
-    """Return the stand-ins that a backend's module brings, else CUDA's devices; UnreadableFact if there are neither."""
+def devices_of(backend_module: Any, assignment: Assignment) -> Devices:
+    """Return the stand-ins that a backend's module brings, else CUDA's devices; UnreadableFact if there are neither.
+
+    CUDA sees only the GPUs of the assignment: from torch 2.10 on, the first copy between two GPUs makes a context on
+    every visible one, so another GPU that is broken, full or in exclusive mode would fail this copy.
+    """
     stand_in: Devices | None = getattr(backend_module, STAND_IN, None)
     if stand_in is not None:
         return stand_in
     if getattr(backend_module, "SIMULATED", False):
         raise UnreadableFact(f"the backend is a stand-in and brings no {STAND_IN} to be tested")
+    uuids = assignment.gpus.uuids
+    if assignment.visible and len(uuids) > max(assignment.visible):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids[place] for place in assignment.visible)
+        return CudaDevices(assignment.visible)
     return CudaDevices()
 
 

@@ -34,14 +34,23 @@ LARGEST_FACTOR = 31  # 31 * 31 * 8192 < 2**24: float32 holds every sum exactly, 
 
 
 class CudaDevices:
-    """CUDA devices through torch; no device is used before `open`."""
+    """CUDA devices through torch; no device is used before `open`.
 
-    def __init__(self, pin: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.pin_memory) -> None:
+    `places` are those of the GPUs that CUDA sees, in its order; empty if it sees all of them.
+    """
+
+    def __init__(
+        self, places: Sequence[int] = (), pin: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.pin_memory
+    ) -> None:
+        self._places = tuple(places)
         self._pin = pin
         self._pinned: dict[tuple[frozenset[int], int], torch.Tensor] = {}
 
+    def _index(self, place: int) -> int:
+        return self._places.index(place) if self._places else place
+
     def open(self, place: int, uuid: str, bdf: str) -> None:
-        device = torch.device("cuda", place)
+        device = torch.device("cuda", self._index(place))
         torch.cuda.set_device(device)
         check_device(torch.cuda.get_device_properties(device), uuid, bdf)
         with _out_of_memory_named():
@@ -54,15 +63,17 @@ class CudaDevices:
 
     def settle(self, places: Sequence[int]) -> None:
         for place in places:
-            torch.cuda.synchronize(place)
+            torch.cuda.synchronize(self._index(place))
         torch.cuda.empty_cache()
 
     def can_access_peer(self, source: int, target: int) -> bool:
-        return bool(torch.cuda.can_device_access_peer(source, target))
+        return bool(torch.cuda.can_device_access_peer(self._index(source), self._index(target)))
 
     def allocate(self, place: int, elements: int, wide: bool) -> Buffer:
         with _out_of_memory_named():
-            return torch.empty(elements, dtype=torch.int64 if wide else torch.int32, device=f"cuda:{place}")
+            return torch.empty(
+                elements, dtype=torch.int64 if wide else torch.int32, device=f"cuda:{self._index(place)}"
+            )
 
     def allocate_on_host(self, elements: int) -> Buffer:
         # Pinning touches every page, so they come from the NUMA node that this thread runs on. None is let go before
@@ -114,7 +125,7 @@ class CudaDevices:
 
     def product(self, place: int, dtype: str, rows: int) -> Product:
         with _out_of_memory_named():
-            return TorchProduct(torch.device("cuda", place), getattr(torch, dtype), rows)
+            return TorchProduct(torch.device("cuda", self._index(place)), getattr(torch, dtype), rows)
 
     def sampler(self, place: int, uuid: str) -> Callable[[], LoadSample]:
         return nvml_sampler(uuid)

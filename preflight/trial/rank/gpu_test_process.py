@@ -21,6 +21,7 @@ from preflight.model.codec import decode, encode
 from preflight.model.device_job import GpuTestRound, JobGroup
 from preflight.model.run_spec import Assignment, StorePlace
 from preflight.model.trial import RankEnd
+from preflight.search.gpus.gpu_tests import owner_of
 from preflight.system.wakeups import OwnTime
 from preflight.trial.rank import children
 from preflight.trial.rank.gpu_test_child import TURN_S, turn_key
@@ -28,13 +29,19 @@ from preflight.trial.rank.step import LISTEN_S, Listener, Order, Rank
 
 STEP_S = 5.0  # for 64 MiB there and back, which take 5 ms; a pair that hangs costs its round this much
 STEP_PER_EXPECTED = 3.0
+CRASHED = ("signal", "error")
 
 
 @dataclass(slots=True)
 class GpuTestProcess:
-    """This supervisor's process for GPU tests; it keeps its CUDA contexts until an error occurs."""
+    """This supervisor's process for GPU tests; it keeps its CUDA contexts until an error occurs.
+
+    It sees only this rank's GPU and those that it is tested with. What crashes is tested once more by a process that
+    sees its own GPUs only, because a context on another GPU may have failed.
+    """
 
     child: children.Child | None = None
+    visible: tuple[int, ...] = ()  # places
 
     def take_round(self, rank: Rank, index: int, order: Order, _: Listener | None = None) -> int:
         """Make the process run this rank's group of a round, if there is one, and publish how that ended."""
@@ -48,8 +55,13 @@ class GpuTestProcess:
         rank.channel.put(f"end/{index}/{rank.rank}", self._kill(rank))
         return index + 1
 
-    def _answer(self, rank: Rank, index: int, group: JobGroup, order: Order) -> dict[str, Any]:
-        child = self.child = self.child or _start(rank, index, order["by_exec"])
+    def _answer(self, rank: Rank, index: int, group: JobGroup, order: Order, *, alone: bool = False) -> dict[str, Any]:
+        if self.child is not None and not set(group.places) <= set(self.visible):
+            self._kill(rank)
+        if self.child is None:
+            alone = alone or rank.spec.devices.rounds_per_process == 1
+            self.visible = tuple(sorted(group.places if alone else _places_of(rank)))
+        child = self.child = self.child or _start(rank, index, order["by_exec"], self.visible)
         since = time.monotonic()
         children.ask(child, {"label": str(index), "group": encode(group)})
         late = _watch(rank, child, min(order["until"], rank.spec.deadline_monotonic_s))
@@ -58,6 +70,9 @@ class GpuTestProcess:
         _end_turns(rank, index, group)
         if not child.is_done:
             self._kill(rank, hung=bool(late))
+            assert child.end is not None  # _kill() ends it
+            if child.end.ended in CRASHED and set(self.visible) > set(group.places):
+                return self._answer(rank, index, group, order, alone=True)
         return {
             "group": encode(group),
             "end": encode(RankEnd(rank.rank, "done", "done", "") if child.is_done else child.end),
@@ -75,12 +90,22 @@ class GpuTestProcess:
         return child.end.ended
 
 
-def _start(rank: Rank, index: int, by_exec: bool) -> children.Child:
+def _places_of(rank: Rank) -> set[int]:
+    """Return the places of this rank's GPU and of those that its process tests it with."""
+    own, count = rank.local_rank, len(rank.spec.devices.gpus)
+    return {own, *(other for other in range(count) if other != own and _is_owner(own, other, count))}
+
+
+def _is_owner(own: int, other: int, count: int) -> bool:
+    return owner_of((min(own, other), max(own, other)), count) == own
+
+
+def _start(rank: Rank, index: int, by_exec: bool, visible: tuple[int, ...]) -> children.Child:
     spec = rank.spec
     assignment = Assignment(
         label=str(index), rank=rank.rank, local_rank=rank.local_rank, world_size=1, backend=spec.backend,
         gpus=spec.gpus, store=StorePlace(rank.channel.directory), tests_gpus=True,
-        limits=spec.trials.limits,
+        visible=visible, limits=spec.trials.limits,
     )  # fmt: skip
     log_path = os.path.join(spec.run_dir, "logs", f"{index}.gpu_tests.rank{rank.rank}.log")
     return children.start(assignment, log_path, by_exec)

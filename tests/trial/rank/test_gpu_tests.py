@@ -16,6 +16,7 @@ from preflight.trial.rank.gpu_test_child import devices_of
 from preflight.trial.rank.gpu_test_cuda import SENTINEL, factors, pattern
 from preflight.trial.rank.gpu_tests import arrived, check_pair_data, time_pair
 from tests.simgpu import simgpu
+from tests.trial.rank.test_children import assignment
 
 CPU = torch.device("cpu")
 
@@ -84,5 +85,5 @@ def test_a_stand_in_for_nccl_without_devices_is_never_tested_on_real_ones() -> N
         SIMULATED = True
 
     with pytest.raises(UnreadableFact, match="brings no DEVICES"):
-        devices_of(Stand())
-    assert devices_of(simgpu) is simgpu.DEVICES
+        devices_of(Stand(), assignment())
+    assert devices_of(simgpu, assignment()) is simgpu.DEVICES
