@@ -132,17 +132,24 @@ def find_mismatch(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
 
 
 def find_overtaken(waits: Iterable[Wait]) -> tuple[Wait, Wait] | None:
-    """Return a rank in a collective, and a rank that completed that number long ago in another operation.
+    """Return a rank in a collective, and a rank that completed that number in the same group and is in another one.
 
     Every rank takes part in these operations, so no rank can complete one before all ranks enter it. The first rank's
-    collective was therefore a different operation on the second rank.
+    collective was therefore a different operation on the second rank, unless the last data of it were lost. If more is
+    enqueued behind a wait, a difference of one proves nothing: a rank may be done a moment before its neighbor.
     """
-    known = [wait for wait in waits if wait.seq >= 0 and wait.op.lstrip("_").startswith(EVERYBODY)]
+    known = [wait for wait in waits if wait.seq >= 0 and wait.op]
     for one, other in permutations(known, 2):
-        is_unlike = one.rank != other.rank and one.group == other.group and one.op != other.op
-        if is_unlike and other.last_completed >= one.seq + CLEARLY:
+        is_joint = one.op.lstrip("_").startswith(EVERYBODY)
+        is_unlike = is_joint and one.rank != other.rank and one.group == other.group and one.op != other.op
+        if is_unlike and other.last_completed >= one.seq + (0 if _stands(one) and _stands(other) else CLEARLY):
             return one, other
     return None
+
+
+def _stands(wait: Wait) -> bool:
+    """Return whether a rank has enqueued nothing behind its wait: the program itself stands in it."""
+    return wait.last_enqueued == wait.seq
 
 
 def _sizes_differ(one: Wait, other: Wait) -> bool:

@@ -28,7 +28,8 @@ PATTERNS: dict[str, str] = {
     "context.launcher": "|".join(pattern for _, pattern in LOG_WORDS),
     "context.framework": r"llamafactory|LLaMA-?Factory|TrainingArguments|transformers/trainer|trainer\.py:\d|"
     r"\[launch\.py:|deepspeed/runtime|lightning|accelerate/|megatron/|Megatron|xtuner|"
-    r"mmengine|torchtitan|axolotl|swift/",
+    r"mmengine|torchtitan|axolotl|swift/|\(EngineCore|\(APIServer|\(Vllm\w{0,6}Worker|vLLM API server|"
+    r"vLLM is using|sglang is using|server_args=ServerArgs|sglang::scheduler|\[TensorRT-LLM\]",
 }
 
 FRAMEWORKS = {
@@ -39,6 +40,7 @@ FRAMEWORKS = {
     "torchtitan": r"torchtitan",
     "accelerate": r"accelerate",
     "mmengine": r"xtuner|mmengine",
+    "engine": r"EngineCore|APIServer|Vllm|vLLM|sglang|ServerArgs|TensorRT-LLM",
 }
 
 # Exceptions that a rank raises because another one is missing, or that a launcher raises because a rank died.
@@ -55,6 +57,7 @@ ECHO_TYPES = re.compile(
 ECHO_TEXT = re.compile(
     r"NCCL [Ee]rror|NCCL communicator|Watchdog caught|Connection (?:reset|closed|refused)|"
     r"Broken pipe|[Tt]imed? ?out|Engine core initialization failed|"
+    r"\bE[EHIJZ]\d{4}: |"
     r"SIGTERM|Gloo|gloo/|Socket Timeout|store->get|(?:CUDA|HIP|NPU|HCCL function) error|hccl api|died unexpectedly|"
     r"worker process|collective operation|"
     r"Some of your processes|DDP expects same model|Detected mismatch|unhandled (?:cuda|system) error|"
@@ -71,6 +74,7 @@ LIBRARY_TYPES = re.compile(
     r"Multiple|Remote|Horovod|Accelerator|XlaRuntime|JaxRuntime|SIG[THIU]|Preempt"
 )
 LIBRARY_TEXT = re.compile(
+    r"\bE[EHIJZ]\d{4}: |"
     r"[NRH]CCL|nccl|hccl|Watchdog|Engine core|SIGTERM|[Gg]loo|Socket Timeout|store|CUDA|HIP |collective|DDP |"
     r"unhandled|[Pp]rocess group|[Ss]ee (?:the )?(?:root|stack|error|log)|stack trace|c10d|rendezvous|[Bb]arrier|"
     r"Rank \d+ successfully|Broken pipe|Connection (?:reset|closed|refused)|died unexpectedly|worker|Process \d"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from preflight.errors import MalformedInput, UsageError
 from preflight.explain.explain_logs import Log, explain
 from preflight.explain.flight_recorder import KEPT_PER_GROUP, Recording, is_recording, read_recording
+from preflight.explain.log_scanner import rank_of
 from preflight.explain.structured_lines import plain_lines
 from preflight.explain.stuck_answer import StuckAnswer, is_stuck_report, read_stuck
 from preflight.model.explanation import Explanation
@@ -36,7 +37,7 @@ def explain_paths(paths: Sequence[str], stuck: Sequence[StuckAnswer] = ()) -> Ex
     """
     found = find_logs(paths)
     reader = _Reader(found.in_folders, dict(found.left_out), stuck=list(stuck))
-    explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out, reader.stuck)
+    explanation = explain(reader.logs(found.files), reader.recordings, reader.left_out, reader.stuck, reader.empty)
     if reader.refused and not reader.was_read and not reader.recordings and not reader.stuck:
         raise reader.refused[0]
     return explanation
@@ -67,6 +68,7 @@ class _Reader:
     recordings: list[Recording] = field(default_factory=list)
     stuck: list[StuckAnswer] = field(default_factory=list)
     refused: list[MalformedInput] = field(default_factory=list)
+    empty: set[str] = field(default_factory=set)  # ranks of empty logs
     was_read: bool = False
     entries: int = 0
 
@@ -97,7 +99,8 @@ class _Reader:
             self.was_read = True
             yield _log(source)
         elif not head or STUCK_FILE.search(source.name):
-            return  # torchrun and Ray make a file for every stream, and most stay empty
+            if rank := rank_of(source.name):  # torchrun makes a file for every rank and stream, and most stay empty
+                self.empty.add(rank)
         elif is_binary(head):
             self.left_out[source.name] = "binary data"
         else:

@@ -11,7 +11,7 @@ from preflight.explain.cause import all_causes
 from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
 from preflight.explain.event import Event
 from preflight.explain.flight_recorder import Recording
-from preflight.explain.last_words import MEANS, last_words, to_fetch
+from preflight.explain.last_words import MEANS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import LogEvidence, SourceState
@@ -34,10 +34,14 @@ from preflight.model.explanation import (
 )
 
 FRAME = re.compile(r' File "[^"]{1,300}", line \d{1,7}, in ')
+WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
 BROKEN_OFF = 4  # lines
 IF_IT_HANGS = (
     "If it hangs: py-spy dump --pid PID on each rank, and the end of every rank's log; if it was cut: fetch the rest."
 )
+LEFT_OUT = "Nothing failed in what could be read of this log; its end is missing."
+OPEN_END = "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
+PROSE = "This does not look like a log: give preflight what the job itself printed."
 LAST = "the last line of the log"
 EVIDENCE = 6
 TIMELINE = 12
@@ -45,11 +49,21 @@ TEXT = 200
 TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
 )
+NCCL_LOG = (
+    "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # one file per process: interfaces, paths, warnings"
+)
+KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e "killed process"   # on every host, right after the failure'
 CAPTURE = (
-    "export NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log   # one file per process: interfaces, paths, warnings",
+    NCCL_LOG,
     "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # flight recorder: where each rank was",
     "torchrun --log-dir logs --redirects 3 --tee 3 ...   # one log per rank, standard error too",
-    'sudo dmesg -T | grep -i -e xid -e oom -e "killed process"   # on every host, right after the failure',
+    KERNEL,
+)
+CAPTURE_OF_ENGINE = (
+    "py-spy dump --pid PID   # on each worker of the engine, while it hangs: where each one waits",
+    "export VLLM_LOGGING_LEVEL=DEBUG   # SGLang: --log-level debug; every worker then says what it begins",
+    NCCL_LOG,
+    KERNEL,
 )
 
 
@@ -71,8 +85,12 @@ def explain(
     recordings: Iterable[Recording] = (),
     refused: Mapping[str, str] | None = None,
     stuck: Iterable[StuckAnswer] = (),
+    empty: Iterable[str] = (),
 ) -> Explanation:
-    """Read every log once and return what ended the run; `refused` holds unreadable files, with the reasons."""
+    """Read every log once and return what ended the run.
+
+    `refused` holds unreadable files, with the reasons, and `empty` the ranks whose logs hold nothing.
+    """
     causes = all_causes()
     scanner = Scanner(causes)
     for log in logs:
@@ -80,10 +98,14 @@ def explain(
         source.note, source.is_whole = log.note(), log.is_whole()  # known once it was read
     evidence = scanner.evidence
     evidence.sources.extend(SourceState(name, note=note) for name, note in (refused or {}).items())
-    evidence.recordings.extend(recordings)
+    for recording in recordings:
+        evidence.dumps[recording.source] = len(evidence.sources)
+        evidence.recordings.append(recording)
+        evidence.sources.append(SourceState(recording.source, recording.size_bytes))
     for seen in stuck:
         evidence.stuck.append((len(evidence.sources), seen))
         evidence.sources.append(SourceState(seen.name, seen.size_bytes, 1))
+    evidence.empty_logs.update(empty)
     evidence.settle()
     named, consequences = rank_causes(evidence, causes)
     verdict = _verdict(evidence, named)
@@ -97,7 +119,7 @@ def explain(
         consequences=tuple(_consequence(r, evidence) for r in consequences),
         timeline=_timeline(evidence, named),
         notes=(*_notes(evidence, named), *_what_to_do(verdict, evidence)),
-        capture_next=CAPTURE if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
+        capture_next=_capture(evidence) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in evidence.sources),
     )
 
@@ -119,8 +141,13 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
         any(source.phases or source.steps or _goes_on(source) for source in evidence.sources)
         or evidence.starts.steps
         or evidence.has(DONE, RESTART)
+        or any(WARNED.search(line) for source in evidence.sources for line in source.tail)
     )
     return ExplainVerdict.UNFINISHED if works else ExplainVerdict.NOT_ENOUGH_EVIDENCE
+
+
+def _capture(evidence: LogEvidence) -> tuple[str, ...]:
+    return CAPTURE_OF_ENGINE if evidence.frameworks["engine"] else CAPTURE
 
 
 def _is_whole(evidence: LogEvidence) -> bool:
@@ -147,10 +174,11 @@ def _summary(verdict: ExplainVerdict, named: tuple[Ranked, ...], evidence: LogEv
             return text[0].upper() + text[1:]
         case ExplainVerdict.HEALTHY:
             return "Nothing in this log failed; the job reached its end."
+        case _ if not evidence.alarms() and any(looks_like_prose(source.tail) for source in evidence.sources):
+            return PROSE
         case ExplainVerdict.UNFINISHED:
-            if not _is_whole(evidence):
-                return "Nothing failed in what could be read of this log; its end is missing."
-            return "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
+            is_cut = not _is_whole(evidence)
+            return LEFT_OUT if is_cut else OPEN_END
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
             if evidence.alarms():
                 return "The run failed, and the log does not hold enough to name a cause."

@@ -38,6 +38,7 @@ class Recording:
     source: str
     rank: str
     entries: tuple[Entry, ...]
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def read_recording(source: str, data: bytes, kept_per_group: int = KEPT_PER_GROU
         if entry is not None and counts[entry.group] < kept_per_group:
             counts[entry.group] += 1
             entries.append(entry)
-    return Recording(source, shown, tuple(reversed(entries)))
+    return Recording(source, shown, tuple(reversed(entries)), len(data))
 
 
 def _entry(item: object) -> Entry | None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from preflight.explain import run_ends
 from preflight.explain.event import UNKNOWN, Authority, Event, Moment
 from preflight.explain.launchers import OTHER_LOGS, way
-from preflight.explain.log_evidence import LogEvidence, SourceState
+from preflight.explain.log_evidence import RECORDED, LogEvidence, SourceState
 
 SHOWN = 5
 TEXT = 400
 # Of an elastic table, which ends with the rank that failed first.
 TABLE_RANK = re.compile(r"\brank\s{1,12}: (\d{1,7}) \(local_rank")
 NUMBERS = re.compile(r"[0-9a-fx]*\d[0-9a-fx]*")
+FEW_LINES = 3
+MARKUP = re.compile(
+    r"\s{0,20}</?(?:h[1-6]|p|div|li|ul|ol|span|a|br|article|section|blockquote|strong|em)\b[^>]{0,200}>"
+)
+SENTENCE = re.compile(
+    r"[A-Z\u2018\u201c\"'(][^\n]{40,4000}[.!?\u3002\uff01\uff1f]|[^\x00-\x7f][^\n]{20,4000}[\u3002\uff01\uff1f]"
+)
+# Times, levels, names of files with a line, numbers with a unit: what stands in the lines of programs.
+PRINTED = re.compile(
+    r"\d\d:\d\d:\d\d|\b(?:INFO|WARN(?:ING)?|ERROR|DEBUG)\b|\.(?:py|cc|cpp|cu|h):\d|^\[|Warning: |Error: |0x[0-9a-f]{4}"
+)
 MEANS = {
+    RECORDED: "what the flight recorder's dump of this rank shows",
     run_ends.TRACEBACK: "a traceback begins",
     run_ends.STOP_ORDER: "an order to stop",
     run_ends.EXCEPTION: "the last line of a traceback",
@@ -27,6 +39,18 @@ MEANS = {
 }
 KERNEL = 'sudo dmesg -T | grep -i -e xid -e oom -e amdgpu -e "killed process"   # on the host that failed first'
 NCCL = "NCCL_DEBUG=WARN   # on all ranks: NCCL then says which call failed, in the line before the exception"
+
+
+def looks_like_prose(lines: Sequence[str]) -> bool:
+    """Return whether the end of a text is an article: mostly sentences or marked-up text."""
+    return len(lines) >= FEW_LINES and sum(map(_is_sentence, lines)) * 2 > len(lines)
+
+
+def _is_sentence(line: str) -> bool:
+    if MARKUP.match(line):
+        return True
+    text = line.strip()
+    return bool(SENTENCE.fullmatch(text)) and not PRINTED.search(text)
 
 
 def last_words(evidence: LogEvidence) -> tuple[Event, ...]:

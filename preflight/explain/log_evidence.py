@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from preflight.explain import run_ends
 from preflight.explain.collective_waits import Waits
 from preflight.explain.context_lines import Raised
-from preflight.explain.event import Authority, Event
+from preflight.explain.event import Authority, Event, Moment
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord
 from preflight.explain.stuck_answer import StuckAnswer
@@ -18,6 +18,7 @@ from preflight.explain.survival import Survival
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
+RECORDED = "recorder.entry"
 
 
 @dataclass(slots=True)
@@ -52,8 +53,10 @@ class LogEvidence:
     echoes: list[tuple[Event, Raised]] = field(default_factory=list)  # raised because of another rank
     without_traceback: list[tuple[Event, Raised]] = field(default_factory=list)
     recordings: list[Recording] = field(default_factory=list)
+    dumps: dict[str, int] = field(default_factory=dict)  # the number of each recording's source
     stuck: list[tuple[int, StuckAnswer]] = field(default_factory=list)  # each with the number of its source
     world_size: int = 0
+    empty_logs: set[str] = field(default_factory=set)  # ranks whose log exists and holds nothing
     frameworks: Counter[str] = field(default_factory=Counter)
     launchers: set[str] = field(default_factory=set)
     timeout_options_s: list[float] = field(default_factory=list)
@@ -132,10 +135,21 @@ class LogEvidence:
         """Return the lines that report that the job completed."""
         return self.of(run_ends.SUCCESS)
 
+    def ranks_with_logs(self) -> set[str]:
+        """Return the ranks that have a log of their own, also an empty one, by the names of the files."""
+        return {source.file_rank for source in self.sources if source.file_rank} | self.empty_logs
+
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
         """Return the first log's last phase before its first failure, if it is one of the wanted phases."""
         firsts = (phase for source in self.sources for phase in source.phases[:1])
         return next((phase for phase in firsts if phase.phase in wanted), None)
+
+    def recorded(self, rank: str, text: str) -> tuple[Event, ...]:
+        """Return what the flight recorder's dump of a rank shows, as a line that can be quoted."""
+        found = (self.dumps[each.source] for each in self.recordings if each.rank == rank and each.source in self.dumps)
+        return tuple(
+            Event(RECORDED, "", Authority.SILENCE, source, 1, 0, rank, "", Moment(), text) for source in list(found)[:1]
+        )
 
     def timeout_ms(self) -> int:
         """Return the longest collective timeout that ended the run, in milliseconds; 0 if the log names none."""

@@ -48,6 +48,12 @@ NUMBER = re.compile(r"\d{1,6}$")
 ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 
 
+def rank_of(name: str) -> str:
+    """Return the rank that the name of a log tells; "" if it tells none."""
+    match = FILE_RANK.search(name)
+    return match[1] or match[2] if match else ""
+
+
 class Scanner:
     """A reader of any number of logs into one `LogEvidence`."""
 
@@ -72,8 +78,7 @@ class Scanner:
     def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
         """Read one log; chunks may end anywhere."""
         source = SourceState(name)
-        if match := FILE_RANK.search(name):
-            source.file_rank = match[1] or match[2]
+        source.file_rank = rank_of(name)
         self.evidence.sources.append(source)
         self._recent.clear()
         self._recent_bytes = 0

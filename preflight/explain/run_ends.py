@@ -14,7 +14,7 @@ ALARMS = (*DEATHS, STOP_ORDER, TRACEBACK)
 
 # Names that do not end as exceptions do.
 OTHER_EXCEPTIONS = (
-    r"exc\.Unsupported|StopIteration|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound|"
+    r"exc\.Unsupported|Stop(?:Async)?Iteration|[a-z]LimitHit|TimeoutExpired|NoSuch(?:Key|Bucket)|MissingMandatoryValue|[a-z]NotFound|"
     r"OutOfResources"
 )
 _JOB = r"(?:[Tt]raining|[Jj]ob|[Rr]un|[Ee]xperiment|[Pp]rogram|[Ff]ine-?tuning|[Ww]orkflow|[Bb]enchmark)"
@@ -48,7 +48,7 @@ RUN_ENDS: dict[str, str] = {
     ABORT: r"(?:exited|crashed) with (?:exit )?code -6|Aborted(?: +\(core dumped\)| {3,40}|\r?$)|"
     r"Signal 6 \(SIGABRT\)|exit code 134|exitcode {0,4}: {0,2}-6|Signals\.SIGABRT|return code = -6|"
     r"Fatal Python error|terminate called|core dumped|Process received signal|KILLED BY SIGNAL|"
-    r"exited on signal \d|\bF\d{4} \d\d:\d\d:\d\d|: F external/|' panicked at |Unhandled exception|"
+    r"exited on signal \d|\bF(?:20\d\d)?\d{4} \d\d:\d\d:\d\d|: F external/|' panicked at |Unhandled exception|"
     r"Assertion [`'\"][^\n]{1,120}[`'\"] failed",
     EXIT_CODE: r"exit_?code {0,4}[:=] {0,2}-?[1-9]|return code = -?[1-9]|"
     r"[Ee]xit(?:ed)?(?: with)?(?: exit)? ?(?:[Cc]ode|status)[ :=]{1,3}(?:of )?-?[1-9]|[Nn]on-zero (?:exit )?status|"

@@ -34,6 +34,7 @@ SCREEN_LINES = 2  # of it on one screen: one may be a consequence; two that agre
 COMMENT = "   # "  # behind a command
 TIMELINE_LINES = 8
 RANKS = 6
+NAME = 48
 FILES = 4  # that could not be read for one reason
 REASONS = 8
 
@@ -117,7 +118,12 @@ def _cause(cause: NamedCause, sources: Sequence[SourceRead]) -> list[Block]:
 
 def _where(quote: Quote, sources: Sequence[SourceRead]) -> str:
     """Return the line's number, with its file where there are several."""
-    return f"{quote.source}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
+    return f"{_short_name(quote.source)}:{quote.line}" if len(sources) > 1 else f"line {quote.line}"
+
+
+def _short_name(name: str) -> str:
+    """Return a file's name with at most NAME characters: a log's rank, pid and suffix are at its end."""
+    return name if len(name) <= NAME else f"{name[: NAME // 4]}...{name[-(NAME - NAME // 4 - 3) :]}"
 
 
 def _quote(quote: Quote, sources: Sequence[SourceRead]) -> list[Block]:

@@ -31,6 +31,7 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         + "register_rail_mr_buffer:617 NCCL WARN NET/OFI Unable to register memory (type = 2) for device 7. RC: -22, Error: Invalid argument",
     ),
     "nvshmem_or_deepep": (
+        "DeepEP timeout check failed: rank = 3, thread = 2, value = 512)",
         "all_to_all: NVSHMEM timeout waiting for peer 3",
         "RuntimeError: DeepEP error: timeout (dispatch CPU)",
         "DeepEP dispatch NVL receiver timeout, channel: 2, RDMA: 1, nvl: 3, src RDMA: 0, src nvl: 6, start: 0, end: 0",
@@ -52,12 +53,20 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         "Normal  TaintManagerEviction  2m  taint-eviction-controller  Marking for deletion Pod train/fit-worker-2",
     ),
     "driver_gpu_lost": (
+        "amdgpu 0000:0a:00.0: Unable to change power state from D3hot to D0, device inaccessible",
         "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
         "Unable to determine the device handle for GPU0000:81:00.0: Unknown Error",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
         "pynvml.NVMLError_GpuIsLost: GPU is lost",
     ),
+    "segfault_worker": ("free(): double free detected in tcache 2", "realloc(): invalid next size"),
+    "watchdog_timeout_straggler": (
+        "  Rank 5 has launched up to operation 118 -- GPU 1 managed by process 4711 on node 192.0.2.4",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+    ),
     "framework_argument_error": (
+        "[TensorRT-LLM][ERROR] Assertion failed: Failed: MPI error /src/tensorrt_llm/cpp/mpiUtils.cpp:205 '6' (/src/mpiUtils.cpp:205)",
+        "ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group.",
         "ValueError: Total number of attention heads (12) must be divisible by tensor parallel size (8).",
         "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size 32 != 4 * 1 * 4",
     ),
@@ -78,7 +87,8 @@ BY_VENDOR: dict[str, tuple[str, ...]] = {
         "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'",
         ":1:hip_memory.cpp      :3354: 78668880046 us:  IPC memory creation failed for memory: 0x5efe00000",
     ),
-    "store_wait_timeout": (
+    "accelerator_runtime_ascend": (
+        "EJ0001: 2026-07-24-11:19:57.178.004 Failed to initialize the HCCP process. Reason: Maybe the last training process is running.",
         "EI0006: [PID: 31879] 2026-07-24-11:19:57.178.004 Getting socket times out. Reason: Remote Rank did not send the data in time.",
     ),
     "rendezvous_failed": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
-from preflight.explain.collective_waits import find_mismatch, find_overtaken
+from preflight.explain.collective_waits import CLEARLY, Wait, find_mismatch, find_overtaken
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import find_clash
 from preflight.explain.log_evidence import LogEvidence
@@ -30,7 +30,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         proof = tuple(event for event in caught if event.rank in (one.rank, other.rank)) or caught
         because = f"under the same sequence number {one.seq} the ranks wait in different work"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.HIGH, because, fill_in(VERDICT, proof[:4]), detail)
-    if (overtaken := find_overtaken(evidence.waits.all())) is not None:
+    overtaken = find_overtaken(evidence.waits.all())
+    if overtaken is not None and (_is_far_ahead(*overtaken) or not _data_were_lost(evidence)):
         one, other = overtaken
         detail = (
             f"rank {one.rank} waits in collective {one.seq}, {one.op}, which rank {other.rank} has completed; that one "
@@ -40,13 +41,25 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         because = "a rank waits in a collective that another has completed: to that one it was a different collective"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.MEDIUM, because, fill_in(VERDICT, proof[:4]), detail)
     if (clash := find_clash(evidence.recordings)) is not None:
-        detail = (
-            f"collective {clash.seq}: rank {clash.one[0]} {clash.one[1]}, rank {clash.other[0]} {clash.other[1]}",
+        proof = tuple(
+            event
+            for rank, work in (clash.one, clash.other)
+            for event in evidence.recorded(rank, f"collective {clash.seq} is {work}")
         )
         because = "the flight recorder's dumps hold different work under one sequence number"
         verdict = VERDICT.replace("{who}", f"ranks {clash.one[0]}, {clash.other[0]}")
-        return Claim(Authority.MISMATCH, (), Confidence.HIGH, because, verdict, detail)
+        return Claim(Authority.MISMATCH, proof, Confidence.HIGH, because, verdict)
     return None
+
+
+def _is_far_ahead(one: Wait, other: Wait) -> bool:
+    return other.last_completed >= one.seq + CLEARLY
+
+
+def _data_were_lost(evidence: LogEvidence) -> bool:
+    """Return whether the network or the hardware failed; a rank may then wait for the rest of what others completed."""
+    kinds = (Authority.HARDWARE, Authority.KILLED, Authority.TRANSPORT)
+    return any(event.authority in kinds for event in evidence.failures())
 
 
 CAUSE = Cause(

@@ -17,6 +17,7 @@ VERDICT = (
 )
 GUESS = re.compile(r"using (?:best-guess )?GPU (\d{1,3})")
 NEAR_END = 10
+WAITING = re.compile(r"\b[Rr]etrying\b|not (?:up|ready|reachable|available) yet|\b[Ww]aiting (?:for|until|on)\b")
 VISIBLE = re.compile(r"CUDA_VISIBLE_DEVICES[=: \['\"]{1,5}(\d{1,3}(?:,\d{1,3}){0,63})\b")
 
 
@@ -33,8 +34,17 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     # Standard error holds little else: what counts is that the job said nothing after it.
     if evidence.sources[events[-1].source].lines - events[-1].line > NEAR_END:
         return None
+    if _waits_for_something_else(evidence, events[-1]):
+        return None
     because = "the warning is the last thing that the log says, and it says itself that a hang can follow"
     return Claim(Authority.SILENCE, events, Confidence.LOW, because, VERDICT)
+
+
+def _waits_for_something_else(evidence: LogEvidence, warned: Event) -> bool:
+    """Return whether the log says after the warning what the job waits for, as for a server that is not up."""
+    source = evidence.sources[warned.source]
+    after = source.lines - warned.line
+    return after > 0 and any(WAITING.search(line) for line in source.tail[-after:])
 
 
 def _before_a_timeout(evidence: LogEvidence, events: tuple[Event, ...], others: list[Event]) -> Claim | None:

@@ -14,6 +14,7 @@ CAUSE = Cause(
              r"GPU-?\d{0,3}[^\n]{0,20} (?:is )?missing from nvidia-smi|nvmlInit[^\n]{0,40}GPU is lost"),
         Sign("lost.driver", Authority.HARDWARE, "the driver does not run, or can't set the GPU up",
              r"couldn't communicate with the NVIDIA driver|RmInitAdapter failed|rm_init_adapter failed|"
+             r"(?:amdgpu|nvidia|xe|habanalabs) [\da-f:.]{7,12}: Unable to change power state from \w{1,10} to D0|"
              r"NVRM: GPU at PCI:[^\n]{0,80}reset required|nvidia-modprobe: [^\n]{0,60}(?:failed|ERROR)|"
              r"NVML: Driver Not Loaded|UR_RESULT_ERROR_DEVICE_LOST|"
              r"CUDA_ERROR_DEVICE_UNAVAILABLE|GPU (?:requires reset|needs to be reset)"),

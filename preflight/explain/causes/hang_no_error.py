@@ -27,6 +27,7 @@ ANNOUNCED: tuple[tuple[re.Pattern[str], str, StartStep], ...] = (
     (re.compile(r"NCCL INFO Launch mode "), FIRST, StartStep.COMPLETE),
     (re.compile(r"^[^#\n]{0,40}# {1,4}Rank +\d{1,5} (?:Group|Pid) .{0,120}device +\d"), FIRST, StartStep.COMPLETE),
 )
+CUT = re.compile(r"[\s\[(]{0,9}[IWE]?[\d\s:.,TZ/-]{4,60}\]?\s{0,9}")  # no more than the prefix of a line
 FEW = 4  # collectives; more of them mean that data did flow
 
 
@@ -60,11 +61,12 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
 def _last_words(evidence: LogEvidence) -> Claim | None:
     """Claim a log whose last line announces a step that a healthy log completes within seconds."""
     for number, source in enumerate(evidence.sources):
-        found = next((step for step in ANNOUNCED if source.tail and step[0].search(source.tail[-1])), None)
+        whole = source.tail[:-1] if source.tail and CUT.fullmatch(source.tail[-1]) else source.tail
+        found = next((step for step in ANNOUNCED if whole and step[0].search(whole[-1])), None)
         if found is None or shows_work(source.tail):
             continue
         _, doing, step = found
-        text = source.tail[-1].strip()[:400]
+        text = whole[-1].strip()[:400]
         event = Event("hang.last", ID, Authority.SILENCE, number, source.lines, 0, UNKNOWN, UNKNOWN, Moment(), text)
         verdict = f"The log stops without an error at {doing}, which takes seconds where it works."
         because = "its last line announces that step; a log that was copied too early would look the same"

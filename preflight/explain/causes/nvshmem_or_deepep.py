@@ -46,7 +46,7 @@ CAUSE = Cause(
     "over the network; that exchange failed.",
     signs=(
         Sign("nvshmem.timeout", Authority.OWN_ERROR, "the exchange between experts timed out waiting",
-             r"DeepEP (?:dispatch|combine|error|timeout)[^\n]{0,60}time?out|DeepEP error: |"
+             r"DeepEP (?:dispatch|combine|error|timeout)[^\n]{0,60}time?out|DeepEP timeout check failed|DeepEP error: |"
              r"(?:dispatch|combine) (?:forwarder|NVL|RDMA|CPU)[^\n]{0,40}timeout|"
              r"deep_?ep[^\n]{0,60}(?:timed? ?out|CUDA error|failed)|(?:nvshmem|NVSHMEM)[^\n]{0,60}(?:timed? ?out)|"
              r"ibgda[^\n]{0,60}(?:cqe|CQE|poll)[^\n]{0,40}(?:error|fail|timeout)"),

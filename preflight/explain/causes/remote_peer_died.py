@@ -17,8 +17,10 @@ PEER = re.compile(
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim lost connections, and name the address of the peer. An order to stop does not prove that a process died."""
-    if all(event.sign == "peer.sigterm" for event in events):
+    if all(event.sign in ("peer.sigterm", "peer.over_tcp") for event in events):
         return None
+    if events[0].sign == "peer.nixl":
+        events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
     verdict = f"This log shows only secondary errors: {who} died or disconnected first. Get its log."
@@ -36,6 +38,14 @@ def _peer(events: tuple[Event, ...]) -> str:
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
     """Get the log of the other process."""
     peer = _peer(claim.events) or "the other hosts"
+    if claim.events[0].sign == "peer.nixl":
+        return Remedy(
+            "Get the log of the engine at the other end of the transfer (prefill or decode) and give both to "
+            "preflight explain.",
+            "If UCX went over TCP (rma(tcp/...) below): ucx_info -d | grep -i -e mlx5 -e cuda must list the cards in "
+            "the container; pass /dev/infiniband in, and set UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self once to see why "
+            "RDMA is refused.",
+        )
     return Remedy(
         f"Get the log of {peer} and give both to preflight explain; read its last lines before the time below.",
         'On that host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid   (killed processes leave no log).',
@@ -60,6 +70,10 @@ CAUSE = Cause(
              r"ActorUnavailableError|LocalRayletDiedError|NodeDiedError|"
              r"has been marked dead because|Engine core (?:initialization failed|proc[^\n]{0,30}died)|"
              r"Received sigquit from a child process"),
+        Sign("peer.nixl", Authority.ECHO, "a transfer of NIXL lost the process at the other end",
+             r"NIXL_ERR_REMOTE_DISCONNECT"),
+        Sign("peer.over_tcp", Authority.SILENCE, "UCX moves data over TCP, not over RDMA",
+             r"UCX {1,3}INFO [^\n]{0,60}inter-node cfg#\d{1,4}[^\n]{0,40} rma\(tcp/"),
         Sign("peer.sigterm", Authority.ECHO, "the launcher stopped the process",
              r"[Ss]ignal 15 \(SIGTERM\)|exitcode {0,4}: {0,2}-15\b|return code = -15\b"),
     ),

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+VERDICT = "{who}{host} crashed in native code (segmentation fault); the others only lost it."
+ABORTED = "{who}{host} aborted in native code, with a Python stack of its own; the others only lost it."
+
+
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim a crash; an abort only if no other line but the framework's word on the dead worker tells of a failure.
+
+    A watchdog that times out, or an exception in C++, aborts in the same way.
+    """
+    if events[0].authority is not Authority.ECHO:
+        because = "the log says so explicitly"
+        return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(VERDICT, events))
+    others = [event for event in evidence.failures() if event.cause != events[0].cause]
+    if not others or evidence.exceptions or any(e.sign != "peer.actor" or e.order < events[0].order for e in others):
+        return None
+    because = "its own stack comes before the framework's report that a worker is gone"
+    return Claim(Authority.UNEXPLAINED_DEATH, events, Confidence.MEDIUM, because, fill_in(ABORTED, events))
+
 
 CAUSE = Cause(
     promise="A library (not Python code) touched memory that is not its own and the system ended the process.",
@@ -18,10 +39,13 @@ CAUSE = Cause(
         Sign("segv.text", Authority.UNEXPLAINED_DEATH, "a process died of a segmentation fault",
              r"Segmentation fault|Caught signal 11|SIGSEGV (?:received|\(@)|general protection fault|"
              r"Signal: Segmentation|segfault at [0-9a-f]{1,16}|Segfault encountered|double free or corruption|"
-             r"free\(\): invalid|malloc\(\): |corrupted size vs\. prev_size|munmap_chunk\(\): invalid|"
+             r"free\(\): (?:invalid|double free detected)|tcache_thread_shutdown\(\): |(?:malloc|realloc)\(\): |"
+             r"corrupted size vs\. prev_size|munmap_chunk\(\): invalid|"
              r"stack smashing detected|KILLED BY SIGNAL: 11|malloc_consolidate"),
+        Sign("segv.abort", Authority.ECHO, "a process aborted, and Python printed its stack",
+             r"Fatal Python error: Aborted|\*\*\* SIGABRT received at"),
     ),
-    judge=by_signs("{who}{host} crashed in native code (segmentation fault); the others only lost it."),
+    judge=judge,
     remedy=fixed(
         "Get the place: python -X faulthandler train.py ..., or: gdb -batch -ex bt python core. The "
         "last library before the crash is the suspect.",

@@ -45,7 +45,6 @@ CAUSE = Cause(
         Sign("store.wait", Authority.TIMEOUT, "a rank timed out waiting at the store",
              r"wait timeout after \d{1,12}ms|store->get\(|Timed out after \d{1,9} seconds waiting for clients|"
              r"Timed out initializing process group|store based barrier on rank|DistStoreError|"
-             r"Getting socket times out|wait socket establish timeout|EI0006|HcclGetRootInfo[^\n]{0,60}timeout|"
              r"waitForInput: (?:poll|socket)|Socket Timeout|retrie?(?:iev|ev|ei)\w{1,4} ncclUniqueId"),
         Sign("store.waiting", Authority.SILENCE, "a rank waits at the store for the others to start",
              r"Waiting in store based barrier"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, fixed
+from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.collective_waits import Wait, behind, behind_by_seq
-from preflight.explain.event import Authority, Event
+from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.flight_recorder import find_lag
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.timeout_advice import duration, longer_timeout
@@ -18,7 +18,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             f"rank {', '.join(lag.ranks)} enqueued {lag.seq} collectives of group {lag.group}, others {lag.ahead_seq}"
         )
         because, missing = f"the flight recorder: {behind_it}", f"missing on it: {lag.missing}"
-        return _claim(events, lag.ranks, because, Confidence.HIGH, missing)
+        last = f"the last collective is number {lag.seq}; the other ranks went on to {lag.ahead_seq}"
+        dumped = tuple(event for rank in lag.ranks[:2] for event in evidence.recorded(rank, last))
+        return _claim((*events[:2], *dumped), lag.ranks, because, Confidence.HIGH, missing)
     # torch takes a process down with the same words after an error that is no timeout.
     if not events or (events[0].authority is Authority.ECHO and len(evidence.by_cause) > 1):
         return None
@@ -31,8 +33,8 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         return _claim(events, ranks, "the library names the rank that did not come", Confidence.HIGH)
     if ranks := behind(waits) or behind_by_seq(waits):
         return _claim(events, ranks, "its sequence number stays below that of the others", Confidence.MEDIUM)
-    if ranks := _silent(evidence, waits):
-        because = f"{len({w.rank for w in waits})} of {evidence.world_size} ranks report the timeout; it does not"
+    if ranks := _silent(evidence, waits, events):
+        because = "the other ranks report the timeout, and its own output has no error"
         return _claim(events, ranks, because, Confidence.MEDIUM)
     because = "only timeouts are in the log; they say that a rank is missing, never why"
     return _claim(events, (), because, Confidence.LOW, *_at(waits))
@@ -57,10 +59,39 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text[text.index("[") + 1 : text.index("]")] for text in named if "didn't join" in text))
 
 
-def _silent(evidence: LogEvidence, waits: list[Wait]) -> tuple[str, ...]:
-    reported = {wait.rank for wait in waits if wait.rank.isdigit()}
-    missing = [str(rank) for rank in range(min(evidence.world_size, 4096)) if str(rank) not in reported]
-    return tuple(missing) if reported and 0 < len(missing) < len(reported) else ()
+def _silent(evidence: LogEvidence, waits: list[Wait], events: tuple[Event, ...]) -> tuple[str, ...]:
+    """Return the few ranks whose output has no error, of those that the job's size or the logs' names tell of."""
+    raised = (event for event, _ in (*evidence.exceptions, *evidence.echoes))
+    reported = {wait.rank for wait in waits} | {event.rank for event in (*events, *raised)}
+    known = {str(rank) for rank in range(min(evidence.world_size, 4096))} | evidence.ranks_with_logs()
+    missing = by_number(rank for rank in known - reported if rank.isdigit())
+    return missing if 0 < len(missing) < len({rank for rank in reported if rank.isdigit()}) else ()
+
+
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Look at the late rank, and record more next time; only NCCL in torch has a flight recorder."""
+    if any(event.sign == "watchdog.engine" for event in claim.events[:1]):
+        return Remedy(
+            "See where the workers hang: py-spy dump --pid PID on each worker of the engine, while it hangs.",
+            "The first run of a model may compile or load for longer than the engine waits: look for a worker that "
+            "still compiles, loads or downloads before you suspect the GPUs.",
+            "If all workers stand in a collective: preflight check on the same GPUs tests the paths between them.",
+        )
+    look = (
+        "Look at what the late rank did when the waiting began (the time of the first timeout less the timeout): "
+        "py-spy dump --pid PID on it shows the line, if it still runs.",
+        "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not the same "
+        "number on all ranks at the end of an epoch, a slow disk, one rank still loading.",
+    )
+    if any(event.sign == "watchdog.gloo" for event in claim.events[:1]) or evidence.recordings:
+        return Remedy(*look, *longer_timeout(evidence))
+    return Remedy(
+        *look,
+        "Record it next time: the two variables of --env-out make torch write which collective every rank was in "
+        "(/tmp/nccl_trace_rank_*, readable by preflight explain).",
+        *longer_timeout(evidence),
+        env=(("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")),
+    )
 
 
 def _at(waits: list[Wait]) -> tuple[str, ...]:
@@ -85,7 +116,7 @@ CAUSE = Cause(
              r"collective operation timeout|timed out in blocking wait|before timing out"),
         Sign("watchdog.engine", Authority.TIMEOUT, "the engine's own watchdog timed out waiting",
              r"Scheduler watchdog timeout|[Ww]atchdog timeout \(|RPC call to \w{1,60} timed out|"
-             r"\[Wait\]\[\w{1,30}\][^\n]{0,60}timeout|EI0002|notify wait timeout|"
+             r"RayChannelTimeoutError|"
              r"timeout waiting for[^\n]{0,30} (?:worker|rank)|[Tt]imed out waiting for (?:the )?(?:model|worker|"
              r"rank) "),
         Sign("watchdog.teardown", Authority.ECHO, "torch takes the process down after a timeout or an error",
@@ -97,20 +128,15 @@ CAUSE = Cause(
              r"the lagging/dead/mismatched ranks that caused the desync"),
         Sign("watchdog.monitored", Authority.TIMEOUT, "a barrier timed out waiting",
              r"Ranks? [\d, ]{1,60}failed to pass monitoredBarrier|monitoredBarrier[^\n]{0,60}timed? ?out|"
-             r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete|"
              r"waiting for remainder of ranks for more than"),
+        Sign("watchdog.gloo", Authority.TIMEOUT, "an exchange of Gloo timed out waiting for another rank",
+             r"Timed out waiting \d{1,12}ms for (?:recv|send) operation to complete"),
+        Sign("watchdog.ras", Authority.TIMEOUT, "NCCL's RAS service counts different collectives on the ranks",
+             r"Communicator ranks have different collective operation counts|"
+             r"Rank \d{1,7} has (?:launched up to operation \d{1,12} --|not launched any operations)"),
     ),
     judge=judge,
-    remedy=fixed(
-        "Look at what the late rank did when the waiting began (the time of the first timeout less the timeout): "
-        "py-spy dump --pid PID on it shows the line, if it still runs.",
-        "Common reasons: work on rank 0 only (evaluation, plotting, uploading), batches that are not the same "
-        "number on all ranks at the end of an epoch, a slow disk, one rank still loading.",
-        "Record it next time: the two variables of --env-out make torch write which collective every rank was in "
-        "(/tmp/nccl_trace_rank_*, readable by preflight explain).",
-        env=(("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")),
-        then=longer_timeout,
-    ),
+    remedy=remedy,
     infers=True,
     needs="a flight recorder dump or a stack of the late rank",
     confirm_with="preflight check   # is the machine sound? then the run with the flight recorder on",

@@ -37,10 +37,10 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             "the connection was refused or had no route; the address looks usable, so a firewall or a dead peer fit too"
         )
         return Claim(Authority.TRANSPORT, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
-    return _by_choice(events) or _by_retries(evidence)
+    return _by_choice(evidence, events) or _by_retries(evidence)
 
 
-def _by_choice(events: tuple[Event, ...]) -> Claim | None:
+def _by_choice(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim hosts of one job that chose `lo` or a container bridge and can't connect; on one host that is no fault."""
     chosen = [event for event in events if USING.search(event.text)]
     hosts = {event.host for event in chosen if event.host}
@@ -48,6 +48,10 @@ def _by_choice(events: tuple[Event, ...]) -> Claim | None:
         return None
     match = USING.search(chosen[0].text)
     name = match[1] if match else "lo"
+    if evidence.timeouts() and len(evidence.starts.unfinished()) == len(evidence.starts.steps):
+        because = f"{len(hosts)} hosts chose {name}, and no communicator was completed before the timeout"
+        verdict = HIDDEN.replace("{name}", name)
+        return Claim(Authority.REFINED_TIMEOUT, tuple(chosen), Confidence.MEDIUM, because, verdict)
     because = f"{len(hosts)} hosts chose {name}, and nothing followed"
     return Claim(Authority.SILENCE, tuple(chosen), Confidence.LOW, because, HIDDEN.replace("{name}", name))
 
@@ -98,5 +102,5 @@ CAUSE = Cause(
     remedy=remedy,
     needs="the job starts with the interface set by hand, or a connection test that fails in the same way",
     confirm_with="preflight check on every node; its check of network interfaces names the usable ones",
-    outranks=("remote_peer_died", "store_wait_timeout"),
+    outranks=("hang_no_error", "remote_peer_died", "store_wait_timeout"),
 )  # fmt: skip

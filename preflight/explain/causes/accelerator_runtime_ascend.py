@@ -1,0 +1,78 @@
+"""The runtime of an Ascend NPU, or its collective library (HCCL), reports an error by its code."""
+
+from __future__ import annotations
+
+import re
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.explanation import Confidence
+
+CODE = re.compile(r"\bE[A-Z]\d{4}\b")
+PEER = re.compile(r"remote rank:? ?\[?(\d{1,6})|[Ww]aiting peer (?:rank|end): ?\[?(\d{1,6})|\brank (\d{1,6}) is late")
+WAITED = "{who}{host} timed out waiting for another rank over HCCL{code}{peer}; that rank's own log has the cause."
+FAILED = "The Ascend runtime refused a call of {who}{host}{code}: a setting, the driver, or what an earlier run left."
+# hiascend.com, "HCCL Errors": what each code stands for, and the variable that bounds the wait.
+LIMITS = {"EI0002": "HCCL_EXEC_TIMEOUT (1800 s by default)", "EI0006": "HCCL_CONNECT_TIMEOUT (120 s by default)"}
+PLOG = (
+    "grep -rn -m3 ERROR ~/ascend/log/debug/plog/ on every node, sorted by time: the rank with the earliest line is the "
+    "cause (ASCEND_PROCESS_LOG_PATH moves the folder)."
+)
+
+
+def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
+    """Claim a refused call as the rank's own, and a wait that timed out as the consequence of another rank."""
+    code = next((match[0] for event in events if (match := CODE.search(event.text))), "")
+    peers = (match for event in events if (match := PEER.search(event.text)))
+    peer = next((f", rank {next(filter(None, match.groups()))}" for match in peers), "")
+    verdict = WAITED if events[0].authority is Authority.TIMEOUT else FAILED
+    verdict = fill_in(verdict, events).replace("{code}", f" ({code})" if code else "").replace("{peer}", peer)
+    confidence = Confidence.MEDIUM if events[0].authority is Authority.TIMEOUT else Confidence.HIGH
+    return Claim(events[0].authority, events, confidence, "the runtime prints its own error code", verdict)
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Read the runtime's own log first; then what the code stands for."""
+    text = " ".join(event.text for event in claim.events[:20])
+    code = next(iter(CODE.findall(text)), "")
+    if claim.events[0].authority is Authority.TIMEOUT:
+        limit = LIMITS.get(code, "HCCL_CONNECT_TIMEOUT or HCCL_EXEC_TIMEOUT")
+        return Remedy(
+            PLOG,
+            "If no rank has an earlier error: compare the number of batches of all ranks, and test the links: "
+            "hccn_tool -i 0 -link -g, and hccn_tool -i 0 -net_health -g, for each NPU.",
+            f"Only if the waiting is legitimate: export {limit} with a larger value on all ranks.",
+        )
+    if code == "EJ0001":
+        return Remedy(
+            "End what is left of the last run on this node, then wait 10 s: npu-smi info lists the processes.",
+            PLOG,
+        )
+    return Remedy(
+        PLOG,
+        "Compare npu-smi info (driver and firmware) with the CANN and torch_npu versions of the image; "
+        "ASCEND_RT_VISIBLE_DEVICES must name devices that are there.",
+        'The text behind the code names a solution: hiascend.com, "Error codes", has the same.',
+    )
+
+
+CAUSE = Cause(
+    promise="The program runs on Ascend NPUs, and the software below it reported an error of its own.",
+    signs=(
+        Sign("ascend.setup", Authority.SETUP, "the Ascend runtime could not be set up",
+             r"\bEJ0001\b|Failed to initialize the HCCP process|\bEI00(?:01|04|08|14|15|16|17)\b[: ]|"
+             r"error code (?:is )?1070\d\d\b|rtSetDevice failed"),
+        Sign("ascend.runtime", Authority.TRANSPORT, "the Ascend runtime reports an error",
+             r"\bE[EHZ]\d{4}: |\bEI00(?:03|07|09|10|11|12|18)\b[: ]"),
+        Sign("ascend.wait", Authority.TIMEOUT, "a rank timed out waiting for another one over HCCL",
+             r"\bEI0002\b|\bEI0006\b|Getting socket times out|wait socket establish timeout|notify wait timeout|"
+             r"The wait execution of the Notify register times out|HcclGetRootInfo[^\n]{0,60}timeout|"
+             r"\[Wait\]\[\w{1,30}\][^\n]{0,60}timeout"),
+    ),
+    judge=judge,
+    remedy=remedy,
+    needs="the plog of the rank that failed first",
+    confirm_with="grep -rn -m3 ERROR ~/ascend/log/debug/plog/   # on every node; the earliest line is the cause",
+    outranks=("watchdog_timeout_straggler", "store_wait_timeout", "remote_peer_died"),
+)  # fmt: skip
