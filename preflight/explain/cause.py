@@ -12,6 +12,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.error_texts import TEXTS
 from preflight.model.explanation import Confidence
+from preflight.model.nccl_diagnostics import unusual
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,20 @@ def by_signs(verdict: str) -> Judge:
         return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
 
     return judge
+
+
+def by_nccl(evidence: LogEvidence, events: tuple[Event, ...], verdict: str) -> Claim | None:
+    """Claim what NCCL's own diagnostics call unusual, if ranks timed out and nothing says why.
+
+    Healthy runs have slow cards and variables that differ, too. In the verdict, `{said}` becomes NCCL's words.
+    """
+    timeouts = evidence.timeouts()
+    if not timeouts:
+        return None
+    said = unusual(events[0].text).partition(" in comm 0x")[0].rstrip(". ")
+    because = "NCCL's own diagnostics say so, and the timeouts do not say what they waited for"
+    proof = (*events[:3], *timeouts[:1])
+    return Claim(Authority.REFINED_TIMEOUT, proof, Confidence.MEDIUM, because, verdict.replace("{said}", said))
 
 
 def fill_in(verdict: str, events: tuple[Event, ...]) -> str:

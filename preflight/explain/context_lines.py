@@ -18,6 +18,7 @@ PATTERNS: dict[str, str] = {
     "context.nccl_step": "|".join(words for step, words in STEP_WORDS.items() if step is not StartStep.COLLECTIVE)
     + "|Destroy COMPLETE",
     "context.progress": r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
+    "context.diag": r"NCCL DIAG ",
     "context.collective": STEP_WORDS[StartStep.COLLECTIVE],
     "context.save_frame": r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",
     "context.barrier_frame": r"(?:, in |#\d{1,3} )barrier\b",

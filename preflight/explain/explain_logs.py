@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from preflight.explain.cause import all_causes
@@ -32,6 +32,7 @@ from preflight.model.explanation import (
     Quote,
     SourceRead,
 )
+from preflight.model.nccl_diagnostics import unusual
 
 FRAME = re.compile(r' File "[^"]{1,300}", line \d{1,7}, in ')
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
@@ -45,6 +46,7 @@ PROSE = "This does not look like a log: give preflight what the job itself print
 LAST = "the last line of the log"
 EVIDENCE = 6
 TIMELINE = 12
+DIAGNOSED = 3  # notes
 TEXT = 200
 TIMEOUT_CAUSES = frozenset(
     {"watchdog_timeout_straggler", "checkpoint_save_timeout", "data_preprocessing_on_rank0_timeout"}
@@ -222,7 +224,16 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
             f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "
             "the whole process was paused (swapping, a suspended container, or Python's lock)."
         )
-    return tuple(notes)
+    return (*notes, *_diagnosed(evidence, named))
+
+
+def _diagnosed(evidence: LogEvidence, named: tuple[Ranked, ...]) -> Iterator[str]:
+    """Yield what NCCL's own diagnostics call unusual and the named causes do not quote."""
+    signs = [name for name in evidence.events if name == "context.diag" or name.endswith(".diagnosed")]
+    quoted = {event.order for ranked in named for event in ranked.claim.events}
+    told = (unusual(event.text) for event in evidence.of(*signs) if event.order not in quoted)
+    for text in list(dict.fromkeys(filter(None, told)))[:DIAGNOSED]:
+        yield f"NCCL's own diagnostics: {text.partition(' in comm 0x')[0]}."
 
 
 def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:

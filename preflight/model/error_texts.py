@@ -11,6 +11,8 @@ import functools
 import re
 from typing import NamedTuple
 
+from preflight.model.nccl_diagnostics import PAIR_FAILED, printed
+
 
 class ErrorText(NamedTuple):
     """The meaning of a log line, its pattern and its suspects.
@@ -36,7 +38,7 @@ TEXTS = {
         r"(?:HIP|CUDA) error: peer access|hipErrorPeerAccess\w{0,20}|Cuda failure (?:\d{1,3} )?'(?:peer (?:access|"
         r"mapping)[^'\n]{0,60}|mapping of buffer object failed|invalid resource handle)'", ("p2p",)),
     "p2p.diagnosed": ErrorText("NCCL's own diagnostics copied data between two GPUs, and it was wrong",
-        r"NCCL DIAG \[\w{1,8}\] {1,4}p2p: (?:(?:write|read) mismatch|peer-memory import failed) srcRank=", ("p2p",)),
+        printed(PAIR_FAILED), ("p2p",)),
     "shm.nccl": ErrorText("NCCL could not get shared memory in /dev/shm",
         r"Error while creating shared memory segment|failed to extend \S{0,60}(?:/dev/shm|nccl-)|"
         r"[Cc]all to posix_fallocate failed|Error: failed to extend|"

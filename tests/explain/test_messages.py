@@ -68,6 +68,7 @@ def test_every_cause_of_the_list_has_a_file_of_its_own() -> None:
         "hang_no_error",
         "teardown_after_success",
         "device_mapping_unknown",
+        "variables_differ",
     }
     assert {cause.id for cause in all_causes()} == set(MESSAGES) | set(BY_VENDOR) | inferred
 

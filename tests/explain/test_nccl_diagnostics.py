@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from preflight.model.explanation import Confidence, ExplainVerdict
+from preflight.model.nccl_diagnostics import FORMS, form_of
 from preflight.search.settings.environment import DIAGNOSTIC, inherited_settings
 from tests.explain.logs import explain_bytes, watchdog
+from tests.simcuda.places import nccl
 
 BEGIN = "gpu-3:811 NCCL DIAG === NCCL Diagnostics ==="
 PARTIAL = "gpu-3:811 NCCL DIAG [INFO] p2p: only 11/12 GPU-to-GPU peer accesses passed verification"
@@ -49,6 +56,101 @@ def test_a_check_that_passed_or_could_not_be_made_names_no_cause() -> None:
     unsure = pair("destination buffer unavailable", 0, 1, "reason=noDescriptor")
     for lines in ((BEGIN, passed, END), (BEGIN, unsure, END)):
         assert explain_bytes("\n".join(lines).encode()).verdict is not ExplainVerdict.CAUSE_NAMED
+
+
+COMM = "across 16 ranks in comm 0x39070f9a90241a63"
+GID = "[INFO] NCCL environment: NCCL_IB_GID_INDEX="
+SLOW = "[INFO] net bw: same-nic rank 3 (node0): 65.1 Gbit/s, >30% off median 391.5 Gbit/s in comm 0x7a3f9b2c41d05e88"
+DIFFERENCES = {
+    "variables_differ": (
+        (f"{GID}3 on rank(s) 0-7", f"{GID}(unset) on rank(s) 8-15"), "3 on ranks 0-7, (unset) on ranks 8-15",
+    ),
+    "ib_broken": ((SLOW,), "same-nic rank 3 (node0): 65.1 Gbit/s, >30% off median 391.5 Gbit/s"),
+    "nvlink_or_fabric_manager": (
+        (f"[INFO] NVLink: inactive link(s) on rank(s) 5 {COMM}",), "inactive link(s) on rank(s) 5",
+    ),
+    "version_mismatch": (
+        (f"[INFO] CUDA driver version: mismatch {COMM}, rank(s) 8-15 differ from rank 0",), "CUDA driver version",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", DIFFERENCES)
+def test_a_difference_is_likely_behind_timeouts_and_a_note_without_them(cause: str) -> None:
+    texts, shown = DIFFERENCES[cause]
+    lines = [BEGIN, *(f"gpu-3:811 NCCL DIAG {text}" for text in texts), END]
+    named, *_ = explain_bytes("\n".join([*lines, watchdog(8, seq=1)]).encode()).causes
+    assert (named.cause, named.confidence) == (cause, Confidence.MEDIUM)
+    assert shown in named.verdict
+    assert "NCCL's own diagnostics" in named.because
+    alone = explain_bytes("\n".join(lines).encode())
+    assert not alone.causes
+    assert any("NCCL's own diagnostics: " in note for note in alone.notes)
+
+
+def test_variables_that_name_a_nodes_own_cards_or_files_may_differ() -> None:
+    for name in ("NCCL_DEBUG_FILE", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE"):
+        lines = [f"gpu-3:811 NCCL DIAG [INFO] NCCL environment: {name}={value} on rank(s) {value}" for value in (0, 1)]
+        assert explain_bytes("\n".join([*lines, watchdog(0)]).encode()).causes[0].cause == "watchdog_timeout_straggler"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "confidence"),
+    [
+        (f"[INFO] ECC: uncorrected volatile errors on rank(s) 3 (worst=2) {COMM}", "xid_or_ecc", Confidence.HIGH),
+        ("[INFO] Xid 79 detected at least 1 time on host gpu-3. See", "xid_or_ecc", Confidence.HIGH),
+        ("[INFO] Xid 13 detected at least 1 time on host gpu-3. Restart", "", None),
+        ("[INFO] SXid 20034 detected 1 time (NVSwitch driver reported Fatal, link(s) 3) on host gpu-3.",
+         "nvlink_or_fabric_manager", Confidence.HIGH),
+        ("[INFO] SXid 10003 detected 1 time (NVSwitch driver reported Non-fatal, link(s) 3) on host gpu-3.", "", None),
+    ],
+    ids=["ecc", "xid-79", "xid-13", "sxid-fatal", "sxid-not-fatal"],
+)  # fmt: skip
+def test_faults_of_the_hardware_are_found(text: str, cause: str, confidence: Confidence | None) -> None:
+    causes = explain_bytes(f"{BEGIN}\ngpu-3:811 NCCL DIAG {text}\n{END}\n".encode()).causes
+    assert ((causes[0].cause, causes[0].confidence) if causes else ("", None)) == (cause, confidence)
+
+
+def _forms(library: Path) -> list[str]:
+    """Return the lines of diagnostics in a library's strings, each filled in as a report would."""
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        first, last = data.find(b"NCCL DIAG "), data.rfind(b"NCCL DIAG ")
+        window = data[first - AROUND : last + AROUND]
+    texts = [text.decode() for text in re.findall(rb"[\x20-\x7e]{8,}", window)]
+    named = [text.partition("NCCL DIAG ")[2] for text in texts if "NCCL DIAG " in text]
+    bare = [text for text in texts if REPORTED.match(text)]
+    filled = (PLACE.sub(_sample, FILLED.sub(_named_place, text)) for text in (*named, *bare) if text != "%s")
+    return [TAG.sub("", text).strip() for text in filled]
+
+
+AROUND = 96 << 10
+REPORTED = re.compile(
+    r"(?:%s|[A-Z][\w /]{2,40}|rdma_topo check): .*\bcomm 0x%lx|S?Xid(?:/SXid:| %u detected) |NCCL environment: "
+)
+# What stands for a place that decides what a line says; of all others any text will do.
+PLACES = {"^%s(?=p2p)": "", "^%s(?=: )": "CUDA driver version", r"(?<=failed )%s|(?<=mismatch )%s": "srcRank=0",
+          "(?<=reported )%s": "Fatal", "(?<=IOMMU mode: )%s": "passthrough"}  # fmt: skip
+FILLED = re.compile("|".join(f"({place})" for place in PLACES))
+TAG = re.compile(r"^\[\w{2,8}\] {1,4}")
+PLACE = re.compile(r"\[%s\] |%%|%[-+.0-9]*(?:llu|llx|lx|ld|lu|zu|[duxsf])|%\.\*s")
+
+
+def _named_place(place: re.Match[str]) -> str:
+    return list(PLACES.values())[(place.lastindex or 1) - 1]
+
+
+def _sample(place: re.Match[str]) -> str:
+    known = {"%%": "%", "[%s] ": "", "%s": "NCCL_A"}
+    return known.get(place[0], "1.5" if place[0].endswith("f") else "7")
+
+
+def test_every_form_that_the_newest_nccl_prints_is_read(need: Callable[[str, bool, str], None]) -> None:
+    library = nccl("2.32.3")
+    need("simcuda", library.exists(), "NCCL 2.32.3 is not here: python -m tests.simcuda.fetch --no-torch")
+    forms = _forms(library)
+    assert len(forms) > 70
+    assert [form for form in forms if form_of(form) is None] == []
+    assert [form for form in FORMS if form not in {form_of(text) for text in forms}] == [], "rows that nothing prints"
 
 
 def test_rccls_warning_of_the_iommu_is_no_cause_of_a_timeout() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Remedy, fill_in, shared
+from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.nccl_diagnostics import RDMA_TOPOLOGY, SLOW_PATH, printed
 from preflight.model.repairs import MEMLOCK
 
 PATH = (
@@ -16,9 +17,13 @@ LOCAL = (
     "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not right."
 )
 
+SLOW = "A network card or its path is not like the others; NCCL's own check says: {said}."
+
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     """Claim the earliest error. A refused call is the machine's own fault; a lost packet is the path's fault."""
+    if events[0].authority is Authority.SILENCE:
+        return by_nccl(evidence, events, SLOW)
     if events[0].authority is Authority.ECHO and evidence.successes():
         return None  # NCCL passes over devices that it can't open
     if events[0].authority is Authority.ECHO:
@@ -61,6 +66,8 @@ CAUSE = Cause(
         *shared(Authority.SETUP, "ib.memlock", "ib.verbs", "ib.mlx5"),
         *shared(Authority.TRANSPORT, "ib.completion", "ib.async", "ib.link", "ib.ucx"),
         *shared(Authority.ECHO, "ib.flushed", "ib.open"),
+        Sign("ib.diagnosed", Authority.SILENCE, "NCCL's own diagnostics measured a path that is not like the others",
+             printed(SLOW_PATH, RDMA_TOPOLOGY)),
     ),
     judge=judge,
     remedy=remedy,

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed, shared
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Sign, by_nccl, by_signs, fixed, shared
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.nccl_diagnostics import LINK_DIFFERS, SXID_FATAL, printed
 from preflight.model.repairs import FABRIC_MANAGER
+
+VERDICT = (
+    "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) is missing, stale "
+    "or of another version."
+)
+DIFFERS = "The NVLinks of the GPUs are not alike; NCCL's own check says: {said}."
+
+
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim the fabric's own errors, else links that NCCL's diagnostics call unusual."""
+    if events[0].authority is Authority.SILENCE:
+        return by_nccl(evidence, events, DIFFERS)
+    return by_signs(VERDICT)(evidence, events)
+
 
 CAUSE = Cause(
     promise="The GPUs of this machine talk through a switch, and that switch is not set up.",
@@ -14,6 +30,10 @@ CAUSE = Cause(
              r"Cuda failure 802"),
         *shared(Authority.HARDWARE, "nvlink.fm"),
         *shared(Authority.SETUP, "nvlink.nvls", "nvlink.fabric_state"),
+        Sign("nvlink.sxid", Authority.HARDWARE, "NCCL's own diagnostics found a fatal fault of an NVSwitch",
+             printed(SXID_FATAL)),
+        Sign("nvlink.diagnosed", Authority.SILENCE, "NCCL's own diagnostics call NVLinks unusual",
+             printed(LINK_DIFFERS)),
         Sign("nvlink.disabled", Authority.HARDWARE,
              "two GPUs are joined by NVLink, and the driver does not let them use it",
              r"P2P is disabled between NVLINK connected GPUs"),
@@ -22,10 +42,7 @@ CAUSE = Cause(
              r"Invalid access of peer GPU memory over nvlink|CUDA_ERROR_CONTAINED|cudaErrorContained|"
              r"NVLink[^\n]{0,40}(?:fatal|inactive|down\b|is DOWN)"),
     ),
-    judge=by_signs(
-        "The NVLink/NVSwitch fabric{host} is not working: the service that sets it up (Fabric Manager) "
-        "is missing, stale or of another version.",
-    ),
+    judge=judge,
     remedy=fixed(
         f"Repair: {FABRIC_MANAGER}; `nvidia-smi -q | grep -A3 -i fabric` shows the state of the fabric.",
         "Restart it (sudo systemctl restart nvidia-fabricmanager), reset the GPUs (sudo nvidia-smi -r) "

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Sign, by_signs, fixed, shared
-from preflight.explain.event import Authority
+from preflight.explain.cause import Cause, Claim, Sign, by_nccl, by_signs, fixed, shared
+from preflight.explain.event import Authority, Event
+from preflight.explain.log_evidence import LogEvidence
+from preflight.model.nccl_diagnostics import VERSION_DIFFERS, printed
+
+VERDICT = "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation."
+DIFFERS = "The ranks run different versions; NCCL's own check says: {said}."
+
+
+def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim the errors of a wrong version, else versions that differ in NCCL's diagnostics."""
+    if events[0].authority is Authority.SILENCE:
+        return by_nccl(evidence, events, DIFFERS)
+    return by_signs(VERDICT)(evidence, events)
+
 
 CAUSE = Cause(
     promise="Parts of the software come from different releases, and they do not work together.",
@@ -26,13 +39,13 @@ CAUSE = Cause(
         Sign("version.init", Authority.UNEXPLAINED_DEATH,
              "CUDA could not start in this process: driver and CUDA do not fit, or it was forked after CUDA had begun",
              r"Cuda failure (?:3 )?'initialization error'|CUDA error: initialization error"),
+        Sign("version.diagnosed", Authority.SILENCE, "NCCL's own diagnostics found versions that differ between ranks",
+             printed(VERSION_DIFFERS)),
         Sign("version.lib", Authority.SETUP, "a library that the program needs is not there",
              r"(?:[A-Za-z]Error|libraries): lib(?:nccl|cud\w{0,8}|cublas\w{0,4}|"
              r"nv\w{0,16})\.so[.\d]{0,16}: cannot open shared object|libnccl\.so\.\d{1,3} => not found"),
     ),
-    judge=by_signs(
-        "Software versions do not fit together ({who}{host}): NCCL, CUDA, the driver or the GPU's generation.",
-    ),
+    judge=judge,
     remedy=fixed(
         'See what is loaded: python -c "import torch; print(torch.__version__, torch.version.cuda, '
         'torch.cuda.nccl.version(), torch.cuda.get_arch_list())"; nvidia-smi',

@@ -9,6 +9,7 @@ from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import Phase
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
+from preflight.model.nccl_diagnostics import ECC_UNCORRECTED, PREFIX, printed
 from preflight.model.xids import XidMeaning, numbers_of
 
 VERDICT = "A GPU failed in hardware ({who}{host}): memory error, PCIe loss or another fault that the driver reports."
@@ -25,7 +26,7 @@ def _any_of(numbers: tuple[int, ...]) -> str:
 # What `check` rejects a GPU for; and what it only warns of, since the driver's recovery action or its counters tell.
 PROVEN = (XidMeaning.HARDWARE,)
 LIKELY = (XidMeaning.RECOVERY, XidMeaning.REMAPPING)
-XID = r"NVRM: Xid \([^)\n]{1,60}\): "
+XID = rf"(?:NVRM: Xid \([^)\n]{{1,60}}\): |{PREFIX}Xid )"
 IS_PROVEN = re.compile(XID + _any_of(numbers_of(*PROVEN)))
 LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))
 
@@ -67,6 +68,8 @@ CAUSE = Cause(
         Sign("xid.ecc", Authority.HARDWARE, "the GPU memory returned data that it could not correct",
              r"uncorrectable ECC error|cudaErrorECCUncorrectable|double[- ]bit ECC|DBE \(double bit|Uncorrectable ECC|"
              r"row remapping failure"),
+        Sign("xid.diagnosed", Authority.HARDWARE, "NCCL's own diagnostics found memory errors that were not corrected",
+             printed(ECC_UNCORRECTED)),
         Sign("xid.xid", Authority.HARDWARE, "the driver reports a fault of the GPU (Xid)",
              XID + _any_of(numbers_of(*PROVEN, *LIKELY))),
         Sign("xid.bus", Authority.HARDWARE, "the GPU vanished from the PCIe bus",

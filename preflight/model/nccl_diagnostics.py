@@ -1,0 +1,109 @@
+"""The lines of NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS=1 since NCCL 2.31, NCCL_RUN_RAS_DIAGNOSTICS=1 since 2.32).
+
+Each form is a row, in NCCL's words. A test compares the rows with the strings of a real library.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+PREFIX = r"NCCL DIAG (?:\[\w{1,8}\])? {0,4}"
+LINE = re.compile(r"NCCL DIAG (?:\[\w{1,8}\])? {0,4}(\S[^\n]{0,600})")
+
+
+class Says(Enum):
+    """What a form says of the machine."""
+
+    FINE = "what was looked at is in order, or only counted"
+    UNKNOWN = "the check was inconclusive"
+    DIFFERS = "something is unusual; it may explain a failure, and healthy runs have it too"
+    FAILED = "something failed; a healthy machine never prints it"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a line, without its prefix; `pattern` is for a linear-time engine."""
+
+    says: Says
+    pattern: str
+
+
+PAIR_FAILED = r"p2p: (?:(?:write|read) mismatch|peer-memory import failed) srcRank="
+ECC_UNCORRECTED = r"ECC: uncorrected volatile errors on rank"
+SXID_FATAL = r"SXid \d{1,6} detected [^\n]{0,80}\(NVSwitch driver reported Fatal"
+SLOW_PATH = r"net bw: [\w-]{1,20} rank \d{1,7} \([^)\n]{0,80}\): [\d.]{1,12} Gbit/s, >\d{1,3}% off median"
+RDMA_TOPOLOGY = r"rdma_topo check: failed on rank"
+LINK_DIFFERS = r"NVLink: (?:link-count mismatch|inactive link|inconsistent link speeds)"
+VERSION_DIFFERS = r"(?:CUDA driver version|NVIDIA graphics driver version): mismatch"
+VARIABLE_DIFFERS = r"NCCL environment: NCCL_\w{1,60}=[^\n]{0,200} on rank\(s\)"
+
+FORMS = (
+    Form(Says.FAILED, PAIR_FAILED),
+    Form(Says.FAILED, ECC_UNCORRECTED),
+    Form(Says.FAILED, SXID_FATAL),
+    Form(Says.FAILED, r"Xid \d{1,6} detected [^\n]{0,160}(?:resetting the affected GPU)"),
+    Form(Says.DIFFERS, r"S?Xid \d{1,6} detected "),
+    Form(Says.DIFFERS, SLOW_PATH),
+    Form(Says.DIFFERS, r"net bw: [\w-]{1,20}: \d{1,7} more ranks >\d{1,3}% off median"),
+    Form(Says.DIFFERS, RDMA_TOPOLOGY),
+    Form(Says.DIFFERS, LINK_DIFFERS),
+    Form(Says.DIFFERS, VERSION_DIFFERS),
+    Form(Says.DIFFERS, VARIABLE_DIFFERS),
+    Form(Says.FINE, r"NCCL environment: (?:mismatch across|\d{1,7} NCCL_\* env var)"),  # their values follow
+    Form(Says.DIFFERS, r"GPU inventory: (?:count|model) mismatch"),
+    Form(Says.DIFFERS, r"ECC: corrected volatile errors at or above threshold"),
+    Form(Says.DIFFERS, r"IOMMU mode: enabled|IOMMU groups: GPU and NIC groups differ"),
+    Form(Says.DIFFERS, r"ATS state: (?:disabled on|ATSCtl disabled)"),
+    Form(Says.DIFFERS, r"p2p: only \d{1,12}/\d{1,12} GPU-to-GPU peer accesses passed"),
+    Form(Says.UNKNOWN, r"net bw: mode=[^\n]{0,400}"),
+    Form(Says.UNKNOWN, r"net bw: (?:invalid|cannot|required external tool|capability probe|failed: |setup failed on)"),
+    Form(Says.UNKNOWN, r"net bw: (?:multiple net devices|net devices are shared|test unable to|bootstrap failure)"),
+    Form(Says.UNKNOWN, r"p2p: (?:destination buffer unavailable|local CUDA setup failed|topology check failed)"),
+    Form(Says.UNKNOWN, r"p2p: (?:launch/check failed|setup failed on rank|resource cleanup failed|check returned \d)"),
+    Form(Says.UNKNOWN, r"(?:transport detect|RAS diagnostics) returned \d|INFO RAS diagnostics skipped"),
+    Form(Says.UNKNOWN, r"[\w /]{2,40}: (?:diagnostics incomplete|incomplete for comm|unavailable)"),
+    Form(Says.UNKNOWN, r"rdma_topo check: (?:not usable|mixed results)"),
+    Form(Says.UNKNOWN, r"IOMMU mode: unable to|IOMMU groups: (?:comparison )?unavailable"),
+    Form(Says.UNKNOWN, r"IOMMU mode: [\w ]{1,30} on \d{1,7} device"),
+    Form(
+        Says.UNKNOWN, r"ATS state: (?:unable to|PCIe capabilities|unavailable|ATSCtl unavailable|lspci|network device)"
+    ),
+    Form(Says.UNKNOWN, r"Xid/SXid: (?:no kernel-log source|recent-event scan was truncated)"),
+    Form(Says.UNKNOWN, r"Paths: could not locate"),
+    Form(Says.UNKNOWN, r"GPU inventory: [^\n]{1,200}unavailable via NVML"),
+    Form(Says.UNKNOWN, r"NCCL environment: \d{1,7} rank\(s\) had >"),
+    Form(Says.FINE, r"GPU inventory: [^\n]{1,200}consistent across"),
+    Form(Says.FINE, r"ECC: no uncorrected volatile errors"),
+    Form(Says.FINE, r"NVLink: \d{1,4} links per GPU, all active"),
+    Form(Says.FINE, r"NCCL environment: NCCL_\* env vars consistent"),
+    Form(Says.FINE, r"rdma_topo check: passed"),
+    Form(
+        Says.FINE, r"IOMMU mode: [\w() -]{1,40} (?:for|across) \d{1,7} relevant|IOMMU groups: GPU and NIC groups match"
+    ),
+    Form(Says.FINE, r"ATS state: enabled on"),
+    Form(Says.FINE, r"Xid/SXid: no events"),
+    Form(Says.FINE, r"Paths: "),
+    Form(Says.FINE, r"net bw: (?:skipped|[\d.]{1,12}/[\d.]{1,12}/[\d.]{1,12} Gbit/s)"),
+    Form(Says.FINE, r"p2p: (?:verified P2P access|temporarily enabled context-wide)"),
+    Form(Says.FINE, r"[\w /]{2,40}: [^\n]{1,120} (?:consistent )?across \d{1,7} ranks in comm"),
+    Form(Says.FINE, r"=== \w{2,8} Diagnostics ===|(?:RAS|NCCL) diagnostics completed in"),
+)
+
+
+def printed(*patterns: str) -> str:
+    """Return a pattern for whole lines of these forms, with NCCL's prefix."""
+    return PREFIX + "(?:" + "|".join(patterns) + ")"
+
+
+def form_of(text: str) -> Form | None:
+    """Return the form of a line without its prefix; None if no row knows it."""
+    return next((form for form in FORMS if re.match(form.pattern, text)), None)
+
+
+def unusual(line: str) -> str:
+    """Return what a line of the diagnostics says if it is a failure or a difference; "" for every other line."""
+    match = LINE.search(line)
+    form = form_of(match[1]) if match else None
+    return match[1] if match and form and form.says in (Says.DIFFERS, Says.FAILED) else ""
