@@ -58,9 +58,8 @@ def test_the_output_that_is_shown_is_the_real_one(page: Path, block: str, comman
 
 
 def help_of(name: str, command: Command) -> str:
-    return (
-        command.run(name, "--help", env={"COLUMNS": "80"}).stdout.replace("python -m preflight", "preflight").rstrip()
-    )
+    shown = command.run(name, "--help-all", env={"COLUMNS": "80"}).stdout
+    return shown.replace("python -m preflight", "preflight").rstrip()
 
 
 def keep_page(name: str, sections: dict[str, str]) -> None:

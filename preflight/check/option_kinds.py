@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Any
 
 import typer
@@ -13,28 +14,38 @@ TRIED, JUDGED, PRINTED = "Tests", "Verdict", "Output"
 NODES, ELSEWHERE = "Several nodes", "Other machines"
 
 
-def valued(metavar: str, what: str, *names: str, group: str | None = None) -> Any:
+# An option that is `rare` stands in --help-all only.
+
+
+def valued(metavar: str, what: str, *names: str, group: str | None = None, rare: bool = False) -> Any:
     """Return an option with a value; `what` is its help."""
-    return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group)
+    return typer.Option(*names, metavar=metavar, help=what, rich_help_panel=group, hidden=rare)
 
 
-def timed(what: str, name: str, group: str | None = None) -> Any:
+def timed(what: str, name: str, group: str | None = None, rare: bool = False) -> Any:
     """Return an option that takes a duration as people write it, in seconds: 90, 90s, 5m, 1h30m."""
 
     def parse(text: str) -> float:
         return parse_duration_s(text, name)
 
-    return typer.Option(name, metavar="T", help=what, parser=parse, rich_help_panel=group)
+    return typer.Option(name, metavar="T", help=what, parser=parse, rich_help_panel=group, hidden=rare)
 
 
-def choice(what: str, *names: str, group: str | None = None) -> Any:
+def choice(what: str, *names: str, group: str | None = None, metavar: str | None = None, rare: bool = False) -> Any:
     """Return an option that takes one of a few words; case is ignored."""
-    return typer.Option(*names, help=what, case_sensitive=False, rich_help_panel=group)
+    return typer.Option(
+        *names, metavar=metavar, help=what, case_sensitive=False, rich_help_panel=group, hidden=rare
+    )  # fmt: skip
 
 
-def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None) -> Any:
+def switch(what: str, *names: str, group: str | None = None, envvar: str | None = None, rare: bool = False) -> Any:
     """Return an option without a value."""
-    return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group)
+    return typer.Option(*names, help=what, envvar=envvar, rich_help_panel=group, hidden=rare)
+
+
+def words(kind: type[Enum]) -> str:
+    """Return the words of a closed set, for a help text."""
+    return ", ".join(str(each.value) for each in kind)
 
 
 Verbose = Annotated[

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection
 from typing import Annotated
 
 import typer
@@ -12,7 +10,7 @@ import typer
 from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED, choice, switch, timed, valued
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
-from preflight.model.parsing import parse_duration_s
+from preflight.model.parsing import no_such, parse_duration_s
 from preflight.model.profile import ALL_TESTS, EFFORTS, GpuTests, Profile
 from preflight.show.formats import ALSO
 
@@ -20,7 +18,6 @@ LONGEST_DEADLINE_S = 7 * 86400.0
 SIZES = re.compile(r"(\d{1,11})([KMG]?)(?::(\d{1,11})([KMG]?)(?::(\d{1,3}))?)?", re.ASCII | re.IGNORECASE)
 SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 DEADLINES = ", ".join(f"{each.deadline_s / 60:g}m" for each in EFFORTS.values())
-FEW = 10  # names that an error lists
 LEAST_BYTES, MOST_BYTES = 8, 64 << 30
 
 
@@ -36,26 +33,34 @@ Gpus = Annotated[
     str | None,
     valued(
         "LIST",
-        "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs [default: all that CUDA_VISIBLE_DEVICES allows].",
+        "GPUs as nvidia-smi numbers them: 6,7,8,9 or 0-3 or UUIDs [default: those of CUDA_VISIBLE_DEVICES].",
         group=TRIED,
     ),
 ]
-Nproc = Annotated[int | None, valued("N", "Ranks to start on a backend without GPUs [default: 2].", group=TRIED)]
+Nproc = Annotated[
+    int | None, valued("N", "Ranks to start on a backend without GPUs [default: 2].", group=TRIED, rare=True)
+]
 Backend = Annotated[
     str | None,
     valued(
         "NAME",
         "nccl, gloo, or NAME@MODULE that registers it [default: nccl with GPUs, else gloo].",
         group=TRIED,
+        rare=True,
     ),
 ]
 ProfileOption = Annotated[
     Profile,
-    choice(f"How long to test: {', '.join(each.words for each in EFFORTS.values())}.", "--profile", group=TRIED),
+    choice(
+        f"How long: {', '.join(f'{name.value} ({each.words})' for name, each in EFFORTS.items())}.",
+        "--profile",
+        metavar="NAME",
+        group=TRIED,
+    ),
 ]
 Deadline = Annotated[
     float | None,
-    timed(f"Stop after T with partial results: 90, 5m [default: {DEADLINES} by profile].", "--deadline", group=TRIED),
+    timed(f"Time limit: 90, 5m [default: {DEADLINES} by profile].", "--deadline", group=TRIED),
 ]
 ProbeDeadline = Annotated[
     float | None,
@@ -68,24 +73,30 @@ Minutes = Annotated[
         help="How long --profile burn repeats its tests under load: 10, 1h [default: 10].",
         parser=_minutes,
         rich_help_panel=TRIED,
+        hidden=True,
     ),
 ]
 StageLimit = Annotated[
     float | None,
-    timed("Count a stage as hung after T, instead of each stage's own limit: 120, 5m.", "--stage-limit", group=TRIED),
+    timed(
+        "Count a stage as hung after T, instead of each stage's own limit: 120, 5m.",
+        "--stage-limit",
+        group=TRIED,
+        rare=True,
+    ),
 ]
 SharedDirectory = Annotated[
     str | None,
     valued(
         "DIR",
-        "Measure write and read speed of DIR. Several nodes: node 0's DIR applies, and all must see the same files.",
+        "Measure the speed of DIR. Of several nodes, node 0's DIR applies, and all must see the same files.",
         "--checkpoint-dir",
         group=TRIED,
     ),
 ]
 Strict = Annotated[bool, switch("Treat warnings as failures.", "--strict", group=JUDGED)]
 Accept = Annotated[
-    bool, switch("Judge the node instead of the job: exit code 0 accepts it, 1 rejects it.", "--accept", group=JUDGED)
+    bool, switch("Judge the node, not the job: exit code 0 accepts it, 1 rejects it.", "--accept", group=JUDGED)
 ]
 Shadow = Annotated[
     bool,
@@ -93,6 +104,7 @@ Shadow = Annotated[
         "Dry run: write the real verdict to the report, but exit 0 instead of 1 or 3.",
         "--shadow",
         group=JUDGED,
+        rare=True,
         envvar="PREFLIGHT_SHADOW",
     ),
 ]
@@ -100,15 +112,20 @@ PolicyFile = Annotated[
     str | None,
     valued(
         "FILE",
-        "Apply a site's TOML policy. It says which checks are fatal, only warn or are waived, and what the node must "
-        "have.",
+        "Apply a site's TOML policy: which checks are fatal, warn or are waived, and what the node must have.",
         "--policy",
         group=JUDGED,
     ),
 ]
 BaselineFile = Annotated[
     str | None,
-    valued("FILE", "Compare speeds with the thresholds that `preflight baseline` wrote.", "--baseline", group=JUDGED),
+    valued(
+        "FILE",
+        "Compare speeds with the thresholds that `preflight baseline` wrote.",
+        "--baseline",
+        group=JUDGED,
+        rare=True,
+    ),
 ]
 HistoryFolder = Annotated[
     str | None,
@@ -118,10 +135,11 @@ HistoryFolder = Annotated[
         "runs.",
         "--history",
         group=JUDGED,
+        rare=True,
     ),
 ]
-EnvOut = Annotated[str, valued("PATH", "Write the settings to source to PATH.", group=PRINTED)]
-ReportOut = Annotated[str, valued("PATH", "Write the full report to PATH.", group=PRINTED)]
+EnvOut = Annotated[str, valued("PATH", "Settings to source.", group=PRINTED)]
+ReportOut = Annotated[str, valued("PATH", "Full report.", group=PRINTED)]
 Also = Annotated[
     list[str] | None,
     valued(
@@ -133,12 +151,22 @@ Also = Annotated[
 Collectives = Annotated[
     str | None,
     valued(
-        "LIST", "Collectives to time: all_reduce,broadcast or nccl-tests' names, or all.", "--collectives", group=TRIED
+        "LIST",
+        "Collectives to time: all_reduce,broadcast or nccl-tests' names, or all.",
+        "--collectives",
+        group=TRIED,
+        rare=True,
     ),
 ]
 Sizes = Annotated[
     str | None,
-    valued("MIN:MAX", "Message sizes: 1K:1G, or 8:128M:4 with a factor [default: by profile].", "--sizes", group=TRIED),
+    valued(
+        "MIN:MAX",
+        "Message sizes: 1K:1G, or 8:128M:4 with a factor [default: by profile].",
+        "--sizes",
+        group=TRIED,
+        rare=True,
+    ),
 ]
 Tests = Annotated[
     str | None,
@@ -147,34 +175,42 @@ Tests = Annotated[
         "Tests besides the collectives: pairs, gpus, rails, or 'collectives' for none [default: by profile].",
         "--tests",
         group=TRIED,
+        rare=True,
     ),
 ]
 Skip = Annotated[
     list[str] | None,
-    valued("CHECK", "Skip this check; repeatable. With --accept, the answer is then unknown.", "--skip", group=JUDGED),
+    valued(
+        "CHECK",
+        "Skip this check; repeatable. With --accept, the answer is then unknown.",
+        "--skip",
+        group=JUDGED,
+        rare=True,
+    ),
 ]
 Output = Annotated[str, valued("FILE", "Write the output to FILE; - is stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.
 Starts = Annotated[str, typer.Option("--starts", hidden=True)]
 StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
-Keep = Annotated[bool, switch("Keep the run directory with all logs, also after success.", "--keep", group=PRINTED)]
-Nnodes = Annotated[
-    int | None, valued("N", "Number of nodes [default: the scheduler's, else 1].", "--nnodes", group=NODES)
+Keep = Annotated[
+    bool, switch("Keep the run directory with all logs, also after success.", "--keep", group=PRINTED, rare=True)
 ]
+Nnodes = Annotated[int | None, valued("N", "Number of nodes [default: the scheduler's].", "--nnodes", group=NODES)]
 NodeRank = Annotated[
-    int | None, valued("R", "Number of this node, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
+    int | None, valued("R", "This node, from 0 [default: the scheduler's].", "--node-rank", group=NODES)
 ]
 Endpoint = Annotated[
     str | None,
     valued(
         "HOST:PORT",
-        "Rendezvous endpoint on node 0, as for torchrun [default: the scheduler's].",
+        "Port on node 0 [default: the scheduler's].",
         "--rdzv-endpoint",
         group=NODES,
     ),
 ]
 RunId = Annotated[
-    str | None, valued("ID", "Name of this run; it keeps two runs at one endpoint apart.", "--rdzv-id", group=NODES)
+    str | None,
+    valued("ID", "Name of this run; it keeps two runs at one endpoint apart.", "--rdzv-id", group=NODES, rare=True),
 ]
 TopoOption = Annotated[
     str | None,
@@ -183,17 +219,26 @@ TopoOption = Annotated[
         "Read the output of `nvidia-smi topo -m` from FILE instead of this machine; - is stdin.",
         "--topo",
         group=ELSEWHERE,
+        rare=True,
     ),
 ]
 MachineOption = Annotated[
     str | None,
-    valued("FILE", "Read a capture of another machine instead of this one; - is stdin.", "--machine", group=ELSEWHERE),
+    valued(
+        "FILE",
+        "Read a capture of another machine instead of this one; - is stdin.",
+        "--machine",
+        group=ELSEWHERE,
+        rare=True,
+    ),
 ]
 PlayedMachine = Annotated[
-    str | None, valued("FILE", "Play the machine of a capture with a stand-in --backend.", "--machine", group=ELSEWHERE)
+    str | None,
+    valued("FILE", "Play the machine of a capture with a stand-in --backend.", "--machine", group=ELSEWHERE, rare=True),
 ]
 SysrootOption = Annotated[
-    str | None, valued("DIR", "Read a recorded /sys and /proc tree instead of this machine's.", group=ELSEWHERE)
+    str | None,
+    valued("DIR", "Read a recorded /sys and /proc tree instead of this machine's.", group=ELSEWHERE, rare=True),
 ]
 
 
@@ -223,13 +268,6 @@ def parse_tests(text: str) -> frozenset[GpuTests]:
 def names_in(text: str) -> list[str]:
     """Return the names in a comma-separated list."""
     return [name.strip().lower() for name in text.split(",") if name.strip()]
-
-
-def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
-    """Return the error for an unknown name; it lists the names with a similar spelling, or all if there are few."""
-    alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
-    listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
-    return UsageError(f"{where}: there is no such {what}; {f'did you mean {alike}?' if alike else listed}")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

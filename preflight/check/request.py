@@ -14,13 +14,13 @@ from typing import ClassVar
 from preflight.check import option_kinds, options
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
+from preflight.model.parsing import no_such
 from preflight.model.profile import ALL_TESTS, COLLECTIVES, GpuTests, Profile
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """Test this node with real collectives, and write NCCL settings.
-
     Exit codes: 0 ready, 1 not ready, 2 usage, 3 inconclusive.
     """
 
@@ -65,7 +65,7 @@ class Request:
         if self.sysroot is not None and self.machine is not None:
             raise UsageError("--sysroot and --machine: one machine at a time")
         if unknown := sorted(self.skipped - checks):
-            raise options.no_such(f"--skip {unknown[0]}", "check", unknown[0], checks)
+            raise no_such(f"--skip {unknown[0]}", "check", unknown[0], checks)
 
     @property
     def burn_s(self) -> float | None:

@@ -19,6 +19,7 @@ from preflight.errors import Interrupted, UsageError
 from preflight.facts.capture import open_capture
 from preflight.judge.check import all_checks
 from preflight.model.input_limits import CAPTURE
+from preflight.model.placement import start_line
 from preflight.model.report import Report
 from preflight.show.bench import bench_page
 from preflight.show.json_document import render_json
@@ -29,12 +30,19 @@ from preflight.system.machine import Machine
 from preflight.system.streams import Progress, to_stderr
 from preflight.trial.launch_result import LaunchResult, progress_line
 
+MOST_LINES = 3  # for the nodes that are still to be started
 SHADOWED = (1, 3)  # a wrong request stays 2, and a signal what it is
 
 
 def check(request: Request) -> None:
     """Run `preflight check`."""
     outputs = open_outputs(request)
+    if outputs.detail is not Detail.VERDICT and request.node_rank == 0 and request.nnodes and request.rdzv_endpoint:
+        others = range(1, request.nnodes)
+        for rank in others[:MOST_LINES]:
+            to_stderr(f"{PROGRAM}: on node {rank}: {start_line(request.nnodes, rank, request.rdzv_endpoint)}\n")
+        if others[MOST_LINES:]:
+            to_stderr(f"{PROGRAM}: and so on to --node-rank {others[-1]}\n")
     with shadowed(request.shadow):
         try:
             progress = Progress(is_quiet=outputs.detail is Detail.VERDICT)

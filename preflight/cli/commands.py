@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from preflight.check import option_kinds, options
-from preflight.check.option_kinds import NODES, PRINTED, choice, timed, valued
+from preflight.check.option_kinds import NODES, PRINTED, choice, timed, valued, words
 from preflight.check.request import Request as CheckOptions  # noqa: F401  one of the commands too
 from preflight.cli.explain_options import ExplainOptions  # noqa: F401
 from preflight.cli.output import STDOUT
@@ -91,7 +91,7 @@ OfProcess = Annotated[
     int | None,
     typer.Argument(metavar="PID", show_default=False, help="A rank or the launcher of the job, such as 4711."),
 ]
-Pid = Annotated[int | None, valued("PID", "The same as an option.", "--pid")]
+Pid = Annotated[int | None, valued("PID", "The same as an option.", "--pid", rare=True)]
 AllJobs = Annotated[bool, typer.Option("--all", help="Look at every job on this node, one after the other.")]
 JobOption = Annotated[str | None, valued("ID", "Job id of the scheduler, or torchrun's run id.", "--job")]
 User = Annotated[str | None, valued("NAME", "Look at the job of this user (root only).", "--user")]
@@ -108,6 +108,7 @@ Native = Annotated[
         "--native",
         help="Show C and C++ frames too; this pauses each process for milliseconds.",
         rich_help_panel=EVIDENCE,
+        hidden=True,
     ),
 ]
 Dump = Annotated[
@@ -116,6 +117,7 @@ Dump = Annotated[
         "--dump",
         help="Ask torch to write flight recorder dumps, if the job has set up its pipe.",
         rich_help_panel=EVIDENCE,
+        hidden=True,
     ),
 ]
 AskRas = Annotated[
@@ -125,6 +127,7 @@ AskRas = Annotated[
         help="Query NCCL's RAS always, even in NCCL releases where a query may crash the job, or never. "
         "[default: releases that were reviewed]",
         rich_help_panel=EVIDENCE,
+        hidden=True,
     ),
 ]
 Watch = Annotated[float | None, timed("Observe the ranks for at most T [default: 6s].", "--watch")]
@@ -156,7 +159,10 @@ class StuckOptions:
 
 ReportFile = Annotated[str, typer.Argument(metavar="REPORT", help="Report of `preflight check`; - is stdin.")]
 FormatOption = Annotated[
-    Format | None, choice("Format to write [default: by the suffix of --output, else console].", "--format", "-f")
+    Format | None,
+    choice(
+        f"One of {words(Format)} [default: by the suffix of --output, else console].", "--format", "-f", metavar="NAME"
+    ),
 ]
 
 
@@ -216,7 +222,7 @@ class BaselineOptions:
     quiet: option_kinds.Quiet = False
 
 
-CheckNames = Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Names of checks, as in findings.")]
+CheckNames = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Names of checks, as in findings.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,7 @@ class ChecksOptions:
 
     names: CheckNames = None
     json: option_kinds.JsonPath = None
+    verbose: option_kinds.Verbose = False
 
 
 class DocumentKind(str, Enum):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import shutil
 import sys
 import time
@@ -17,6 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from preflight import __version__
+from preflight.check.option_kinds import PRINTED
+from preflight.cli.hints import hint
 from preflight.cli.output import PROGRAM
 from preflight.cli.plain_values import take_plain_values
 from preflight.errors import BrokenInstallation, PreflightError, Stopped
@@ -29,26 +30,66 @@ VARIABLES = "PREFLIGHT"  # PREFLIGHT_CHECK_DEADLINE=5m is --deadline 5m of `pref
 WORDY, EMPTY = "Input should be a valid ", "Value error, "  # pydantic, before what it could not do
 # What typer raises for a wrong command line: TyperException, or in versions before 0.27 click's ClickException.
 WrongCommandLine: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
-EXTRA = re.compile(r"extra arguments?(?:\(s\))? \(([0-9][0-9,-]{0,60})\)")
 STARTED_AT = time.monotonic()
 
 
-# Every command: the file of preflight/cli that holds its function, and the first sentence of its help (commands.py).
+# Every command: the file of preflight/cli that holds its function, the first sentence of its help (commands.py), and
+# two examples with what they do.
 COMMANDS = {
-    "explain": ("explain", "Find the root cause of a failed or hung run in its logs."),
-    "stuck": ("stuck", "Show where each rank of a hung job waits, and why."),
-    "check": ("check_bench", "Test this node with real collectives, and write NCCL settings."),
-    "run": ("run", "Check the node, start the job with its settings, and watch it."),
-    "timeout": ("timeout", "Compute a safe timeout for the collectives of a job."),
-    "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults."),
-    "bench": ("check_bench", "Time every collective under the default settings."),
-    "render": ("reports", "Convert a saved report to another format."),
-    "fleet": ("fleet_baseline", "Compare the reports of many nodes, and list outliers."),
-    "baseline": ("fleet_baseline", "Compute speed thresholds from reports of known-good nodes."),
-    "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`."),
-    "checks": ("reports", "List the checks, or explain the named ones."),
-    "schema": ("reports", "Print the JSON Schema of the report, or of another document."),
+    "explain": ("explain", "Find the root cause of a failed or hung run in its logs.", (
+        ("preflight explain slurm-4711.out", "one log"),
+        ("preflight explain logs/ nccl_trace_rank_*", "all ranks, and flight recorder dumps"),
+    )),
+    "stuck": ("stuck", "Show where each rank of a hung job waits, and why.", (
+        ("preflight stuck", "the job of this user on this node"),
+        ("preflight stuck 4711", "the job of process 4711"),
+    )),
+    "check": ("check_bench", "Test this node with real collectives, and write NCCL settings.", (
+        ("preflight check --gpus 0-3", "before a job on these GPUs"),
+        ("preflight check --accept --also drain=why.txt", "accept or reject the node"),
+    )),
+    "run": ("run", "Check the node, start the job with its settings, and watch it.", (
+        ("preflight run -- torchrun ... train.py", "check, then start"),
+        ("preflight run --reuse 1h -- python train.py", "unless checked an hour ago"),
+    )),
+    "timeout": ("timeout", "Compute a safe timeout for the collectives of a job.", (
+        ("preflight timeout --params 7B --strategy fsdp", "by the size of the model"),
+        ("preflight timeout --params 7B --current 1800", "whether 1,800 s are enough"),
+    )),
+    "probe": ("probe_capture", "Show the hardware and limits of this node, and their faults.", (
+        ("preflight probe", "this node; starts nothing"),
+        ("preflight probe --gpus 0-3 --json -", "these GPUs, as JSON"),
+    )),
+    "bench": ("check_bench", "Time every collective under the default settings.", (
+        ("preflight bench -v", "the table of nccl-tests"),
+        ("preflight bench --gpus 0,1 --sizes 8:1G", "two GPUs, other sizes"),
+    )),
+    "render": ("reports", "Convert a saved report to another format.", (
+        ("preflight render report.json -o page.html", "a page of HTML"),
+        ("preflight render report.json -f drain", "the drain reason"),
+    )),
+    "fleet": ("fleet_baseline", "Compare the reports of many nodes, and list outliers.", (
+        ("preflight fleet reports/", "all reports of a folder"),
+        ("preflight fleet reports/ --out page", "also pages of HTML and lists of hosts"),
+    )),
+    "baseline": ("fleet_baseline", "Compute speed thresholds from reports of known-good nodes.", (
+        ("preflight baseline good/ -o baseline.json", "write the thresholds"),
+        ("preflight check --baseline baseline.json", "compare a node with them"),
+    )),
+    "capture": ("probe_capture", "Record this machine in one JSON file, for `probe --machine`.", (
+        ("preflight capture -o node.json", "record this machine"),
+        ("preflight probe --machine node.json", "probe it on another machine"),
+    )),
+    "checks": ("reports", "List the checks, or explain the named ones.", (
+        ("preflight checks", "all checks, a line each"),
+        ("preflight checks memlock acs-redirects", "what these two verify"),
+    )),
+    "schema": ("reports", "Print the JSON Schema of the report, or of another document.", (
+        ("preflight schema", "of the report of `check`"),
+        ("preflight schema stuck", "of the JSON of `stuck`"),
+    )),
 }  # fmt: skip
+HELP_NAMES, HELP_ALL = ["-h", "--help"], "--help-all"
 
 
 QUESTIONS = (
@@ -97,7 +138,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={
-        "help_option_names": ["-h", "--help"],
+        "help_option_names": HELP_NAMES,
         "max_content_width": 100,
         "auto_envvar_prefix": VARIABLES,
     },
@@ -126,6 +167,7 @@ class GroupedCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: Any) -> Any:
         """Parse the command's arguments."""
         take_plain_values(self.get_params(ctx))
+        ctx.meta[HELP_ALL] = HELP_ALL in args
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -145,16 +187,43 @@ class GroupedCommand(TyperCommand):
             ignore_signals()
         return code
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands after the command: its arguments as their help names them."""
+        arguments: list[Any] = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        if not all(param.metavar for param in arguments):
+            return list(super().collect_usage_pieces(ctx))
+        return ["[OPTIONS]", *(param.metavar if param.required else f"[{param.metavar}]" for param in arguments)]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the command does, after two examples."""
+        with formatter.section("Examples"):
+            lines = COMMANDS[str(self.name)][2]
+            if formatter.width >= WIDE:
+                formatter.write_dl(lines, col_max=WIDE)
+            else:
+                formatter.write_text("; ".join(line for line, _ in lines))
+        super().format_help_text(ctx, formatter)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a list for each group, in the order in which the groups first occur."""
+        """Write a list for each group, in the order in which the groups first occur; rare options for --help-all."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
+        params: list[Any] = self.get_params(ctx)
+        rare = [param for param in params if param.param_type_name == "option" and param.hidden and param.help]
+        shows_all = bool(ctx.meta.get(HELP_ALL))
+        for param in params:
+            param.hidden = getattr(param, "hidden", False) and not (shows_all and param in rare)
             record = param.get_help_record(ctx)
             is_option = param.param_type_name == "option"
+            if record is not None and not is_option and param.metavar:
+                record = param.metavar, param.help  # without its type, which for typer is a Python type
+            if HELP_ALL in param.opts:
+                more = f"; {HELP_ALL} also shows {len(rare)} rare options" if rare and not shows_all else ""
+                record = "-h, --help", f"Show this page{more}."
+                param.rich_help_panel = PRINTED
             group = (getattr(param, "rich_help_panel", None) or "Options") if is_option else "Arguments"
             if record is not None:
                 groups.setdefault(group, []).append(record)
-        for group in sorted(groups, key=lambda name: name == "Options"):
+        for group in sorted(groups, key=lambda name: name == PRINTED):
             with formatter.section(group):
                 formatter.write_dl(groups[group], col_max=30 if formatter.width >= WIDE else 10)
 
@@ -177,7 +246,10 @@ class LazyCommand(TyperCommand):
 
 def real_command(name: str) -> Any:
     """Return a command with its options."""
-    real = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    takes = {"help_option_names": [*HELP_NAMES, HELP_ALL]}
+    real = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=takes
+    )
     real.command(name, cls=GroupedCommand)(_options_of(name) or getattr(_load(COMMANDS[name][0]), name))
     command = typer.main.get_command(real)
     command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
@@ -187,8 +259,8 @@ def real_command(name: str) -> Any:
     return command
 
 
-for _name, (_, _summary) in COMMANDS.items():
-    app.command(_name, cls=LazyCommand, help=_summary)(lambda: None)
+for _name, _row in COMMANDS.items():
+    app.command(_name, cls=LazyCommand, help=_row[1])(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -210,7 +282,8 @@ def main() -> NoReturn:
         code = app(standalone_mode=False, prog_name=PROGRAM)
         code = code if isinstance(code, int) else 0
     except WrongCommandLine as error:
-        code = _fail(2, f"{_first_line(error)}{_hint(error)} (see {_asked(error)} --help)")
+        said, meant = _first_line(error), _hint(error)
+        code = _fail(2, f"{said.rstrip('.') if meant else said}{meant} (see {_asked(error)} --help)")
     except (PreflightError, Stopped) as error:
         code = _fail(error.exit_code, str(error))
         if isinstance(error, BrokenInstallation):  # `check` could write nothing
@@ -230,15 +303,25 @@ def _fail(code: int, message: str) -> int:
 
 def _asked(error: Exception) -> str:
     """Return the command whose help answers an error of usage."""
-    name = getattr(getattr(error, "ctx", None), "info_name", None)
-    return f"{PROGRAM} {name}" if name in COMMANDS else PROGRAM
+    return f"{PROGRAM} {_named(error)}".strip()
+
+
+def _named(error: Exception) -> str:
+    """Return the command that was typed, "" where the error came before any."""
+    context = getattr(error, "ctx", None)
+    if context is None:  # of an option without its value
+        return sys.argv[1] if sys.argv[1:] and sys.argv[1] in COMMANDS else ""
+    return str(context.info_name) if context.info_name in COMMANDS else ""
 
 
 def _hint(error: Exception) -> str:
-    """Return the option that a value belongs to which stands alone: `check 0,1` means GPUs."""
-    alone = EXTRA.search(_first_line(error))
-    takes_gpus = getattr(getattr(error, "ctx", None), "info_name", None) in ("check", "probe", "bench")
-    return f"; did you mean --gpus {alone[1]}?" if alone and takes_gpus else ""
+    """Return what the command line probably meant."""
+
+    def options_of(name: str) -> set[str]:
+        return {option for param in real_command(name).params for option in param.opts} if name else set()
+
+    examples = {name: lines[0][0] for name, (_, _, lines) in COMMANDS.items()}
+    return hint(_first_line(error), _named(error), sys.argv[1:], examples, options_of)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from json import dumps
 
-from preflight.check.options import no_such
 from preflight.cli import commands
 from preflight.cli.extras import must_have_html
 from preflight.cli.output import STDOUT, check_outputs, print_result, style, write_or_print
 from preflight.judge.check import all_checks
 from preflight.model.finding import CheckDescription, CheckList
 from preflight.model.input_limits import REPORT
+from preflight.model.parsing import no_such
 from preflight.model.saved_report import load_report
 from preflight.model.schema import report_schema, stuck_schema
-from preflight.show.checks_and_findings import render_checks
+from preflight.show.checks_and_findings import list_checks, render_checks
 from preflight.show.formats import Format, of_suffix
 from preflight.show.json_document import render_json
 from preflight.show.render import render_as
@@ -42,7 +42,11 @@ def checks(asked: commands.ChecksOptions) -> None:
     print_result(
         asked.json,
         lambda: render_json(CheckList(tuple(map(_description, listed)))),
-        lambda: render_checks(listed, style(), is_list=not asked.names),
+        lambda: (
+            render_checks(listed, style(), is_list=not asked.names)
+            if asked.names or asked.verbose
+            else list_checks(listed, style())
+        ),
     )
 
 

@@ -32,14 +32,16 @@ class OnUnknown(Enum):
 
 
 Command = Annotated[
-    list[str], typer.Argument(metavar="COMMAND...", help="Command of the job, as you would start it without preflight.")
+    list[str], typer.Argument(metavar="COMMAND...", hidden=True, help="Command that starts the job without preflight.")
 ]
 Reuse = Annotated[
     float | None,
-    timed("Skip the check if the last report is at most T old and nothing has changed: 1h.", "--reuse", group=JOB),
+    timed("Skip the check if the last report is at most T old: 1h.", "--reuse", group=JOB),
 ]
-NotReady = Annotated[int, valued("N", "Exit code if the check fails and the job is not started.", group=JOB)]
-Unknown = Annotated[OnUnknown, options.choice("What to do if the check is inconclusive.", "--on-unknown", group=JOB)]
+NotReady = Annotated[int, valued("N", "Exit code if the check fails and the job is not started.", group=JOB, rare=True)]
+Unknown = Annotated[
+    OnUnknown, options.choice("If the check is inconclusive: start or stop.", "--on-unknown", group=JOB, metavar="NAME")
+]
 StuckAfter = Annotated[
     float | None,
     timed(
@@ -55,6 +57,7 @@ SplitRanks = Annotated[
         "torchrun: write the output of each rank to a separate file (--tee 3: lines get a prefix).",
         "--split-ranks",
         group=JOB,
+        rare=True,
     ),
 ]
 
@@ -83,7 +86,6 @@ def run(
     quiet: option_kinds.Quiet = False,
 ) -> None:
     """Check the node, start the job with its settings, and watch it.
-
     If the job hangs or fails, say why. Exit codes: the job's own after it has started; 78 not ready, 2 usage, 3
     inconclusive with --on-unknown stop.
     """

@@ -5,52 +5,89 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from preflight.check.option_kinds import PRINTED, JsonPath, Quiet, Verbose, choice, valued
-from preflight.check.options import Gpus
+import typer
+
+from preflight.check.option_kinds import PRINTED, JsonPath, Quiet, Verbose, choice, valued, words
 from preflight.model.job import Dtype, Optimizer, Save, Strategy
-from preflight.model.timeout import Framework
+from preflight.model.parsing import no_such
+from preflight.model.timeout import ALIASES, Framework
+
+
+def _framework(text: str) -> Framework:
+    """Return a framework by its name or by another one that people type."""
+    names = {each.value: each for each in Framework}
+    name = text.strip().lower()
+    if name in names | ALIASES:
+        return (names | ALIASES)[name]
+    raise no_such(f"--framework {text}", "framework", name, names)
+
 
 JOB, PAUSES, KNOWN = "The job", "Pauses in which the other ranks wait", "Known values"
 
 Params = Annotated[
     str | None, valued("N", "Number of parameters: 7B, 1.5B, 7e9; with experts 47B/13B (all/active).", group=JOB)
 ]
-DtypeOption = Annotated[Dtype, choice("Data type of the weights in the forward pass.", "--dtype", group=JOB)]
-OptimizerOption = Annotated[
-    Optimizer, choice("Optimizer, which decides the size of its state.", "--optimizer", group=JOB)
+DtypeOption = Annotated[
+    Dtype, choice(f"Weights in the forward pass: {words(Dtype)}.", "--dtype", group=JOB, metavar="NAME", rare=True)
 ]
-StrategyOption = Annotated[Strategy, choice("How the ranks share the model.", "--strategy", group=JOB)]
+OptimizerOption = Annotated[
+    Optimizer,
+    choice(
+        f"Optimizer, which decides the size of its state: {words(Optimizer)}.",
+        "--optimizer",
+        group=JOB,
+        metavar="NAME",
+        rare=True,
+    ),
+]
+StrategyOption = Annotated[
+    Strategy, choice(f"How the ranks share the model: {words(Strategy)}.", "--strategy", group=JOB, metavar="NAME")
+]
 SaveOption = Annotated[
     Save,
     choice(
-        "How checkpoints are saved: by rank 0, by every rank (sharded), or in the background (async).",
+        "Checkpoints: full (rank 0 writes), sharded (every rank), async (in the background).",
         "--save",
+        metavar="NAME",
         group=JOB,
     ),
 ]
 WorldSize = Annotated[
     str | None,
-    valued("N", "Number of ranks of the job [default: as in the report, else the chosen GPUs, else 1].", group=JOB),
+    valued("N", "Number of ranks [default: the report's, else the GPUs, else 1].", group=JOB),
 ]
 Directory = Annotated[
     str | None,
-    valued("DIR", "Measure the write speed of DIR, where checkpoints go, with a bounded file.", group=PAUSES),
+    valued("DIR", "Measure the write speed of DIR, where checkpoints go.", group=PAUSES),
 ]
 Preprocess = Annotated[str | None, valued("T", "How long one rank prepares data: 30m, 1h30m.", group=PAUSES)]
 Evaluate = Annotated[str | None, valued("T", "How long one rank evaluates: 10m.", "--eval", group=PAUSES)]
-Compile = Annotated[str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES)]
-Lora = Annotated[str | None, valued("SHARE", "Share of trained parameters, as PEFT prints it: 0.5%.", group=JOB)]
+Compile = Annotated[
+    str | None, valued("T", "How long the first step compiles: 5m.", "--compile", group=PAUSES, rare=True)
+]
+Lora = Annotated[
+    str | None, valued("SHARE", "Share of trained parameters, as PEFT prints it: 0.5%.", group=JOB, rare=True)
+]
 Current = Annotated[str | None, valued("T", "Timeout that the job has or died at: 1800.", group=KNOWN)]
 FrameworkOption = Annotated[
     Framework | None,
-    choice("Framework to print the setting for [default: torch; -v: all].", "--framework", group=PRINTED),
+    typer.Option(
+        "--framework",
+        metavar="NAME",
+        help=f"Framework to print the setting for: {words(Framework)} [default: torch; -v: all].",
+        parser=_framework,
+        rich_help_panel=PRINTED,
+    ),
 ]
 ReportIn = Annotated[
     str | None, valued("FILE", "Report of `preflight check` with measured times; - is stdin.", group=KNOWN)
 ]
-SeqLen = Annotated[str | None, valued("N", "Tokens per sequence, to estimate the memory of activations.", group=JOB)]
-MicroBatch = Annotated[str | None, valued("N", "Sequences per GPU at a time [default: 1].", group=JOB)]
-ConfigIn = Annotated[str | None, valued("FILE", "config.json of the model, with --seq-len.", group=JOB)]
+OnGpus = Annotated[str | None, valued("LIST", "GPUs of the job, as for `check`.", "--gpus", group=JOB, rare=True)]
+SeqLen = Annotated[
+    str | None, valued("N", "Tokens per sequence, to estimate the memory of activations.", group=JOB, rare=True)
+]
+MicroBatch = Annotated[str | None, valued("N", "Sequences per GPU at a time [default: 1].", group=JOB, rare=True)]
+ConfigIn = Annotated[str | None, valued("FILE", "config.json of the model, with --seq-len.", group=JOB, rare=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +95,8 @@ class TimeoutOptions:
     """Compute a safe timeout for the collectives of a job.
 
     Prints the setting of each framework. With --params, it also estimates whether the job fits into GPU memory.
-    Exit codes: 0 safe timeout found, 1 no sensible timeout is long enough or the GPUs are too small, 2 usage,
-    3 the checkpoint directory could not or must be measured.
+    Exit codes: 0 safe timeout found, 1 none is long enough or the GPUs are too small, 2 usage, 3 the checkpoint
+    directory could not or must be measured.
     """
 
     params: Params = None
@@ -75,7 +112,7 @@ class TimeoutOptions:
     lora: Lora = None
     current: Current = None
     report: ReportIn = None
-    gpus: Gpus = None
+    gpus: OnGpus = None
     seq_len: SeqLen = None
     micro_batch: MicroBatch = None
     config: ConfigIn = None

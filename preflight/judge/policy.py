@@ -12,7 +12,7 @@ from preflight.errors import MalformedInput, UsageError
 from preflight.judge.expectations import EXPECTED
 from preflight.model.collective import Collective
 from preflight.model.finding import Blame, Finding, Severity
-from preflight.model.parsing import parse_duration_s
+from preflight.model.parsing import guess, parse_duration_s
 from preflight.model.policy import Floor, Level, Lookback, Policy, Waiver
 from preflight.model.toml import read_toml
 
@@ -169,4 +169,4 @@ def _only(table: dict[str, Any], names: Sequence[str], where: str, what: str) ->
 
 def _known_check(name: str, where: str, checks: Collection[str]) -> None:
     if name not in checks:
-        raise MalformedInput(f"{where}: there is no check {name!r}; `preflight checks` lists them")
+        raise MalformedInput(f"{where}: there is no check {name!r}; {guess(name, checks)}")

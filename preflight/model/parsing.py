@@ -1,8 +1,10 @@
-"""Parsers for durations that people type, for version numbers, and for integers as strtoll reads them."""
+"""Parsers for durations that people type, for version numbers, for integers as strtoll reads them; unknown names."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection
 from decimal import Decimal
 
 from preflight.errors import UsageError
@@ -12,6 +14,7 @@ DURATION = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}m(?:in)?)?(?:{NUMBER}s)?", re.
 SECONDS = re.compile(NUMBER, re.ASCII)
 LONGEST_S = 7 * 86400
 SHOWN = 40  # characters of what was typed
+FEW = 10  # names that an error lists
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
@@ -52,3 +55,15 @@ def wrong(option: str, text: str, why: str) -> UsageError:
     """Return the error for an option value that preflight does not understand."""
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
     return UsageError(f"{option} {shown}: {why}")
+
+
+def no_such(where: str, what: str, name: str, known: Collection[str]) -> UsageError:
+    """Return the error for an unknown name; it lists the names with a similar spelling, or all if there are few."""
+    return UsageError(f"{where}: there is no such {what}; {guess(name, known)}")
+
+
+def guess(name: str, known: Collection[str]) -> str:
+    """Return the names that are spelled like an unknown name, as a question; all names if none is and there are few."""
+    alike = ", ".join(difflib.get_close_matches(name.lower(), known, n=3))
+    listed = f"there are {', '.join(known)}" if len(known) < FEW else "`preflight checks` lists them"
+    return f"did you mean {alike}?" if alike else listed

@@ -10,6 +10,11 @@ LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.ASCII | re.DOTALL)
 PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
 
+def start_line(nodes: int, node_rank: int, endpoint: str) -> str:
+    """Return what is typed on a node to let it join a run that no scheduler starts."""
+    return f"preflight check --nnodes {nodes} --node-rank {node_rank} --rdzv-endpoint {endpoint}"
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """One value of the placement, and its source."""
@@ -37,6 +42,13 @@ class Placement:
     def name_of(self, node_rank: int) -> str:
         """Return a name for a node that has not connected yet: its host name if known, else its number."""
         return f"{self.hosts[node_rank]} (node {node_rank})" if node_rank < len(self.hosts) else f"node {node_rank}"
+
+
+def start_of(place: Placement, node_rank: int) -> str:
+    """Return what is typed on a node that is still missing; "" where a scheduler starts the nodes."""
+    by_hand = any(origin.what == "node rank" and origin.source.startswith("--") for origin in place.origins)
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return start_line(place.nodes, node_rank, f"{host}:{place.ports[0]}") if by_hand and place.ports else ""
 
 
 def compress(hosts: Iterable[str]) -> str:

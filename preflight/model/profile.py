@@ -57,7 +57,7 @@ EFFORTS = {
     ),
     Profile.STANDARD: Effort("minutes", 900.0, (0.5, 9, 60, 3), runs_each=4, gemm_s=2.0, copy_s=0.2),
     Profile.BURN: Effort(
-        "10 minutes and more under load", 3600.0, (2.0, 15, 400, 5), runs_each=6, gemm_s=5.0, copy_s=0.5, burn_s=600.0
+        "10 minutes or more under load", 3600.0, (2.0, 15, 400, 5), runs_each=6, gemm_s=5.0, copy_s=0.5, burn_s=600.0
     ),
 }  # fmt: skip
 

@@ -21,6 +21,20 @@ class Framework(str, Enum):
     TORCHTITAN = "torchtitan"
 
 
+ALIASES = {  # other names of a framework that people type
+    "pytorch": Framework.TORCH,
+    "ddp": Framework.TORCH,
+    "fsdp": Framework.TORCH,
+    "huggingface": Framework.TRANSFORMERS,
+    "hf": Framework.TRANSFORMERS,
+    "trainer": Framework.TRANSFORMERS,
+    "pytorch-lightning": Framework.LIGHTNING,
+    "pytorch_lightning": Framework.LIGHTNING,
+    "pl": Framework.LIGHTNING,
+    "megatron-lm": Framework.MEGATRON,
+}
+
+
 class Source(Enum):
     """The source of a number."""
 

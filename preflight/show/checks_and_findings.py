@@ -89,6 +89,14 @@ UNSEEN_WORDS = {
 }
 
 
+def list_checks(checks: Sequence[CheckDescription], style: Style) -> str:
+    """Return a line for each check: its name, and as much of what it verifies as fits."""
+    widest = max(len(check.name) for check in checks)
+    lines: list[Block] = [Text(check.promise, label=f"{check.name:{widest}}  ", most_lines=1) for check in checks]
+    last = f"{len(checks)} checks; `preflight checks NAME` explains one, and -v explains all"
+    return page([*lines, BLANK, Text(last)], style)
+
+
 def render_checks(checks: Sequence[CheckDescription], style: Style, is_list: bool = True) -> str:
     """Return all checks or the requested ones: what each verifies, its fault domain, its limits and their effect."""
     first = (

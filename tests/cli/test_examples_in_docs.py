@@ -188,7 +188,7 @@ def test_what_make_is_asked_for_is_there(line: str) -> None:
 def test_a_variable_of_the_pages_is_an_option(line: str, command: Command) -> None:
     for setting in shlex.split(line)[1:]:
         name, _, option = setting.partition("=")[0].removeprefix("PREFLIGHT_").lower().partition("_")
-        assert f"--{option.replace('_', '-')}" in command.run(name, "--help").stdout
+        assert f"--{option.replace('_', '-')}" in command.run(name, "--help-all").stdout
 
 
 def test_what_pip_installs_is_this_project() -> None:

@@ -100,7 +100,6 @@ def test_who_is_told_that_a_longer_timeout_is_useless_is_not_told_to_set_a_short
     assert "give the job this timeout" not in " ".join(ran.stdout.split())
 
 
-@user("F13", 6)
 def test_a_check_that_a_policy_misspells_is_guessed(command: Command, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text('[checks]\nmemlok = "fatal"\n')
     ran = command.run("check", "--policy", str(tmp_path / "site.toml"))
@@ -141,7 +140,7 @@ def test_explain_says_of_empty_input_that_it_is_empty(command: Command) -> None:
 
 @pytest.mark.parametrize("line", [
     "help", "version", "help check",
-    pytest.param("timeout --framework pytorch --params 7B", marks=user("F15", 6)),
+    "timeout --framework pytorch --params 7B",
 ])  # fmt: skip
 def test_the_words_that_other_tools_take_are_taken(command: Command, line: str) -> None:
     ran = command.run(*line.split())
@@ -156,7 +155,6 @@ def test_a_value_without_its_option_is_answered_with_the_option(command: Command
 
 
 @pytest.mark.integration
-@user("F16", 6)
 @pytest.mark.usefixtures("cpu_path")
 def test_where_a_node_is_missing_the_page_has_the_line_that_starts_it(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.command import Command
@@ -34,6 +36,65 @@ WRONG = [
     ("probe --json /nonexistent/x", "/nonexistent/x"),
     ("probe --sysroot /etc/passwd", "not a directory"),
 ]
+# What a user types who does not know preflight, and what is answered besides the error.
+MEANT = [
+    ("chekc", "Did you mean 'check'"),
+    ("job.log", "did you mean `preflight explain job.log`?"),
+    ("torchrun train.py", "did you mean `preflight run -- torchrun train.py`?"),
+    ("train.py --epochs 3", "did you mean `preflight run -- python train.py --epochs 3`?"),
+    ("--gpus 0 check", "put options after the command: `preflight check --gpus 0`"),
+    ("-v check --accept", "put options after the command: `preflight check -v --accept`"),
+    ("--json - probe", "put options after the command: `preflight probe --json -`"),
+    ("--gpus 0", "--gpus is an option of check, run, timeout, probe, bench"),
+    ("check 0,1", "did you mean --gpus 0,1?"),
+    ("probe 0-3", "did you mean --gpus 0-3?"),
+    ("bench 0", "did you mean --gpus 0?"),
+    ("check burn", "did you mean --profile burn?"),
+    ("check train.py", "did you mean `preflight run -- python train.py`?"),
+    ("check torchrun train.py", "did you mean `preflight run -- torchrun train.py`?"),
+    ("check -gpus 0", "did you mean --gpus?"),
+    ("check --gpu 0", "--gpus"),
+    ("check --verbos", "--verbose"),
+    ("check --proflie burn", "--profile"),
+    ("check --profile fast", "'quick', 'standard', 'burn'"),
+    ("check --tests pars", "did you mean pairs?"),
+    ("check --skip memlok", "did you mean memlock?"),
+    ("check --also pdf=x", "one of console, junit"),
+    ("check --minutes 5", "only --profile burn"),
+    ("check --json", "requires an argument. (see preflight check --help)"),
+    ("check --node-rank 1", "--nnodes N"),
+    ("check --framework torch", "--framework is an option of timeout"),
+    ("explain", "such as `preflight explain slurm-4711.out`"),
+    ("explain nope.log", "nope.log: can't be read"),
+    ("explain --gpus 0 job.log", "--gpus is an option of check"),
+    ("stuck --watch", "requires an argument. (see preflight stuck --help)"),
+    ("stuck train.py", "give an integer"),
+    ("stuck 0", "from 1 to"),
+    ("run", "such as `preflight run -- torchrun ... train.py`"),
+    ("run --gpus 0 --", "such as `preflight run -- torchrun ... train.py`"),
+    ("run --nope -- true", "--nope"),
+    ("timeout 7B", "did you mean --params 7B?"),
+    ("timeout --params 7Q", "write 7B"),
+    ("timeout --strategy fdsp", "'fsdp'"),
+    ("timeout --framework lightening", "did you mean lightning?"),
+    ("timeout --framework jax", "there are torch, torchrun"),
+    ("timeout --preprocess 5x", "write 90s, 30m"),
+    ("timeout preflight-report.json", "did you mean --report preflight-report.json?"),
+    ("bench --collectives allreduc", "did you mean all_reduce?"),
+    ("bench --sizes 1G:1K", "the smaller one first"),
+    ("render", "such as `preflight render report.json -o page.html`"),
+    ("render job.log", "job.log: not JSON"),
+    ("render nope.json --format pdf", "'html'"),
+    ("fleet", "such as `preflight fleet reports/`"),
+    ("fleet /nope", "/nope: there is no such file or directory"),
+    ("baseline good", "such as `preflight baseline good/ -o baseline.json`"),
+    ("checks memlok", "did you mean memlock?"),
+    ("schema chekc", "'report', 'stuck'"),
+    ("capture --json x", "--json is an option of explain"),
+    ("help nope", "No such command 'nope'"),
+    ("version check", "No such command 'version'"),
+    ("check --nnodes 2", "`preflight check --nnodes 2 --node-rank 0 --rdzv-endpoint HOST:29400`"),
+]
 WITHOUT_GPUS = [
     ("check --gpus 0", "--gpus 0"),
     ("check --gpus=", "--gpus"),
@@ -44,6 +105,15 @@ WITHOUT_GPUS = [
 @pytest.mark.parametrize(("line", "named"), WRONG, ids=[line for line, _ in WRONG])
 def test_a_usage_error_is_one_line_that_names_what_is_wrong(command: Command, line: str, named: str) -> None:
     check_usage_error(command, line, named)
+
+
+@pytest.mark.parametrize(("line", "meant"), MEANT, ids=[line for line, _ in MEANT])
+def test_a_wrong_line_is_answered_with_what_was_probably_meant(command: Command, line: str, meant: str) -> None:
+    (command.cwd / "job.log").write_text("step 1\n")
+    ran = command.run(*line.split())
+    assert (ran.code, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1), ran.stdout + ran.stderr
+    assert meant in ran.stderr
+    assert os.listdir(command.cwd) == ["job.log"]
 
 
 @pytest.mark.usefixtures("cpu_path")

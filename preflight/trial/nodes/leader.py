@@ -13,6 +13,7 @@ from preflight.model.codec import decode, encode
 from preflight.model.facts import Netif
 from preflight.model.joint import Hello, JointPhase, JointPlan, SoloResult
 from preflight.model.network_survey import NetworkSurvey
+from preflight.model.placement import start_of
 from preflight.system.waiting import wait_for
 from preflight.trial.launch_result import Launch
 from preflight.trial.nodes import wire
@@ -133,7 +134,9 @@ class Leader:
         refused = "; ".join(why for _, why in sorted(self._turned_away.items())[:4])
         where = ", ".join(address or "all interfaces" for address in listening.addresses)
         listened = f"node 0 ({self.node.hello.host}) listened on {where} port {self.port} ({listening.why})"
-        return "; ".join(filter(None, (came, f"missing: {', '.join(names)}{more}", refused, listened)))
+        line = start_of(place, missing[0])
+        start = f"start {place.name_of(missing[0])} as well: `{line}`" if line else ""
+        return "; ".join(filter(None, (came, f"missing: {', '.join(names)}{more}", start, refused, listened)))
 
     def _go_on(self, launched: Launch) -> None:
         """Ask the nodes for the ways between them; once all is answered, or late, let the common trials begin."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from preflight.errors import UsageError
 from preflight.model.launchers import LAUNCHERS
-from preflight.model.placement import Origin, Placement
+from preflight.model.placement import Origin, Placement, start_line
 from preflight.trial.nodes.hostlist import expand_hosts
 
 MOST_NODES = 16384
@@ -153,12 +153,12 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
     if not 1 <= nodes <= MOST_NODES:
         raise UsageError(f"{_said(found, 'nodes')}: give 1 to {MOST_NODES} nodes")
     if rank is None:
-        raise UsageError(f"{_said(found, 'nodes')}, but which of them is this? {ADVICE}")
+        raise UsageError(f"{_said(found, 'nodes')}, but which of them is this? {_lines(nodes, point)}")
     if not 0 <= rank < nodes:
         ranks = f"node ranks go from 0 to {nodes - 1}"
         raise UsageError(f"{_said(found, 'node rank')}, but {_said(found, 'nodes')}: {ranks}")
     if not isinstance(point, str) or not point:
-        raise UsageError(f"{_said(found, 'nodes')}, but what is their rendezvous endpoint? {ADVICE}")
+        raise UsageError(f"{_said(found, 'nodes')}, but what is their rendezvous endpoint? {_lines(nodes, point)}")
     host, port = parse_endpoint(point, _source(found, "meeting point"))
     slurm = found.environ.get("SLURM_JOB_ID", "") if _slurm_nodes(found.environ) else ""
     step = found.environ.get("SLURM_STEP_ID", "")
@@ -169,6 +169,13 @@ def _several(found: _Found, nodes: int, hosts: tuple[str, ...], run_id: str | No
     derived = f"slurm-{slurm}.{step}" if slurm else f"{nodes} nodes at {point}"
     named = run_id or found.environ.get("PET_RDZV_ID") or derived
     return Placement(nodes, rank, host, ports, named, hosts, tuple(found.origins))
+
+
+def _lines(nodes: int, point: object) -> str:
+    """Return what to type on the first node and on the last one."""
+    place = str(point or f"HOST:{DEFAULT_PORT}")
+    first, last = (f"`{start_line(nodes, rank, place)}`" for rank in (0, nodes - 1))
+    return f"on HOST {first}, on the {'other' if nodes == 2 else 'last'} node {last}"
 
 
 def slurm_ports(job_id: str, step_id: str) -> tuple[int, ...]:

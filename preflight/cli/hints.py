@@ -1,0 +1,81 @@
+"""What a wrong command line probably meant: the last half of its error, without which a user would look into --help."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+EXTRA = re.compile(r"extra arguments?(?:\(s\))? \((.{1,200})\)$")
+NO_OPTION = re.compile(r"No such option: (-{1,2}[\w-]{1,40})")
+NO_COMMAND = re.compile(r"No such command '(.{1,200}?)'")
+MISSING = re.compile(r"Missing (?:argument|option)")
+# What stands alone, by its look, and the option that takes it.
+ALONE = (
+    (re.compile(r"\d[\d,-]{0,60}"), "--gpus"),
+    (re.compile(r"(?:/\S+)?/?\S*report\S*\.json"), "--report"),
+    (re.compile(r"\d[\d.]*[BMbm]"), "--params"),
+    (re.compile(r"quick|standard|burn"), "--profile"),
+)
+PROGRAMS = re.compile(
+    r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|bash|\S+\.(?:py|sh))(?: .*)?"
+)
+OptionsOf = Callable[[str], Collection[str]]
+
+
+def hint(message: str, command: str, typed: Sequence[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
+    """Return what was probably meant, after a semicolon; "" if nothing is likely.
+
+    `command` is "" where none was recognized; `examples` has a line of each command; `options_of` returns the options
+    that a command takes.
+    """
+    said = _meant(message, command, list(typed), examples, options_of)
+    return f"; {said}" if said else ""
+
+
+def _meant(message: str, command: str, typed: list[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
+    if found := EXTRA.search(message):
+        return _alone(found[1], command, options_of(command))
+    if found := NO_OPTION.match(message):
+        return _elsewhere(found[1], command, typed, examples, options_of)
+    if (found := NO_COMMAND.match(message)) and os.path.exists(found[1]):
+        return f"did you mean `preflight explain {found[1]}`?"
+    if found and PROGRAMS.fullmatch(found[1]):
+        return _as_job(" ".join(typed))
+    if MISSING.match(message) and command in examples:
+        return f"such as `{examples[command]}`"
+    return ""
+
+
+def _alone(values: str, command: str, options: Collection[str]) -> str:
+    """Return the option that values belong to which stand alone: `check 0,1` means GPUs."""
+    for look, option in ALONE:
+        if look.fullmatch(values) and option in options:
+            return f"did you mean {option} {values}?"
+    if PROGRAMS.fullmatch(values) and command == "check":
+        return _as_job(values)
+    return ""
+
+
+def _as_job(line: str) -> str:
+    """Return the command that checks first and then starts this line."""
+    is_script = line.split(maxsplit=1)[0].endswith(".py")
+    return f"did you mean `preflight run -- {'python ' * is_script}{line}`?"
+
+
+def _elsewhere(option: str, command: str, typed: list[str], examples: Mapping[str, str], options_of: OptionsOf) -> str:
+    """Return where an option belongs that this command, or the program without a command, does not take."""
+    if not command:
+        later = next((each for each in typed if each in examples), "")
+        if later and option in options_of(later):
+            before = typed[: typed.index(later)]
+            after = typed[len(before) + 1 :]
+            return f"put options after the command: `preflight {' '.join([later, *before, *after])}`"
+    long = next((each.partition("=")[0] for each in typed if each.startswith(option)), "")
+    if len(option) == 2 and f"-{long}" in options_of(command or "check"):
+        return f"did you mean -{long}?"
+    if option.startswith("--"):
+        takes = [name for name in examples if name != command and option in options_of(name)]
+        if takes:
+            return f"{option} is an option of {', '.join(takes)}"
+    return ""
