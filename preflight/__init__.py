@@ -15,19 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from preflight.api import Probed, check, explain, probe, safe_timeout
+    from preflight.api import Probed, check, explain, probe, safe_timeout, stuck
     from preflight.model.report import Report
 
 __all__ = [
     "NotReady", "PreflightError", "Probed", "Report", "UsageError", "__version__",
-    "check", "explain", "pg_timeout", "probe", "safe_timeout",
+    "check", "explain", "pg_timeout", "probe", "safe_timeout", "stuck",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
 
 PG_TIMEOUT = "PREFLIGHT_PG_TIMEOUT_S"
 LONGEST_PG_TIMEOUT_S = 7 * 86400
-LATE = ("Probed", "Report", "check", "explain", "probe", "safe_timeout")  # what of the API loads more than a name
+LATE = (
+    "Probed",
+    "Report",
+    "check",
+    "explain",
+    "probe",
+    "safe_timeout",
+    "stuck",
+)  # what of the API loads more than a name
 
 
 def pg_timeout(environ: Mapping[str, str] | None = None) -> timedelta | None:
@@ -52,6 +60,11 @@ def __getattr__(name: str) -> Any:
     from preflight import api  # noqa: PLC0415  `import preflight` stays quick
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """Return the API, for completion."""
+    return sorted((*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__"))
 
 
 class _ByName(ModuleType):

@@ -1,18 +1,24 @@
-"""The Python API: the answers of `preflight check`, `probe`, `explain` and `timeout` as records. See docs/python.md.
+"""The Python API: the answers of `check`, `probe`, `explain`, `stuck` and `timeout` as records; see docs/python.md.
 
-`check` and `probe` run in a separate process: they fork, which a process with threads or a CUDA context must not do.
+`check`, `probe` and `stuck` run in a separate process: they fork, which a process with threads or a CUDA context must
+not do.
 """
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from preflight.check.request import Request
 from preflight.errors import HarnessError, UsageError
 from preflight.explain.explain_files import explain_paths
+from preflight.judge.check import CheckResults, probe_exit_code
 from preflight.model.codec import decode
 from preflight.model.explanation import Explanation
 from preflight.model.facts import NodeFacts
@@ -23,9 +29,23 @@ from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
 from preflight.model.profile import Profile
 from preflight.model.report import Report
 from preflight.model.saved_report import load_report
+from preflight.model.shown import WRITERS, Shown, Writers
+from preflight.model.stuck import StuckReport
 from preflight.model.timeout import SafeTimeout
+from preflight.model.units import counted
+from preflight.model.word import Word
+from preflight.show.check_page import Written, check_page
+from preflight.show.explain import explain_page
+from preflight.show.formats import HTML_MODULES, Format
+from preflight.show.json_document import render_json
+from preflight.show.probe_json import render_probe_json
+from preflight.show.probe_page import probe_page
+from preflight.show.render import render_as
+from preflight.show.screen import Page
+from preflight.show.stuck import stuck_page
+from preflight.show.text import Detail, Style
 from preflight.system.inputs import read_input
-from preflight.system.installed import installed_versions
+from preflight.system.installed import installed_versions, module_exists
 from preflight.system.own_command import last_line, run_own
 from preflight.timeout.frameworks import DISTRIBUTIONS
 from preflight.timeout.job_text import parse_params
@@ -33,11 +53,20 @@ from preflight.timeout.safe_timeout import safe_timeout as sum_up
 from preflight.timeout.timings import nccl_settings, timings
 
 Path = str | os.PathLike[str]
+ProfileName = Literal["quick", "standard", "burn"]
+StrategyName = Literal["ddp", "fsdp", "zero1", "zero2", "zero3"]
+SaveName = Literal["full", "sharded", "async"]
+DtypeName = Literal["fp32", "bf16", "fp16"]
+OptimizerName = Literal["adamw", "adamw8bit", "adafactor", "sgd", "momentum"]
+Chosen = TypeVar("Chosen", bound=Word)
 UNASKED = Request()
+# An option in the words of a command, with where to read about it; and those whose argument has another name.
+OPTION, SEE = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])"), re.compile(r" \(see preflight [a-z ]*--help\)$")
+ARGUMENTS = {"deadline": "deadline_s", "watch": "watch_s", "current": "current_s"}
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Probed(Shown):
     """The result of `probe`: one node's facts, the findings that follow from them alone, and each check's outcome."""
 
     nodes: tuple[NodeFacts, ...]
@@ -50,10 +79,15 @@ class Probed:
         """Return the facts of the node."""
         return self.nodes[0]
 
+    @property
+    def in_short(self) -> str:
+        """Return the node and the number of findings."""
+        return f"{self.node.host}, {counted(len(self.findings), 'finding')}"
+
 
 def check(
     gpus: str | Sequence[int] | None = None,
-    profile: Profile | str = UNASKED.profile,
+    profile: Profile | ProfileName = "quick",
     *,
     backend: str | None = None,
     nproc: int | None = None,
@@ -72,11 +106,8 @@ def check(
     `gpus` are NVML indices or text such as "0-3". `Report.raise_unless_ready` shows whether the job may start.
     UsageError: the options make no sense here. HarnessError: there is no report.
     """
-    try:
-        thorough = Profile(profile)
-    except ValueError:
-        raise UsageError(f"profile {profile!r}: there are {', '.join(each.value for each in Profile)}") from None
-    with tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
+    thorough = _chosen(Profile, "profile", profile)
+    with _arguments_named(), tempfile.TemporaryDirectory(prefix="preflight-api-") as folder:
         report = os.path.join(folder, "report.json")
         listed = _listed(skip)
         request = Request(
@@ -97,7 +128,8 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 
     It starts no rank and needs no torch. UsageError: no such GPUs. HarnessError: there is no answer.
     """
-    ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
+    with _arguments_named():
+        ran = run_own(["probe", "--json", "-", *_options(gpus=_listed(gpus), deadline=deadline_s)])
     if not ran.stdout:
         raise HarnessError(f"preflight probe printed nothing: {last_line(ran)}")
     return decode(Probed, parse_json(ran.stdout.decode(), REPORT, "what preflight probe printed"))
@@ -106,19 +138,34 @@ def probe(gpus: str | Sequence[int] | None = None, *, deadline_s: float | None =
 def explain(paths: Path | Sequence[Path]) -> Explanation:
     """Return what ended a run, from its logs, folders of logs, or flight recorder dumps.
 
-    UsageError: a path does not exist or can't be read.
+    UsageError: a path does not exist or can't be read, or there is none.
     """
-    listed = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not listed:
+        raise UsageError("explain: no path was given")
     return explain_paths([os.fspath(path) for path in listed])
 
 
+def stuck(pid: int | None = None, *, job: str | None = None, watch_s: float | None = None) -> StuckReport:
+    """Return where each rank of a hung job on this node waits, and why; it does not disturb them.
+
+    `pid` is a rank or the launcher of the job; it is not needed if one job runs here. UsageError: several jobs run
+    here, or none that was named. HarnessError: there is no answer.
+    """
+    with _arguments_named():
+        ran = run_own(["stuck", "--json", "-", *_options(pid=pid, job=job, watch=watch_s)])
+    if not ran.stdout:
+        raise HarnessError(f"preflight stuck printed nothing: {last_line(ran)}")
+    return decode(StuckReport, parse_json(ran.stdout.decode(), REPORT, "what preflight stuck printed"))
+
+
 def safe_timeout(
-    params: str | int | None = None,
+    params: str | float | None = None,
     *,
-    strategy: Strategy | str = Strategy.DDP,
-    save: Save | str = Save.FULL,
-    dtype: Dtype | str = Dtype.BF16,
-    optimizer: Optimizer | str = Optimizer.ADAMW,
+    strategy: Strategy | StrategyName = "ddp",
+    save: Save | SaveName = "full",
+    dtype: Dtype | DtypeName = "bf16",
+    optimizer: Optimizer | OptimizerName = "adamw",
     world_size: int | None = None,
     preprocess_s: float = 0.0,
     eval_s: float = 0.0,
@@ -134,14 +181,15 @@ def safe_timeout(
     ranks = world_size or (report.world_size if report else 0) or 1
     if ranks < 1 or min(preprocess_s, eval_s, compile_s) < 0:
         raise UsageError("safe_timeout: ranks and times are not negative")
-    try:
+    # A number as it is: 7e9 is written as 7000000000.
+    size = str(params) if params is None or isinstance(params, str) else f"{params:.0f}"
+    with _arguments_named():
         job = Job(
-            params=None if params is None else parse_params(str(params)), dtype=Dtype(dtype),
-            optimizer=Optimizer(optimizer), strategy=Strategy(strategy), save=Save(save), world_size=ranks,
+            params=None if params is None else parse_params(size), dtype=_chosen(Dtype, "dtype", dtype),
+            optimizer=_chosen(Optimizer, "optimizer", optimizer), strategy=_chosen(Strategy, "strategy", strategy),
+            save=_chosen(Save, "save", save), world_size=ranks,
             preprocess_s=preprocess_s, eval_s=eval_s, compile_s=compile_s,
         )  # fmt: skip
-    except ValueError as error:
-        raise UsageError(f"safe_timeout: {error}") from None
     settings = nccl_settings(report.nodes[0]) if report and report.nodes else dict(os.environ)
     storage = None if report is None or isinstance(report.storage, Gap) else report.storage
     measured = timings(report.trials if report else None, report.world_size if report else 0, storage, settings)
@@ -154,3 +202,58 @@ def _listed(values: str | Sequence[int] | Sequence[str] | None) -> str | None:
 
 def _options(**values: str | float | os.PathLike[str] | None) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
+
+
+def _chosen(kind: type[Chosen], argument: str, word: str) -> Chosen:
+    """Return the member of a closed set that a word names; UsageError lists all of them."""
+    try:
+        return kind(word)
+    except ValueError:
+        raise UsageError(f"{argument}={word!r}: there are {', '.join(each.value for each in kind)}") from None
+
+
+@contextmanager
+def _arguments_named() -> Iterator[None]:
+    """Have a UsageError name the arguments of Python instead of the options of the command."""
+    try:
+        yield
+    except UsageError as error:
+        text = SEE.sub("", str(error))
+        named = OPTION.sub(lambda found: ARGUMENTS.get(found[1], found[1].replace("-", "_")), text)
+        raise type(error)(named) from None
+
+
+def _framed(page: str) -> str:
+    """Return a page of HTML in a frame, so that its style does not reach the notebook."""
+    return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+
+def _as_text(page: str) -> str:
+    return f"<pre>{html.escape(page)}</pre>"
+
+
+def _screen(page: Page) -> str:
+    return page.shown(Detail.SCREEN, Style()).rstrip("\n")
+
+
+def _report_html(report: Report) -> str:
+    """Return the HTML page of a report, or its text if the packages of [html] are missing."""
+    can = all(map(module_exists, HTML_MODULES))
+    return _framed(render_as(Format.HTML, report)) if can else _as_text(str(report))
+
+
+def _probed_page(probed: Probed) -> Page:
+    checked = CheckResults(probed.findings, probed.skipped_checks, probed.checks)
+    return probe_page(probed.node, *checked, probe_exit_code(checked, strict=False))
+
+
+def _text_only(page: Callable[[Any], Page], json: Callable[[Any], str] = render_json) -> Writers:
+    return Writers(lambda answer: _screen(page(answer)), lambda answer: _as_text(_screen(page(answer))), json)
+
+
+WRITERS[Report] = _text_only(lambda report: check_page(report, Written(env="")))._replace(html=_report_html)
+WRITERS[Explanation] = _text_only(explain_page)
+WRITERS[StuckReport] = _text_only(stuck_page)
+WRITERS[Probed] = _text_only(
+    _probed_page, lambda probed: render_probe_json(probed.node, probed.findings, probed.skipped_checks, probed.checks)
+)

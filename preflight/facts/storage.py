@@ -115,7 +115,7 @@ def _measure(writers: Writers, count: int, run: _Run, start: float) -> StorageSp
     write_one = write_all = run.do(WRITE, writers, 1)
     read_one = read_all = run.do(READ, writers, 1, write_one)
     failed = next((speed for speed in (write_one, read_one) if isinstance(speed, Gap)), None)
-    if count > 1 and failed:
+    if count > 1 and failed is not None:
         write_all = read_all = run.skip(failed)
     elif count > 1:
         write_all = run.do(WRITE, writers, count)

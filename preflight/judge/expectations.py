@@ -56,7 +56,7 @@ def _gpu_count(node: NodeFacts, wanted: int) -> Iterator[Missed]:
 
 
 def _gpu_model(node: NodeFacts, wanted: str) -> Iterator[Missed]:
-    if not node.gpus or (isinstance(node.gpus, Gap) and node.nvidia_pci == ()):
+    if node.gpus == () or (isinstance(node.gpus, Gap) and node.nvidia_pci == ()):
         yield "GPUs", "none", wanted, BUS if isinstance(node.gpus, Gap) else NVML
         return
     for gpu in known(node.gpus):

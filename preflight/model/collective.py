@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from preflight.model.word import Word
 
 
-class Collective(Enum):
+class Collective(Word):
     """A collective operation; each value is the name that all outputs use."""
 
     ALL_REDUCE = "all_reduce"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.gap import Gap
+from preflight.model.word import Word
 
 
-class CounterKind(Enum):
+class CounterKind(Word):
     """The meaning of a counter's increase."""
 
     FATAL = "fatal"  # an error that corrupts or ends a job: uncorrected ECC, Xid, fatal AER, a link that went down
@@ -84,7 +84,7 @@ def _grown(was: int | Gap, now: int | Gap) -> int | Gap:
     return Gap(f"it fell from {was} to {now}: it was reset during the run") if now < was else now - was
 
 
-class OutsideKind(Enum):
+class OutsideKind(Word):
     """A reason for which a process ends, or cannot start, without a fault of its own."""
 
     OOM_KILL = "OOM kills"  # by the kernel, in this cgroup

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.gpu_test import PairLimit
+from preflight.model.word import Word
 
 
-class JobKind(Enum):
+class JobKind(Word):
     """The kind of a job on GPUs."""
 
     PAIR_DATA = "pair_data"  # do copies between two GPUs arrive

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+
+from preflight.model.shown import Shown
+from preflight.model.word import Word
 
 SCHEMA_VERSION = 1
 
 
-class ExplainVerdict(str, Enum):
+class ExplainVerdict(Word):
     """The possible results of an explanation."""
 
     CAUSE_NAMED = "cause_named"
@@ -17,7 +19,7 @@ class ExplainVerdict(str, Enum):
     UNFINISHED = "unfinished"  # nothing failed so far, and nothing says that the run ended
 
 
-class Confidence(str, Enum):
+class Confidence(Word):
     """The degree to which the log proves a cause."""
 
     HIGH = "high"  # the log says so explicitly
@@ -81,8 +83,8 @@ class SourceRead:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Shown):
     """The answer to the question "what killed this run"."""
 
     schema_version: int
@@ -95,3 +97,8 @@ class Explanation:
     notes: tuple[str, ...]
     capture_next: tuple[str, ...]  # what to switch on so that the next failure tells more
     sources: tuple[SourceRead, ...]
+
+    @property
+    def in_short(self) -> str:
+        """Return the answer in one sentence."""
+        return f"{self.verdict}: {self.summary}"

@@ -10,15 +10,16 @@ from typing import ClassVar
 from preflight.model.gap import Gap, known, known_or  # noqa: F401  known stands at the front of the facts
 from preflight.model.gpu import DriverFacts, Gpu, GpuP2p, GpuPath
 from preflight.model.hca import HcaPort, Nic, NicPath, RdmaFacts, UnreadLine
+from preflight.model.word import Word
 
 
-class Limit(Enum):
+class Limit(Word):
     """The value of a limit that is not set; a limit that could not be read is a Gap instead."""
 
     UNLIMITED = "unlimited"
 
 
-class ContainerKind(Enum):
+class ContainerKind(Word):
     """The kind of container that the process runs in, as far as the kernel shows it."""
 
     NONE = "none"
@@ -101,7 +102,7 @@ class NvidiaPciDevice:
     numa_node: int | Gap
 
 
-class PciKind(Enum):
+class PciKind(Word):
     """The kind of a PCI device.
 
     Bridges are identified by their position, because reading the types in config space needs root.
@@ -166,7 +167,7 @@ class NumaNode:
     distances: tuple[int, ...] | Gap
 
 
-class NetifKind(Enum):
+class NetifKind(Word):
     """The kind of device behind a network interface."""
 
     PHYSICAL = "physical"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+
+from preflight.model.word import Word
 
 
-class Severity(Enum):
+class Severity(Word):
     """The severity of a finding: FAIL means not ready; WARN and INFO do not stop a job."""
 
     FAIL = "fail"
@@ -14,7 +15,7 @@ class Severity(Enum):
     INFO = "info"
 
 
-class Blame(Enum):
+class Blame(Word):
     """The party that has to act. Only HOST, GPU and FABRIC may reject a node."""
 
     APPLICATION = "application"
@@ -26,7 +27,7 @@ class Blame(Enum):
     HARNESS = "harness"
 
 
-class CheckOutcome(Enum):
+class CheckOutcome(Word):
     """The five ways in which a check ends."""
 
     PASSED = "passed"  # it looked, and its promise holds
@@ -36,7 +37,7 @@ class CheckOutcome(Enum):
     NOT_RUN = "not_run"  # what it judges did not take place
 
 
-class Unseen(Enum):
+class Unseen(Word):
     """The effect on the verdict if a check was inconclusive, or if the measurement that it judges was not run."""
 
     NOTHING = "nothing"  # it says so on the page; what the check finds never rejects a node, or others see it too

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.gap import Gap
+from preflight.model.word import Word
 
 
-class Certainty(Enum):
+class Certainty(Word):
     """The certainty of a term, the surest first. The sum of each certainty includes the surer terms."""
 
     CERTAIN = "certain"  # no job of this kind does without, unless it offloads to the CPU
@@ -17,21 +17,21 @@ class Certainty(Enum):
     WITHOUT_CHECKPOINTING = "without_checkpointing"  # the estimate where no activation is computed twice
 
 
-class MemoryPlace(Enum):
+class MemoryPlace(Word):
     """The memory that is needed: of a GPU or of the host."""
 
     GPU = "gpu"  # each one, where the work is divided evenly
     HOST = "host"  # of this node
 
 
-class MemoryPhase(Enum):
+class MemoryPhase(Word):
     """The phase of the job in which memory is needed."""
 
     TRAINING = "training"
     SAVE = "save"
 
 
-class FitVerdict(Enum):
+class FitVerdict(Word):
     """The verdict on a job's memory. A lower bound can only show that a job does not fit."""
 
     CANNOT_FIT = "cannot_fit"  # what is certain is more than there is

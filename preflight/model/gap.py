@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from preflight.errors import UnreadableFact
 
@@ -19,6 +19,24 @@ class Gap:
     """A fact that could not be read. In JSON the value is null and `gaps[]` names its path and reason."""
 
     reason: str
+
+    def __bool__(self) -> bool:
+        """Return False: nothing is known."""
+        return False
+
+    if not TYPE_CHECKING:  # a type checker refuses these uses, and says where
+
+        def __iter__(self):
+            """Say why there is nothing to go through."""
+            raise UnreadableFact(f"this value is missing: {self.reason}")
+
+        def __len__(self):
+            """Say why there is nothing to count."""
+            return self.__iter__()
+
+        def __getitem__(self, _):
+            """Say why there is nothing to take."""
+            return self.__iter__()
 
 
 def known(value: T | Gap) -> T:

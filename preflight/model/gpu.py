@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any
 
 from preflight.model.gap import Gap
+from preflight.model.word import Word
 
 GPU_FILE = re.compile(r"nvidia\d{1,6}", re.ASCII)  # below /dev, one for each GPU
 
 
-class Mode(Enum):
+class Mode(Word):
     """The state of a driver mode: on or off."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
 
 
-class ComputeMode(Enum):
+class ComputeMode(Word):
     """The processes that may open a CUDA context on the GPU."""
 
     DEFAULT = "default"
@@ -34,7 +34,7 @@ class ComputeMode(Enum):
 EXCLUSIVE = (ComputeMode.EXCLUSIVE_PROCESS, ComputeMode.EXCLUSIVE_THREAD)  # one process at a time
 
 
-class VirtualizationMode(Enum):
+class VirtualizationMode(Word):
     """The role of the GPU in virtualization."""
 
     NONE = "none"
@@ -44,7 +44,7 @@ class VirtualizationMode(Enum):
     HOST_VSGA = "host_vsga"
 
 
-class RecoveryAction(Enum):
+class RecoveryAction(Word):
     """The action that the driver requests for the GPU."""
 
     NONE = "none"
@@ -57,7 +57,7 @@ class RecoveryAction(Enum):
     SYSTEM_REBOOT = "system_reboot"
 
 
-class FabricState(Enum):
+class FabricState(Word):
     """The progress of the GPU's registration with the NVSwitch fabric."""
 
     NOT_SUPPORTED = "not_supported"
@@ -66,7 +66,7 @@ class FabricState(Enum):
     COMPLETED = "completed"
 
 
-class LinkPeer(Enum):
+class LinkPeer(Word):
     """The kind of device at the other end of an NVLink."""
 
     GPU = "gpu"
@@ -75,7 +75,7 @@ class LinkPeer(Enum):
     UNKNOWN = "unknown"
 
 
-class P2pStatus(Enum):
+class P2pStatus(Word):
     """The driver's statement on peer access.
 
     It is no measurement: the driver says OK even if an IOMMU drops the data.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from preflight.model.counters import CounterChange
 from preflight.model.gap import Gap
 from preflight.model.gpu import P2pStatus
+from preflight.model.word import Word
 
 
-class CopyBy(Enum):
+class CopyBy(Word):
     """The engine that moves data between two GPUs: NCCL uses kernels, `tensor.to()` uses the copy engine."""
 
     COPY_ENGINE = "copy_engine"
     SM = "sm"
 
 
-class Direction(Enum):
+class Direction(Word):
     """The direction of a copy between the two GPUs of a pair."""
 
     A_TO_B = "a_to_b"
@@ -25,7 +25,7 @@ class Direction(Enum):
     BOTH = "both"  # at once, on a stream each
 
 
-class Arrived(Enum):
+class Arrived(Word):
     """The content of the target after a copy that CUDA reported as successful."""
 
     RIGHT = "right"
@@ -33,7 +33,7 @@ class Arrived(Enum):
     SCRAMBLED = "scrambled"
 
 
-class Ending(Enum):
+class Ending(Word):
     """How a test ended."""
 
     OK = "ok"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.gap import Gap
+from preflight.model.word import Word
 
 
-class PortState(Enum):
+class PortState(Word):
     """The logical state of a port, in the kernel's words."""
 
     NOP = "NOP"
@@ -19,7 +19,7 @@ class PortState(Enum):
     ACTIVE_DEFER = "ACTIVE_DEFER"
 
 
-class PhysState(Enum):
+class PhysState(Word):
     """The physical state of a port, in the kernel's words."""
 
     NO_STATE = "NoState"
@@ -32,7 +32,7 @@ class PhysState(Enum):
     PHY_TEST = "Phy Test"
 
 
-class NicKind(Enum):
+class NicKind(Word):
     """The protocol of an adapter's ports."""
 
     INFINIBAND = "infiniband"

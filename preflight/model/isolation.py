@@ -6,15 +6,15 @@ The conclusions name or clear single nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from preflight.model.gap import Gap
 from preflight.model.trial import Outcome
+from preflight.model.word import Word
 
 ALL_RANKS = -1
 
 
-class GroupOutcome(Enum):
+class GroupOutcome(Word):
     """The result of a group; its worst member decides."""
 
     OK = "ok"
@@ -52,7 +52,7 @@ class BadPath:
     b: int
 
 
-class RouteKind(Enum):
+class RouteKind(Word):
     """The kind of hardware to which traffic between nodes can be restricted."""
 
     NETIF = "netif"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+
+from preflight.model.word import Word
 
 
-class Dtype(Enum):
+class Dtype(Word):
     """The data type of the weights in the forward pass; with a 16-bit type the optimizer keeps an fp32 master copy."""
 
     FP32 = "fp32"
@@ -14,7 +15,7 @@ class Dtype(Enum):
     FP16 = "fp16"
 
 
-class Optimizer(Enum):
+class Optimizer(Word):
     """The optimizer, which determines what is kept per trained parameter besides weight and gradient."""
 
     ADAMW = "adamw"  # two fp32 moments
@@ -24,7 +25,7 @@ class Optimizer(Enum):
     MOMENTUM = "momentum"  # one fp32 moment
 
 
-class Strategy(Enum):
+class Strategy(Word):
     """The way in which weights, gradients and optimizer states are divided among the ranks."""
 
     DDP = "ddp"
@@ -34,7 +35,7 @@ class Strategy(Enum):
     ZERO3 = "zero3"
 
 
-class Save(Enum):
+class Save(Word):
     """The way in which a checkpoint is written."""
 
     FULL = "full"  # rank 0 gathers and writes everything

@@ -6,15 +6,15 @@ The survey shows which nodes reach each other, and through which interface.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.facts import NetifKind
 from preflight.model.gap import Gap
 from preflight.model.storage import SharedStorage
 from preflight.model.trial import NOT_MEASURED
+from preflight.model.word import Word
 
 
-class PathEnd(Enum):
+class PathEnd(Word):
     """The result of an attempt to reach another node's address from an interface."""
 
     OK = "ok"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from preflight.model.collective import Collective
+from preflight.model.word import Word
 
 
-class Level(Enum):
+class Level(Word):
     """The severity of a check's failures and warnings at this site."""
 
     FATAL = "fatal"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.collective import Collective
+from preflight.model.word import Word
 
 MIB, GIB = 1 << 20, 1 << 30
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER)  # what is timed unless others are asked for
@@ -13,7 +13,7 @@ BESIDES_BURNING_S = 900.0  # the probe, every candidate's trial and the tests be
 Timing = tuple[float, int, int, int]  # seconds at one size, fewest and most repetitions, how many are verified at least
 
 
-class Profile(Enum):
+class Profile(Word):
     """The thoroughness of a run, the quickest first. A new profile is a new name here and a new row in EFFORTS."""
 
     QUICK = "quick"
@@ -62,7 +62,7 @@ EFFORTS = {
 }  # fmt: skip
 
 
-class GpuTests(Enum):
+class GpuTests(Word):
     """The tests besides the collectives, by the names that `--tests` takes."""
 
     PAIRS = "pairs"  # copies between two GPUs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from preflight.errors import NotReady
 from preflight.model.baseline import Judged
@@ -17,8 +16,10 @@ from preflight.model.launchers import NODE_COUNTS
 from preflight.model.links import Expected
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
+from preflight.model.shown import Shown
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import NO_CONTROL, Comparison, Control, LeftOut, RailTest, TrialResult
+from preflight.model.word import Word
 
 PAUSED = "paused"  # in durations_s: how long the whole run stood still; there only if it did
 SCHEMA_VERSION = 1
@@ -69,7 +70,7 @@ class Advice:
         return kept | dict(self.gpu_env) | own | dict(self.timeout_env)
 
 
-class Verdict(Enum):
+class Verdict(Word):
     """The verdict for the job."""
 
     READY = "ready"
@@ -78,7 +79,7 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
-class NodeVerdict(Enum):
+class NodeVerdict(Word):
     """The verdict for the node, given with --accept only."""
 
     ACCEPT = "accept"
@@ -86,7 +87,7 @@ class NodeVerdict(Enum):
     UNKNOWN = "unknown"
 
 
-class RunPhaseEnd(Enum):
+class RunPhaseEnd(Word):
     """How far a phase of the run came."""
 
     COMPLETED = "completed"
@@ -104,7 +105,7 @@ class RunPhase:
     detail: str  # what it gave, or what cut it short
 
 
-class SpeedJudge(Enum):
+class SpeedJudge(Word):
     """The reference by which speeds were judged."""
 
     POLICY = "policy"  # the site's floors
@@ -121,8 +122,8 @@ class JudgedBy:
     detail: str = field(metadata={"json": "told"})  # the file and how much is in it, or why nobody could
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Shown):
     """The whole report: options, facts, trials, findings and advice."""
 
     schema_version: int
@@ -162,6 +163,11 @@ class Report:
     narrowed: str = ""  # the options that had something left out: --skip, --tests, --sizes, --collectives
     control: Control = NO_CONTROL  # what was repeated to see whether a failure follows the settings
     parts_tried: tuple[str, ...] = ()  # this node's GPUs by UUID, RDMA ports by GUID; none where a run was cut short
+
+    @property
+    def in_short(self) -> str:
+        """Return the verdict in one sentence."""
+        return self.headline
 
     def raise_unless_ready(self, *, allow_unknown: bool = False) -> None:
         """Raise NotReady, with the headline, unless the job may start.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from preflight.model.gap import Gap
+from preflight.model.shown import Shown
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.model.units import duration_text, ranks_text
+from preflight.model.word import Word
 
 MOST_RANKS = 8  # that are named
 NOT_YET = "Not stuck yet"  # how an answer begins that names ranks which work while others wait for them
@@ -25,7 +26,7 @@ class JobRow(NamedTuple):
     since_s: float
 
 
-class StuckVerdict(str, Enum):
+class StuckVerdict(Word):
     """The possible verdicts on a job."""
 
     STUCK = "stuck"
@@ -36,7 +37,7 @@ class StuckVerdict(str, Enum):
 EXIT_CODES = {StuckVerdict.NOT_STUCK: 0, StuckVerdict.STUCK: 1, StuckVerdict.UNKNOWN: 3}
 
 
-class Activity(str, Enum):
+class Activity(Word):
     """The activity of a rank."""
 
     COLLECTIVE = "collective"
@@ -81,7 +82,7 @@ IN_WORDS = {
 }  # fmt: skip
 
 
-class Reason(str, Enum):
+class Reason(Word):
     """The reason for which a job makes no progress."""
 
     DEAD_RANK = "dead_rank"
@@ -181,8 +182,8 @@ class Culprit:
     steps: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StuckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class StuckReport(Shown):
     """The answer to the question "why does my job hang now"."""
 
     schema_version: int
@@ -194,3 +195,8 @@ class StuckReport:
     hints: tuple[str, ...]  # what points somewhere and proves nothing
     not_seen: tuple[str, ...]
     nodes: tuple[NodeEvidence, ...]
+
+    @property
+    def in_short(self) -> str:
+        """Return the answer in one sentence."""
+        return f"{self.verdict}: {self.summary}"

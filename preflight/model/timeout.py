@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from preflight.model.gap import Gap
+from preflight.model.word import Word
 
 
-class Framework(str, Enum):
+class Framework(Word):
     """The frameworks for which timeout/frameworks.py has a setting, by the name that it uses."""
 
     TORCH = "torch"
@@ -35,7 +35,7 @@ ALIASES = {  # other names of a framework that people type
 }
 
 
-class Source(Enum):
+class Source(Word):
     """The source of a number."""
 
     MEASURED = "measured"
@@ -43,7 +43,7 @@ class Source(Enum):
     ASSUMED = "assumed"
 
 
-class Part(Enum):
+class Part(Word):
     """The sum to which a component belongs."""
 
     INIT = "init"  # until all ranks are through their first collective

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+
+from preflight.model.word import Word
 
 
-class Transport(str, Enum):
+class Transport(Word):
     """The way in which the data of a pair of ranks travels."""
 
     P2P = "P2P"
@@ -37,7 +38,7 @@ PRINTED_PATH = re.compile(
 )
 
 
-class CarrierKind(Enum):
+class CarrierKind(Word):
     """The subject of an entry; the value is the beginning of its text."""
 
     PATH = ""  # of two ranks, or of one that hands its data to a switch

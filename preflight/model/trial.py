@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from preflight.model.collective import Collective
 from preflight.model.gap import Gap
 from preflight.model.transport import Carrier
+from preflight.model.word import Word
 
 
-class Scope(Enum):
+class Scope(Word):
     """The range in which a configuration's result holds.
 
     A network setting tested on one node must not apply to several.
@@ -60,7 +60,7 @@ class LeftOut:
     reason: str
 
 
-class Outcome(Enum):
+class Outcome(Word):
     """How a trial ended."""
 
     OK = "ok"

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
+
+from preflight.model.word import Word
 
 # As the driver writes it to the kernel log: the GPU's address on the bus, and the number.
 # Of a MIG instance it adds the instance's numbers.
@@ -23,7 +24,7 @@ CATALOG = "Xid catalog, NVIDIA"
 RETIREMENT = "Xid catalog, NVIDIA; nvmlDeviceGetRemappedRows: a pending remapping won't affect future work"
 
 
-class XidMeaning(Enum):
+class XidMeaning(Word):
     """The significance of an Xid without further evidence."""
 
     HARDWARE = "hardware"  # the GPU, its links or its firmware need a reset, a repair or a reboot

@@ -191,7 +191,8 @@ def _next(report: Report, written: Written) -> str:
         case Verdict.READY:
             return "start the job; no settings needed"
         case Verdict.READY_WITH_ENV:
-            return f"source {quoted_path(written.env)}, then start the job from that shell"
+            source = f"source {quoted_path(written.env)}, then start the job from that shell"
+            return source if written.env else "start the job with these settings"
         case Verdict.NOT_READY if any(each.fix for each in deciding(report)):
             return AGAIN
         case Verdict.NOT_READY:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
+import typing
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import preflight
+from preflight import api
+from preflight.model.explanation import ExplainVerdict, Explanation
+from preflight.model.gap import Gap
+from preflight.model.job import Dtype, Optimizer, Save, Strategy
+from preflight.model.profile import Profile
 from preflight.model.report import Verdict
 from preflight.model.timeout import Source
 from preflight.show.env_file import render_env
+from preflight.stuck.judge.answer import answer
 from tests.command import OWN_PATH
 from tests.reports import advice_of, report_of, timed, trial_result
+from tests.stuck.evidence import node, process, rank
 
 
 def python(code: str, folder: Path) -> str:
@@ -64,13 +76,13 @@ def test_it_answers_beside_other_threads_and_a_folder_of_its_own_name(tmp_path: 
         other.join()
 
 
-def test_a_wrong_request_is_a_usage_error_in_the_command_s_words() -> None:
+def test_a_wrong_request_is_a_usage_error_in_one_line() -> None:
     with pytest.raises(preflight.UsageError, match="there is no module nowhere"):
         preflight.check(backend="x@nowhere", nproc=1)
     with pytest.raises(preflight.UsageError, match="profile"):
-        preflight.check(profile="hasty")
+        preflight.check(profile="hasty")  # type: ignore[arg-type]
     with pytest.raises(preflight.UsageError, match="'zero9'"):
-        preflight.safe_timeout("7B", strategy="zero9")
+        preflight.safe_timeout("7B", strategy="zero9")  # type: ignore[arg-type]
 
 
 def test_a_report_that_is_not_ready_raises_its_headline_and_exit_code() -> None:
@@ -128,3 +140,85 @@ def test_the_package_is_pickled_by_its_name_like_any_other() -> None:
 def test_importing_it_loads_one_module_of_its_own(tmp_path: Path) -> None:
     code = "import preflight, sys; print(sorted(name for name in sys.modules if name.startswith('preflight')))"
     assert python(code, tmp_path) == "['preflight', 'preflight.errors']\n"
+
+
+SHOWN = {
+    "Report": report_of(),
+    "Explanation": Explanation(1, ExplainVerdict.HEALTHY, 0, "Nothing failed.", (), (), (), (), (), ()),
+    "StuckReport": answer([node(*(rank(i, process(100 + i, None)) for i in range(2)))]),
+}
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_an_answer_prints_its_page_and_a_repl_shows_one_line(kind: str) -> None:
+    shown: Any = SHOWN[kind]
+    page = str(shown)
+    assert repr(shown).startswith(f"<{kind}: ") and "\n" not in repr(shown)
+    assert len(page.splitlines()) > 1 and max(map(len, page.splitlines())) <= 80
+    assert json.loads(shown.to_json())["exit_code"] == shown.exit_code
+    assert str(shown._repr_html_()).startswith("<iframe " if kind == "Report" else "<pre>")
+
+
+def test_the_page_of_a_report_names_no_file_that_check_did_not_write() -> None:
+    for verdict in (Verdict.READY, Verdict.READY_WITH_ENV):
+        assert "preflight.env" not in str(report_of(verdict=verdict))
+
+
+def test_a_probe_prints_its_page_and_its_json_is_that_of_the_command() -> None:
+    probed = preflight.probe()
+    assert repr(probed).startswith(f"<Probed: {probed.node.host}, ")
+    assert "passed" in str(probed)
+    assert json.loads(probed.to_json())["nodes"][0]["host"] == probed.node.host
+
+
+def test_where_the_packages_of_html_are_missing_a_notebook_shows_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("preflight.api.module_exists", lambda _: False)
+    assert str(report_of()._repr_html_()).startswith("<pre>CPU path")
+
+
+def test_a_hanging_job_is_asked_by_its_process(tmp_path: Path) -> None:
+    names = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+    with subprocess.Popen(["sleep", "60"], env=os.environ | names) as job:
+        try:
+            report = preflight.stuck(job.pid, watch_s=1)
+        finally:
+            job.kill()
+    assert [place.pid for place in report.places] == [job.pid]
+    assert report.verdict in ("stuck", "not_stuck", "unknown")
+    with pytest.raises(preflight.UsageError, match="a process has a number") as refused:
+        preflight.stuck(-1)
+    assert "--" not in str(refused.value)
+
+
+def test_the_words_that_a_type_checker_knows_are_those_that_there_are() -> None:
+    for words, kind in (
+        (api.ProfileName, Profile), (api.StrategyName, Strategy), (api.SaveName, Save), (api.DtypeName, Dtype),
+        (api.OptimizerName, Optimizer),
+    ):  # fmt: skip
+        assert typing.get_args(words) == tuple(each.value for each in kind)
+
+
+def test_what_is_missing_is_false_and_says_why_it_can_not_be_used() -> None:
+    missing: Any = Gap("NVML does not answer")
+    assert not missing
+    for use in (list, len, lambda gap: gap[0]):
+        with pytest.raises(preflight.PreflightError, match="NVML does not answer"):
+            use(missing)
+
+
+def test_the_size_of_a_model_is_a_number_or_a_text() -> None:
+    sizes = ("7B", 7e9, 7_000_000_000)
+    assert len({preflight.safe_timeout(size).pg_timeout_s for size in sizes}) == 1
+    with pytest.raises(preflight.UsageError, match="params 7: not a model size"):
+        preflight.safe_timeout(7)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: preflight.check(gpus="99"), lambda: preflight.check(deadline_s=-1), lambda: preflight.check(tests="pars"),
+    lambda: preflight.check(nnodes=2), lambda: preflight.probe(gpus="x"), lambda: preflight.probe(deadline_s=0),
+    lambda: preflight.safe_timeout("7Q"), lambda: preflight.explain([]), lambda: preflight.explain("/nope"),
+])  # fmt: skip
+def test_an_error_speaks_of_arguments_and_of_no_option(call: Callable[[], object]) -> None:
+    with pytest.raises(preflight.UsageError) as refused:
+        call()
+    assert "--help" not in str(refused.value) and not re.search(r"(?<!`preflight check )--[a-z]", str(refused.value))

@@ -1,0 +1,50 @@
+"""How an answer of the Python API shows itself: `print` prints its page, a notebook shows HTML.
+
+The pages are made above this folder. What makes them is entered in WRITERS by the API, so a record that did not come
+from there prints its short form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Writers(NamedTuple):
+    """What shows one kind of answer."""
+
+    page: Callable[[Any], str]  # as the command prints it
+    html: Callable[[Any], str]  # a part of a page in a notebook
+    json: Callable[[Any], str]  # as --json writes it
+
+
+WRITERS: dict[type, Writers] = {}
+
+
+class Shown:
+    """An answer that prints as its page; `in_short` is what a REPL shows."""
+
+    __slots__ = ()
+
+    @property
+    def in_short(self) -> str:
+        """Return the answer in one sentence."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """Return the answer in one sentence, and how to see more."""
+        return f"<{type(self).__name__}: {self.in_short}>"
+
+    def __str__(self) -> str:
+        """Return the page that the command prints."""
+        writers = WRITERS.get(type(self))
+        return writers.page(self) if writers else repr(self)
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows."""
+        writers = WRITERS.get(type(self))
+        return writers.html(self) if writers else None
+
+    def to_json(self) -> str:
+        """Return the JSON document that the command writes with --json."""
+        return WRITERS[type(self)].json(self)

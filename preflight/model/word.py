@@ -1,0 +1,11 @@
+"""The words of a closed set, such as the verdicts."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Word(str, Enum):
+    """A word of a closed set: it equals its text, prints as its text, and `Kind(text)` returns it."""
+
+    __str__ = str.__str__
