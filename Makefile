@@ -58,8 +58,9 @@ simcuda-matrix: $(STAMP) ## Hold simnccl against the real NCCL, 450 cells (root;
 	@$(BIN)/python -m tests.simcuda.places
 	$(BIN)/python -m tests.simcuda.matrix
 
-gpu: $(STAMP) ## Run all that needs an NVIDIA GPU, and leave gpu-results/gpu-results.json
-	$(BIN)/python -m scripts.gpu gpu-results
+gpu: $(STAMP) ## Run all that needs an NVIDIA GPU, and leave preflight-gpu.tar.gz
+	$(BIN)/preflight gpu-report; [ $$? -le 1 ]
+	$(BIN)/pytest -q -m gpu tests/gpu
 
 frameworks: $(STAMP) ## Install the frameworks whose timeouts the slow tests try for real
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,frameworks]'

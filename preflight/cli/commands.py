@@ -87,6 +87,26 @@ class CaptureOptions:
     sysroot: options.SysrootOption = None
 
 
+ReportedIn = Annotated[str, valued("FILE", "Write the archive to FILE.", "--output", "-o")]
+ReportDeadline = Annotated[
+    float | None, timed("Finish within T, without the last parts if need be [default: 10m].", "--deadline")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReportOptions:
+    """Pack what only a real GPU can show, for an issue.
+
+    Takes 10 minutes at most, needs no root, and uses the torch of this environment. Names of hosts, users and jobs,
+    addresses, UUIDs and serial numbers are removed. Exit codes: 0 every part passed, 1 a part failed or found a fault,
+    2 usage or a GPU in use, 3 no GPU can be used.
+    """
+
+    gpus: options.Gpus = None
+    output: ReportedIn = "preflight-gpu.tar.gz"
+    deadline: ReportDeadline = None
+
+
 OfProcess = Annotated[
     int | None,
     typer.Argument(metavar="PID", show_default=False, help="A rank or the launcher of the job, such as 4711."),

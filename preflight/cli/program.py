@@ -80,6 +80,10 @@ COMMANDS = {
         ("preflight capture -o node.json", "record this machine"),
         ("preflight probe --machine node.json", "probe it on another machine"),
     )),
+    "gpu-report": ("gpu_report", "Pack what only a real GPU can show, for an issue.", (
+        ("preflight gpu-report", "all GPUs, 10 minutes at most"),
+        ("preflight gpu-report --gpus 0", "one GPU"),
+    )),
     "checks": ("reports", "List the checks, or explain the named ones.", (
         ("preflight checks", "all checks, a line each"),
         ("preflight checks memlock acs-redirects", "what these two verify"),
@@ -155,7 +159,11 @@ def _load(file: str) -> Any:
 
 def _options_of(command: str) -> Any:
     """Return the record of what a command takes, None for one whose function says it."""
-    return getattr(_load("commands"), f"{command.capitalize()}Options", None)
+    return getattr(_load("commands"), "".join(map(str.capitalize, [*command.split("-"), "options"])), None)
+
+
+def _function_of(command: str) -> Any:
+    return getattr(_load(COMMANDS[command][0]), command.replace("-", "_"))
 
 
 WIDE = 50  # columns for names and texts of options in two columns
@@ -177,7 +185,7 @@ class GroupedCommand(TyperCommand):
         effect.
         """
         name = str(self.name)
-        function = getattr(_load(COMMANDS[name][0]), name)
+        function = _function_of(name)
         raise_on_signals()
         try:
             asked = super().invoke(ctx)
@@ -250,7 +258,7 @@ def real_command(name: str) -> Any:
     real = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=takes
     )
-    real.command(name, cls=GroupedCommand)(_options_of(name) or getattr(_load(COMMANDS[name][0]), name))
+    real.command(name, cls=GroupedCommand)(_options_of(name) or _function_of(name))
     command = typer.main.get_command(real)
     command.allow_interspersed_args = name != "run"  # what follows the job's name is the job's
     for param in command.params:

@@ -56,7 +56,11 @@ def write_atomically(path: str, text: str, mode: int = MODE) -> None:
     this user keeps its mode. A target that is no regular file (/dev/stdout, a FIFO) can't be replaced and is written
     directly. OutputError has one line; no half-written file remains.
     """
-    data = encoded(text)
+    write_bytes_atomically(path, encoded(text), mode)
+
+
+def write_bytes_atomically(path: str, data: bytes, mode: int = MODE) -> None:
+    """Write bytes as `write_atomically` writes a text."""
     try:
         output = _settled.get(path) or _settle(path)
         if output.fd >= 0:

@@ -17,16 +17,20 @@ from tests.command import Command
 FILES = sorted({f"preflight.cli.{file}" for file, *_ in COMMANDS.values()})
 
 
+def options_name(command: str) -> str:
+    return "".join(map(str.capitalize, [*command.split("-"), "options"]))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_row_names_the_file_of_its_command_and_begins_as_its_help_does(name: str) -> None:
     file, summary, _ = COMMANDS[name]
-    function = getattr(importlib.import_module(f"preflight.cli.{file}"), name)
-    first_line = (inspect.getdoc(getattr(commands, f"{name.capitalize()}Options", function)) or "").splitlines()[0]
+    function = getattr(importlib.import_module(f"preflight.cli.{file}"), name.replace("-", "_"))
+    first_line = (inspect.getdoc(getattr(commands, options_name(name), function)) or "").splitlines()[0]
     assert callable(function)
     assert first_line == summary or first_line.startswith(f"{summary} ")
 
 
-WITH_OPTIONS = [f"{name} --help" for name in COMMANDS if hasattr(commands, f"{name.capitalize()}Options")]
+WITH_OPTIONS = [f"{name} --help" for name in COMMANDS if hasattr(commands, options_name(name))]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""`preflight gpu-report`: what only a real GPU can show, packed for an issue."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import typer
+
+from preflight.cli import commands
+from preflight.cli.output import PROGRAM, check_outputs
+from preflight.errors import LaunchError, UsageError
+from preflight.facts.run import probe_node
+from preflight.gpu_report.parts import parts
+from preflight.gpu_report.report import PartResult, run_parts
+from preflight.judge.gpus_of_node import is_busy, name_of
+from preflight.model.facts import Gpu, NodeFacts, known, known_or
+from preflight.model.units import counted, duration_text
+from preflight.search.backend_choice import choose_backend, has_nvidia_hardware
+from preflight.system.kernel_queries import live_machine
+from preflight.system.streams import to_stdout
+
+DEADLINE_S = 600.0
+GOOD = ("passed", "not run")
+
+
+def gpu_report(asked: commands.GpuReportOptions) -> None:
+    """Run `preflight gpu-report`."""
+    deadline_s = asked.deadline or DEADLINE_S
+    until = time.monotonic() + deadline_s
+    check_outputs(asked.output)
+    node, _ = probe_node(live_machine())
+    gpus = free_gpus(node, asked.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    listed = parts()
+    names = ", ".join(dict.fromkeys(name_of(gpu) for gpu in gpus))
+    indices = ",".join(str(gpu.nvml_index) for gpu in gpus)
+    to_stdout(f"{len(listed)} parts on GPU {indices} ({names}), at most {duration_text(deadline_s)}\n")
+    uuids = [known(gpu.uuid) for gpu in gpus]
+    results = run_parts(listed, uuids, asked.output, until, os.environ, _tell)
+    ran = sum(result.outcome != "not run" for result in results)
+    size_mb = os.path.getsize(asked.output) / 1e6
+    to_stdout(
+        f"\n{asked.output} ({size_mb:.1f} MB) has the results of {counted(ran, 'part')}. Names of hosts, users and "
+        "jobs, addresses, UUIDs\nand serial numbers were removed.\n"
+        f"Next  look into it (`tar xzf {asked.output}`), then attach it to an issue of {PROGRAM}.\n"
+    )
+    raise typer.Exit(0 if all(result.outcome in GOOD for result in results) else 1)
+
+
+def free_gpus(node: NodeFacts, asked: str | None, visible: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs to use; LaunchError if CUDA can't use any, UsageError if another process uses one."""
+    if not has_nvidia_hardware(node):
+        raise LaunchError("this machine shows no NVIDIA GPU (none on the PCI bus, no /dev/nvidia*, none in NVML)")
+    path = choose_backend("nccl", asked, None, visible, node)
+    if path.blocked:
+        raise LaunchError(f"no GPU can be used: {path.blocked}")
+    for gpu in path.gpus:
+        if is_busy(gpu):
+            pids = ", ".join(str(each.pid) for each in known_or(gpu.processes, ()))
+            who = f" (pid {pids})" if pids else ""
+            raise UsageError(f"GPU {gpu.nvml_index} is in use{who}; wait, or name free GPUs with --gpus")
+    return path.gpus
+
+
+def _tell(result: PartResult) -> None:
+    why = f"  {result.why}" if result.why else ""
+    to_stdout(f"  {result.name:<16}{result.outcome:<11}{result.took_s:>5.0f} s{why}\n")

@@ -1,0 +1,85 @@
+"""The parts of a GPU report: a row for each command, with its limit and the question that it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.system.own_command import own_argv
+
+ON_GPU, NVML_CODES = "preflight.gpu_report.on_gpu", "preflight.gpu_report.nvml_codes"
+# The last of the kernel's lines about the GPUs, their links and the IOMMU.
+DRIVER_LINES = "dmesg | grep -iE 'NVRM|nvidia|nvlink|nvswitch|pcieport|AER:|DMAR|iommu|mlx5' | tail -n 2000"
+CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command, its limit in seconds, and the question that it answers.
+
+    `least_gpus` is the number of GPUs that it needs, `program` a program that may be missing.
+    """
+
+    name: str
+    answers: str
+    command: tuple[str, ...]
+    limit_s: float
+    least_gpus: int = 1
+    program: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+
+
+def parts() -> tuple[Part, ...]:
+    """Return all parts, the most informative first: if time runs out, the last ones are left out."""
+    return (
+        _module("nvml", "what NVML's calls and fields return, and how long each takes", 90, NVML_CODES),
+        _preflight("probe", "what preflight reads of this machine", 75, "probe", "--json", "probe.json"),
+        _smi("nvidia-smi", "what nvidia-smi reads of it", "-q"),
+        _smi("topology", "how nvidia-smi sees the links between the GPUs", "topo", "-m"),
+        _smi("p2p-reads", "to which pairs the driver allows peer access", "topo", "-p2p", "r"),
+        _smi("nvlink", "state and speed of the NVLinks", "nvlink", "-s"),
+        _smi("nvlink-errors", "error counters of the NVLinks", "nvlink", "-e"),
+        Part("kernel-log", "messages of the driver and of PCIe in the kernel log", ("/bin/sh", "-c", DRIVER_LINES), 15),
+        _on_gpu("torch", "versions, threads after the import, whether a fork is sound", 60, "torch"),
+        _on_gpu("context", "time and memory of a CUDA context, and on which GPUs torch makes one", 60, "context"),
+        _check("quick", "the whole check, quick", 150),
+        _on_gpu("two-ranks", "NCCL between two ranks on one GPU", 60, "ranks", "2"),
+        _on_gpu("products", "speed, clocks and throttling of GEMMs over time", 45, "products"),
+        _on_gpu("killed", "how long a process killed in a kernel and its memory stay", 90, "killed"),
+        _on_gpu("fault", "what torch and the driver say of an assertion that fails in a kernel", 60, "fault"),
+        _on_gpu("memory", "whether the lower bound of `timeout --gpu-memory` holds", 60, "memory"),
+        _on_gpu("stopped-rank", "what `preflight stuck` says of a stopped rank over NCCL", 75, "stopped", gpus=2),
+        _bench("bench", "speed under the default settings", ()),
+        _bench("bench-no-p2p", "speed without peer access", (("NCCL_P2P_DISABLE", "1"),)),
+        _bench("bench-no-shm", "speed without shared memory", (("NCCL_SHM_DISABLE", "1"),)),
+        _bench("bench-no-nvls", "speed without NVLink SHARP", (("NCCL_NVLS_ENABLE", "0"),)),
+        _on_gpu("four-ranks", "NCCL between four ranks on one GPU", 90, "ranks", "4"),
+        _preflight("capture", "this machine, to be played elsewhere", 60, "capture", "-o", "capture.json"),
+        _check("standard", "the whole check, standard", 400),
+    )  # fmt: skip
+
+
+def _preflight(name: str, answers: str, limit_s: float, *arguments: str) -> Part:
+    return Part(name, answers, tuple(own_argv(*arguments)), limit_s)
+
+
+def _module(name: str, answers: str, limit_s: float, module: str, *arguments: str, gpus: int = 1) -> Part:
+    return Part(name, answers, tuple(own_argv(*arguments, module=module)), limit_s, least_gpus=gpus)
+
+
+def _on_gpu(name: str, answers: str, limit_s: float, *arguments: str, gpus: int = 1) -> Part:
+    return _module(name, answers, limit_s, ON_GPU, *arguments, gpus=gpus)
+
+
+def _smi(name: str, answers: str, *arguments: str) -> Part:
+    return Part(name, answers, ("nvidia-smi", *arguments), 30, program="nvidia-smi")
+
+
+def _check(profile: str, answers: str, limit_s: float) -> Part:
+    options = ("--profile", profile, "--backend", "nccl", "--json", "report.json", "-v", "--keep")
+    return _preflight(profile, answers, limit_s, "check", *options, "--deadline", f"{limit_s - CLEAN_UP_S:.0f}")
+
+
+def _bench(name: str, answers: str, env: tuple[tuple[str, str], ...]) -> Part:
+    options = ("--backend", "nccl", "--profile", "quick", "--json", "report.json", "-v")
+    command = tuple(own_argv("bench", *options, "--deadline", "45"))
+    return Part(name, answers, command, 60, least_gpus=2, env=env)
