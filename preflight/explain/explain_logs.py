@@ -43,6 +43,8 @@ IF_IT_HANGS = (
 LEFT_OUT = "Nothing failed in what could be read of this log; its end is missing."
 OPEN_END = "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
 PROSE = "This does not look like a log: give preflight what the job itself printed."
+PEER_DIED = "remote_peer_died"
+UNUSUAL = "healthy runs print no such line"
 LAST = "the last line of the log"
 EVIDENCE = 6
 TIMELINE = 12
@@ -122,6 +124,7 @@ def explain(
         timeline=_timeline(evidence, named),
         notes=(*_notes(evidence, named), *_what_to_do(verdict, evidence)),
         capture_next=_capture(evidence) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or is_unsure else (),
+        unusual=_unusual(evidence, named) if verdict is ExplainVerdict.NOT_ENOUGH_EVIDENCE or named else (),
         sources=tuple(SourceRead(s.name, s.size_bytes, s.lines, s.note) for s in evidence.sources),
     )
 
@@ -203,6 +206,18 @@ def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ..
             return (IF_IT_HANGS,)
         case ExplainVerdict.CAUSE_NAMED | ExplainVerdict.HEALTHY:
             return ()
+
+
+def _unusual(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
+    """Return the lines that no healthy run prints, if no cause is proved; a cause that quotes them needs no others."""
+    if named and named[0].claim.confidence is not Confidence.LOW and named[0].cause.id != PEER_DIED:
+        return ()
+    quoted = frozenset((event.source, event.line) for ranked in named[:1] for event in ranked.claim.events)
+    names = [source.name for source in evidence.sources]
+    return tuple(
+        Quote(names[each.source], each.line, "", "", read_moment(each.text).text, each.text[: TEXT * 2], UNUSUAL)
+        for each in evidence.unusual(quoted)
+    )
 
 
 def _is_timeout(named: tuple[Ranked, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from preflight.explain import run_ends
@@ -14,6 +14,7 @@ from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import Survival
+from preflight.explain.unusual_lines import UnusualLine
 
 KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
@@ -55,6 +56,7 @@ class LogEvidence:
     recordings: list[Recording] = field(default_factory=list)
     dumps: dict[str, int] = field(default_factory=dict)  # the number of each recording's source
     stuck: list[tuple[int, StuckAnswer]] = field(default_factory=list)  # each with the number of its source
+    unusual: Callable[[frozenset[tuple[int, int]]], tuple[UnusualLine, ...]] = lambda _quoted: ()  # what to quote
     world_size: int = 0
     empty_logs: set[str] = field(default_factory=set)  # ranks whose log exists and holds nothing
     frameworks: Counter[str] = field(default_factory=Counter)

@@ -17,6 +17,7 @@ from preflight.explain.linear_patterns import compile_any
 from preflight.explain.log_evidence import TAIL_LINES, LogEvidence, SourceState
 from preflight.explain.log_order import oldest_first
 from preflight.explain.survival import FEW
+from preflight.explain.unusual_lines import HARDER, READ_BYTES, UnusualLines
 from preflight.explain.unwrap_lines import unwrapped
 from preflight.explain.work_steps import StepCounter
 
@@ -45,6 +46,10 @@ FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:
 WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
 OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-timeout-minutes[= ](\d{1,8})")
 NUMBER = re.compile(r"\d{1,6}$")
+SECONDARY = frozenset({
+    run_ends.ABORT, run_ends.DEATH, run_ends.TASK_EXIT, run_ends.EXIT_CODE, run_ends.STOP_ORDER, run_ends.TRACEBACK,
+    run_ends.SUCCESS, run_ends.RESTART, run_ends.DONE, run_ends.LEFT,
+})  # fmt: skip
 ALARMING = frozenset({*run_ends.ALARMS, run_ends.SUCCESS, run_ends.RESTART})
 
 
@@ -74,6 +79,8 @@ class Scanner:
         self._places: tuple[int, ...] = ()  # the numbers that lines had before they were joined
         self._turned = 0  # how many lines it has, where it stood newest first
         self._work = StepCounter()
+        self._unusual = UnusualLines(self._is_secondary)
+        self.evidence.unusual = self._unusual.best
 
     def read(self, name: str, chunks: Iterable[bytes]) -> SourceState:
         """Read one log; chunks may end anywhere."""
@@ -105,6 +112,7 @@ class Scanner:
         if carry:
             self._block(source, carry)
             tail = (tail + carry)[-TAIL_BYTES:]
+        self._read_unusual(source, list(self._recent))
         source.steps = self._work.count
         phase = None if source.phases else last_phase(list(self._recent))
         # Others may give up while one rank still prepares the data: its lines come later than theirs.
@@ -130,6 +138,8 @@ class Scanner:
             position = max(end, after, at + 1)
             if self._work.alarms > alarms:
                 worked = max(end, after)  # the line of an alarm is no step
+                if not alarms:  # what came before the first one tells most
+                    self._read_unusual(source, [*self._recent, (source.lines + 1, block[:worked])])
         if self._work.is_counting:
             self._work.read(block[worked:])
         self._recent.append((source.lines + 1, block))
@@ -174,6 +184,27 @@ class Scanner:
                 self._failure(source, event, block, at)
             changed |= self._saturate(index, name)
         return changed
+
+    def _read_unusual(self, source: SourceState, blocks: list[tuple[int, bytes]]) -> None:
+        """Look for unusual lines at the end of some blocks, each with the number of its first line."""
+        left = READ_BYTES
+        for first_line, block in reversed(blocks):
+            begins = block.find(b"\n", len(block) - left) + 1 if len(block) > left else 0
+            number = first_line + block.count(b"\n", 0, begins)
+            self._unusual.read(len(self.evidence.sources) - 1, number, block[begins:], self._place)
+            left -= len(block) - begins
+            if left <= 0:
+                break
+
+    def _is_secondary(self, text: str) -> bool:
+        """Return whether a line is one that ranks and launchers print after any failure."""
+        if HARDER.search(text):
+            return False
+        names = [self._signs[index] for index, *_ in self._matches(text)]
+        if any(name in SECONDARY or (authority or 0) >= Authority.REFINED_TIMEOUT for name, _, authority, _ in names):
+            return True
+        raised = context_lines.read_exception(text) if any(n == run_ends.EXCEPTION for n, *_ in names) else None
+        return raised is not None and context_lines.ECHO_TYPES.search(raised.type) is not None
 
     def _is_barren(self, block: bytes, at: int) -> bool:
         """Count a hit whose sign is inside a longer sign that is closed already; a flood of such hits closes it too."""

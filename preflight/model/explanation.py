@@ -97,6 +97,7 @@ class Explanation(Shown):
     notes: tuple[str, ...]
     capture_next: tuple[str, ...]  # what to switch on so that the next failure tells more
     sources: tuple[SourceRead, ...]
+    unusual: tuple[Quote, ...] = ()  # lines that no healthy run prints, if no cause is proved; they name none
 
     @property
     def in_short(self) -> str:

@@ -43,7 +43,13 @@ def explain_page(explanation: Explanation) -> Page:
     """Return what ended the run, the lines that show it, and what to do first."""
     causes, sources = explanation.causes, explanation.sources
     word, tone = (FOUND[causes[0].confidence], "red") if causes else HEAD[explanation.verdict]
-    quotes = causes[0].evidence[:SCREEN_LINES] if causes else explanation.timeline[-SCREEN_LINES:]
+    shown = {(quote.source, quote.line) for quote in explanation.unusual}
+    said = [quote for quote in explanation.timeline if (quote.source, quote.line) not in shown] if not causes else []
+    quotes = [
+        *explanation.unusual[:SCREEN_LINES],
+        *(causes[0].evidence[:SCREEN_LINES] if causes else said[-SCREEN_LINES:]),
+    ]
+    quotes = quotes[: SCREEN_LINES + bool(explanation.unusual)]
     groups = [_short_quote(quote, sources) for quote in quotes]
     groups += [[step] for step in _short_steps(causes[0])] if causes else []
     groups += [[Text(each, 2, 4, most_lines=2)] for each in (*explanation.notes, *explanation.capture_next)]
@@ -65,6 +71,9 @@ def _whole(explanation: Explanation) -> list[Block]:
     if not causes:
         about = "What would tell more"
     return [
+        *section(
+            "Healthy runs print no such line", *(p for quote in explanation.unusual for p in _quote(quote, sources))
+        ),
         *(_cause(causes[0], sources) if causes else []),
         *section("The last lines that matter", *(part for quote in last for part in _quote(quote, sources))),
         *section("What happened, in order", *(_moment(quote, sources) for quote in moments)),

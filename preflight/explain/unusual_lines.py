@@ -1,0 +1,194 @@
+"""The lines that no healthy run prints: what to quote if the log names no cause, or only a symptom.
+
+The background is a file of hashes, without any text: the forms and the words of the lines of runs that went well
+(`python -m scripts.healthy_lines` writes it). A line outside it is evidence for a reader, never a cause.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib import resources
+
+from preflight.explain.line_prefix import ESCAPES, clean
+from preflight.explain.linear_patterns import compile_any
+
+DATA = "healthy_lines.bin"
+HASH_BYTES = 5
+FORM_WORDS = 12  # of a line: what follows them differs from run to run
+READ_BYTES = 256 << 10  # of the end of a log
+SCORED = 200  # lines of one part of a log, the last ones
+ALL_SCORED = 10_000  # lines of all logs together
+KEPT = 6  # lines of a log
+SHOWN = 3
+SURE = 2.0  # less is no line to quote
+CLOSE = 2.0  # to the best one
+LINE_LIMIT = 1200
+# Words of failures. Case does not matter in what people write themselves, and costs nothing here.
+FAILURE = (
+    r"(?i)\b(?:fatal|panic\w{0,3}|segmentation|core dumped|abort\w{0,3}|killed|oom|out of memory|no space left|denied|"
+    r"refused|unreachable|no route|uncorrectable|fallen off|inaccessible|corrupt\w{0,4}|assert\w{0,6}|double free|"
+    r"illegal|invalid|mismatch\w{0,4}|exceed\w{0,3}|insufficient|exhausted|unable|cannot|can't|could ?n[o']t|"
+    r"not (?:found|supported|available|permitted|initialized)|no such|check failed|timed? ?out|timeout|deadline\w{0,9}|"
+    r"no [a-z -]{1,30} (?:found|available|left)|duplicate|not compatible|incompatible|not a valid|"
+    r"stuck|hang|hung|busy|already in use|undefined symbol|too (?:many|small|large)|limit (?:hit|reached)|"
+    r"error|fail(?:ed|ure|s)?)\b|[a-z](?:error|exception|limithit)\b|\bwc_\w{1,20}_err"
+)
+FAILURES = re.compile(FAILURE)
+HITS = compile_any([FAILURE])
+HARDER = re.compile(r"\bF(?:20\d\d)?\d{4} \d\d:|Check failed|^fatal|Fatal|FATAL|: F external")
+RAISED = re.compile(r"[A-Za-z](?:Error|Exception|LimitHit)\b: ")
+SOFT = re.compile(
+    r"(?i)warn(?:ing|ed)|<warn>|deprecat|overload|will be removed|consider|please further tune|may be|might|could be|"
+    r"in rare cases|to avoid|retry\w{0,3}|fallback|falling back|disabled|traceback \(most recent"
+)
+# A frame of a stack, and the source line below it.
+FRAME = re.compile(
+    r'\s{0,40}(?:File "|at 0x|@ {1,9}0x|frame #|#\d{1,3} |[\^~ ]+$|return |raise |self[.\[]|await |with |for |if |def |'
+    r"class |import |from |[\w.]{1,60} = |[\w.]{1,60}\($|Exception raised from|Process \d|Thread )"
+)
+# What torch's watchdog and launchers print after any failure, and no sign names.
+AFTERWARDS = re.compile(
+    r"\bFAILED *$|Root Cause \(first|Stack trace of the failed|flight recorder|have failed or timed out|Abort COMPLETE|"
+    r"[Ss]ome NCCL operations|can be (?:safely )?ignored"
+)
+PREFIXES = re.compile(
+    r"\s{0,20}(?:\[[^\]\n]{0,60}\]:?|\([^)\n]{0,80}\)|[\w.-]{1,64}:\d{1,8}:\d{1,8} |\d{1,6}: |"
+    r"\d{4}-\d\d-\d\d[T ][\d:.,]{8,18}Z?(?:[+-]\d\d:?\d\d)?|[IWEF]?(?:20\d\d)?\d{4} [\d:.]{8,15}|\S{0,3}\||"
+    r"[\w./-]{1,60}\.(?:py|cc|cpp):\d{1,6}\]|"
+    r"(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL)\b:?(?:\s{1,3}\d\d-\d\d [\d:.,]{8,12})?)"
+)
+NOISE = re.compile(
+    r"https?://\S{1,400}|(?:/[\w.@+-]{1,80}){2,30}|0x[0-9a-f]{2,16}|\b[0-9a-f]{8,40}\b|\w{0,30}\d\w{0,30}"
+)
+WORD = re.compile(r"[A-Za-z_]{2,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class UnusualLine:
+    """A line of a log that is in no healthy run, and how much it looks like the one that decides."""
+
+    score: float
+    source: int
+    line: int
+    text: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The hashes of healthy runs."""
+
+    forms: frozenset[bytes]
+    words: frozenset[bytes]
+
+
+def body_of(text: str) -> str:
+    """Return a line without the prefixes that launchers and loggers put before it."""
+    for _ in range(6):
+        match = PREFIXES.match(text)
+        if match is None or not match[0].strip():
+            break
+        text = text[match.end() :]
+    return text
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a line, without prefixes, paths, addresses and everything with a digit."""
+    return [word.lower() for word in WORD.findall(NOISE.sub(" ", body_of(ESCAPES.sub("", text))))]
+
+
+def form_of(words: Iterable[str]) -> str:
+    """Return the form of a line: its first words."""
+    return " ".join(list(words)[:FORM_WORDS])
+
+
+def digest(text: str) -> bytes:
+    """Return the hash of a form or of a word."""
+    return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+
+
+def packed(forms: Iterable[str], words: Iterable[str]) -> bytes:
+    """Return a background as bytes: the number of forms, their hashes, and those of the words."""
+    one, other = (sorted(set(map(digest, texts))) for texts in (forms, words))
+    return len(one).to_bytes(4, "big") + b"".join(one) + b"".join(other)
+
+
+def unpacked(data: bytes) -> Background:
+    """Return the background that `packed` wrote."""
+    ends = 4 + int.from_bytes(data[:4], "big") * HASH_BYTES
+    parts = (data[4:ends], data[ends:])
+    forms, words = (frozenset(part[at : at + HASH_BYTES] for at in range(0, len(part), HASH_BYTES)) for part in parts)
+    return Background(forms, words)
+
+
+@functools.cache
+def background() -> Background:
+    """Return the background that comes with preflight."""
+    return unpacked(resources.files("preflight.explain").joinpath(DATA).read_bytes())
+
+
+def _is_after_all(body: str) -> bool:
+    return FRAME.match(body) is not None or AFTERWARDS.search(body) is not None
+
+
+class UnusualLines:
+    """A reader of parts of logs; it keeps the few lines that look most like the one that decides.
+
+    `is_secondary` says of a line whether it is one that ranks and launchers print after any failure.
+    """
+
+    def __init__(self, is_secondary: Callable[[str], bool]) -> None:
+        self._is_secondary = is_secondary
+        self._left = ALL_SCORED
+        self._best: dict[int, dict[str, UnusualLine]] = {}
+
+    def read(self, source: int, first_line: int, text: bytes, place: Callable[[int], int] = int) -> None:
+        """Score the lines with a word of failure in a part of a log; `place` turns a count into a line's number."""
+        spans = []
+        position = 0
+        while (match := HITS.search(text, position)) is not None:
+            start = max(text.rfind(b"\n", 0, match.start()), text.rfind(b"\r", 0, match.start())) + 1
+            ends = [at for at in (text.find(b"\n", match.end()), text.find(b"\r", match.end())) if at >= 0]
+            end = min(ends, default=len(text))
+            spans.append((start, end))
+            position = max(end, match.end(), match.start() + 1)
+        line, counted = first_line, 0
+        for start, end in spans[-SCORED:]:
+            line += text.count(b"\n", counted, start)
+            counted = start
+            if self._left <= 0:
+                return
+            self._left -= 1
+            self._score(source, place(line), clean(text[start : min(end, start + LINE_LIMIT)]))
+
+    def _score(self, source: int, line: int, text: str) -> None:
+        words = words_of(text)
+        form, body = form_of(words), body_of(text)
+        known = background()
+        found = {match[0].lower() for match in FAILURES.finditer(body)}
+        if not found or digest(form) in known.forms or _is_after_all(body) or self._is_secondary(text):
+            return
+        distinct = {word for word in words if len(word) > 2} or {form}
+        rare = sum(digest(word) not in known.words for word in distinct) / len(distinct)
+        score = 2 * len(found) ** 0.5 + 2 * rare + ("NCCL WARN" in text)
+        score += 2 * bool(HARDER.search(text)) + 1.5 * bool(RAISED.search(text)) - 1.5 * bool(SOFT.search(text))
+        kept = self._best.setdefault(source, {})
+        if score < SURE or (form in kept and kept[form].score >= score):
+            return
+        kept[form] = UnusualLine(score, source, line, text.strip(), form)
+        if len(kept) > KEPT:
+            del kept[min(kept, key=lambda each: (kept[each].score, -kept[each].line))]
+
+    def best(self, quoted: frozenset[tuple[int, int]]) -> tuple[UnusualLine, ...]:
+        """Return the best lines of all logs that are not quoted yet, in the order of the logs."""
+        found = (each for kept in self._best.values() for each in kept.values())
+        ranked = sorted(found, key=lambda each: (-each.score, each.source, each.line))
+        ranked = [each for each in ranked if (each.source, each.line) not in quoted]
+        by_form = {each.form: each for each in reversed(ranked)}
+        near = [each for each in by_form.values() if each.score >= ranked[0].score - CLOSE] if ranked else []
+        chosen = sorted(near, key=lambda each: -each.score)[:SHOWN]
+        return tuple(sorted(chosen, key=lambda each: (each.source, each.line)))
