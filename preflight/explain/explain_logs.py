@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from preflight.explain.cause import all_causes
+from preflight.explain.cause import Claim, all_causes
 from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
-from preflight.explain.event import Event
+from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
-from preflight.explain.last_words import MEANS, last_words, looks_like_prose, to_fetch
+from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import with_launcher
 from preflight.explain.line_prefix import read_moment
-from preflight.explain.log_evidence import LogEvidence, SourceState
+from preflight.explain.log_evidence import PHASE, LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
 from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
 from preflight.explain.stuck_answer import StuckAnswer
@@ -33,6 +33,7 @@ from preflight.model.explanation import (
     SourceRead,
 )
 from preflight.model.nccl_diagnostics import unusual
+from preflight.model.units import counted
 
 FRAME = re.compile(r' File "[^"]{1,300}", line \d{1,7}, in ')
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
@@ -152,7 +153,10 @@ def _verdict(evidence: LogEvidence, named: tuple[Ranked, ...]) -> ExplainVerdict
 
 
 def _capture(evidence: LogEvidence) -> tuple[str, ...]:
-    return CAPTURE_OF_ENGINE if evidence.frameworks["engine"] else CAPTURE
+    if evidence.frameworks["engine"]:
+        return CAPTURE_OF_ENGINE
+    is_gloo = evidence.has("watchdog.gloo") and not evidence.has("watchdog.caught")
+    return CAPTURE[2:] if is_gloo else CAPTURE  # the variables are NCCL's
 
 
 def _is_whole(evidence: LogEvidence) -> bool:
@@ -261,7 +265,7 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
         verdict=claim.verdict[0].upper() + claim.verdict[1:],
         confidence=claim.confidence,
         because=f"{because}. To confirm: {cause.needs}",
-        evidence=_quotes(claim.events, evidence, EVIDENCE),
+        evidence=_proof(claim, evidence),
         remedy="\n".join(steps),
         confirm_with=remedy.confirm_with or cause.confirm_with,
         env=remedy.env,
@@ -284,11 +288,32 @@ def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:
 def _phase(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, ...]:
     """Return the job's activity before a timeout, if the log names it."""
     source = next((source for source in evidence.sources if source.phases), None)
-    if source is None or not _is_timeout(named):
+    is_quoted = any(event.sign.startswith(PHASE) for ranked in named[:1] for event in ranked.claim.events)
+    if source is None or is_quoted or not _is_timeout(named):
         return ()
     phase = source.phases[0]
     means = f"the job is {phase.phase.value}"
     return (Quote(source.name, phase.line, "", "", read_moment(phase.text).text, phase.text.strip()[-TEXT:], means),)
+
+
+def _proof(claim: Claim, evidence: LogEvidence) -> tuple[Quote, ...]:
+    """Return the lines that prove a claim; of lines that differ in numbers only the first, with their number.
+
+    Where ranks called different collectives the numbers are what counts.
+    """
+    if claim.authority is Authority.MISMATCH:
+        return _quotes(claim.events, evidence, EVIDENCE)
+    alike: dict[tuple[str, str], list[Event]] = {}
+    for event in {(event.source, event.line): event for event in reversed(claim.events)}.values():
+        alike.setdefault((event.sign, NUMBERS.sub("#", event.text)), []).insert(0, event)
+    firsts = {id(events[0]): len(events) - 1 for events in alike.values()}
+    kept = [event for event in claim.events if id(event) in firsts]
+    return tuple(
+        replace(quote, means=f"{quote.means} (and {counted(firsts[id(event)], 'line')} alike)")
+        if firsts[id(event)]
+        else quote
+        for event, quote in zip(kept, _quotes(kept, evidence, len(kept)), strict=False)
+    )[:EVIDENCE]
 
 
 def _quotes(events: Iterable[Event], evidence: LogEvidence, limit: int) -> tuple[Quote, ...]:
@@ -300,6 +325,8 @@ def _quotes(events: Iterable[Event], evidence: LogEvidence, limit: int) -> tuple
 def _quote(event: Event, evidence: LogEvidence) -> Quote:
     name = evidence.sources[event.source].name
     known = _meanings().get(event.sign)
+    if event.sign.startswith(PHASE):
+        known = f"the job is {event.sign.removeprefix(PHASE)}"
     own = event.sign == EXCEPTION and any(event is raised for raised, _ in evidence.exceptions)
     otherwise = "the program's own error" if own or event.sign == "hang.last" else MEANS.get(event.sign, LAST)
     means = known or otherwise

@@ -12,6 +12,8 @@ from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event, Moment
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import NcclStarts, Phase, PhaseRecord
+from preflight.explain.last_frames import LastFrame
+from preflight.explain.line_prefix import read_moment
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import Survival
 from preflight.explain.unusual_lines import UnusualLine
@@ -20,6 +22,7 @@ KEPT_PER_SIGN = 200
 KEPT_RANKS_PER_SIGN = 4096
 TAIL_LINES = 30
 RECORDED = "recorder.entry"
+PHASE = "phase: "  # with what the job does
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class SourceState:
     failed_at: int | None = None  # order of the first line that tells of a failure
     failed_steps: int = 0  # the work that it had told of by then
     tail: tuple[str, ...] = ()
+    table: dict[str, str] = field(default_factory=dict)  # exit code by rank, of torchrun's table of failures
     steps: int = 0  # of its work that it told of after something alarming, as far as they were counted
 
 
@@ -57,6 +61,7 @@ class LogEvidence:
     dumps: dict[str, int] = field(default_factory=dict)  # the number of each recording's source
     stuck: list[tuple[int, StuckAnswer]] = field(default_factory=list)  # each with the number of its source
     unusual: Callable[[frozenset[tuple[int, int]]], tuple[UnusualLine, ...]] = lambda _quoted: ()  # what to quote
+    frames: dict[tuple[int, int], tuple[Event, LastFrame]] = field(default_factory=dict)  # by the exception's place
     world_size: int = 0
     empty_logs: set[str] = field(default_factory=set)  # ranks whose log exists and holds nothing
     frameworks: Counter[str] = field(default_factory=Counter)
@@ -96,6 +101,7 @@ class LogEvidence:
             self.by_cause[cause] = [e for e in events if e.authority is Authority.SILENCE or self._is_left(e)]
         for raised in (self.exceptions, self.echoes, self.without_traceback):
             raised[:] = [(event, error) for event, error in raised if self._is_left(event)]
+        self.frames = {place: each for place, each in self.frames.items() if self._is_left(each[0])}
         if all(event.is_warning for event in self.alarms()):
             for kept in (*self.events.values(), *self.by_cause.values()):
                 kept[:] = [event for event in kept if not event.is_warning]
@@ -140,6 +146,39 @@ class LogEvidence:
     def ranks_with_logs(self) -> set[str]:
         """Return the ranks that have a log of their own, also an empty one, by the names of the files."""
         return {source.file_rank for source in self.sources if source.file_rank} | self.empty_logs
+
+    def frame(self, event: Event) -> LastFrame | None:
+        """Return where the traceback ended whose last line this is."""
+        framed = self.frames.get((event.source, event.line))
+        return framed[1] if framed is not None else None
+
+    def waited(self) -> tuple[tuple[Event, LastFrame], ...]:
+        """Return the tracebacks that end in a collective that the user's own code calls."""
+        return tuple(each for each in self.frames.values() if each[1].call and each[1].is_own)
+
+    def table(self) -> dict[str, str]:
+        """Return the exit code of every rank in the launcher's tables of failures."""
+        return {rank: code for source in self.sources for rank, code in source.table.items()}
+
+    def known_ranks(self) -> set[str]:
+        """Return the ranks that the log knows of: by the job's size, by logs of their own, by the launcher's table."""
+        by_size = {str(rank) for rank in range(min(self.world_size, 4096))}
+        return by_size | self.ranks_with_logs() | set(self.table())
+
+    def raised(self) -> tuple[Event, ...]:
+        """Return the last line of every traceback and exception of a rank that the log names, the earliest first."""
+        framed = (event for event, _ in self.frames.values())
+        others = (event for event, _ in (*self.exceptions, *self.echoes))
+        return earliest(event for event in dict.fromkeys((*framed, *others)) if event.rank)
+
+    def of_phase(self, phase: PhaseRecord | None) -> tuple[Event, ...]:
+        """Return the line that names a phase, as one that can be quoted."""
+        if phase is None:
+            return ()
+        source = next(number for number, source in enumerate(self.sources) if phase in source.phases)
+        sign = f"{PHASE}{phase.phase.value}"
+        moment = read_moment(phase.text)
+        return (Event(sign, "", Authority.SILENCE, source, phase.line, 0, "", "", moment, phase.text.strip()[-400:]),)
 
     def phase(self, *wanted: Phase) -> PhaseRecord | None:
         """Return the first log's last phase before its first failure, if it is one of the wanted phases."""

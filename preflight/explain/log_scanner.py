@@ -11,6 +11,7 @@ from preflight.explain import context_lines, run_ends
 from preflight.explain.cause import Cause
 from preflight.explain.event import Authority, Event
 from preflight.explain.job_progress import LOOK_BACK_BYTES, Phase, PhaseRecord, last_phase
+from preflight.explain.last_frames import read_last_frame
 from preflight.explain.launchers import launcher_of
 from preflight.explain.line_prefix import Prefix, clean, line_around, read_prefix
 from preflight.explain.linear_patterns import compile_any
@@ -30,6 +31,7 @@ TAIL_BYTES = 16 << 10
 TEXT_LIMIT = 400
 SIGNS_PER_LINE = 40
 SATURATED = 3000  # lines of one sign; more of the same can't change the answer, and a flood must not cost minutes
+FRAMES_KEPT = 500
 RAISED_KEPT = 2000  # exceptions of one kind
 WITHOUT_TRACEBACK_KEPT = 200
 TRACEBACKS = 20  # looked at before the first failure
@@ -43,6 +45,9 @@ IGNORED = re.compile(
 FINALIZER = b", in _run_finalizers"  # of multiprocessing, which prints what they raise
 IGNORED_BYTES = 300
 FILE_RANK = re.compile(r"(?:rank|worker|task)[_.-]?(\d{1,6})\b|/(\d{1,6})/std(?:err|out)", re.IGNORECASE)
+TABLE = re.compile(
+    rb"\brank {1,12}: (\d{1,7}) \(local_rank: \d{1,7}\)[^\n]{0,20}\n[^\n]{0,60}exitcode {1,9}: (-?\d{1,5})"
+)
 WAIT_SIGNS = frozenset({"watchdog.caught", "watchdog.status", "watchdog.received_dump"})
 OPTION_SECONDS = re.compile(r"ddp_timeout['\"]?[=: ]{1,3}(\d{1,12})|distributed-timeout-minutes[= ](\d{1,8})")
 NUMBER = re.compile(r"\d{1,6}$")
@@ -119,6 +124,7 @@ class Scanner:
         if phase is not None and (source.failed_at is None or phase.phase is Phase.PREPROCESSING):
             source.phases.append(self._placed(phase))
         source.lines = self._turned or self._place(source.lines)
+        source.table = {rank.decode(): code.decode() for rank, code in TABLE.findall(tail)}
         source.tail = tuple(clean(line) for line in re.split(rb"[\r\n]+", tail)[-TAIL_LINES - 1 :] if line.strip())
         return source
 
@@ -278,6 +284,7 @@ class Scanner:
                 evidence.starts.read(text, event.source, event.line)
             case run_ends.EXCEPTION:
                 evidence.counts[event.sign] += 1
+                self._frame(event, text, block, start)
                 if not has_sign and (raised := context_lines.read_exception(text)) is not None:
                     self._work.alarms += 1
                     self._raised(event, raised, text, self._before(block, start))
@@ -288,6 +295,13 @@ class Scanner:
                 pass
         if evidence.keep(event) and event.sign in ALARMING:
             self._work.begin()
+
+    def _frame(self, event: Event, text: str, block: bytes, start: int) -> None:
+        """Keep where a traceback ended."""
+        if len(self.evidence.frames) < FRAMES_KEPT and context_lines.read_exception(text) is not None:
+            frame = read_last_frame(self._before(block, start), text)
+            if frame is not None:
+                self.evidence.frames[event.source, event.line] = event, frame
 
     def _raised(self, event: Event, raised: context_lines.Raised, text: str, before: bytes) -> None:
         begins = before.rfind(b"Traceback (most recent call last)")

@@ -33,17 +33,18 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     frames = evidence.of("context.save_frame")
     if phase is None and not frames:
         return None
+    proof = (*(evidence.of_phase(phase) or frames[:1]), *timeouts)
     is_deadlock = find_mismatch(waits) is not None or bool(behind_by_seq(waits))
     if phase is not None:
         because = f"the last thing before the timeout is line {phase.line}: {phase.text.strip()[-100:]}"
     else:
         because = f"a rank is in a checkpoint when the timeout comes: {frames[0].text.strip()[:100]}"
     if is_deadlock:
-        return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, DEADLOCK, ("deadlock",))
+        return Claim(Authority.REFINED_TIMEOUT, proof, confidence, because, DEADLOCK, ("deadlock",))
     timeout_ms = evidence.timeout_ms()
     waited = f" for {duration(timeout_ms)}" if timeout_ms else ""
     verdict = STOPPED.replace("{timeout}", waited).replace("{who}", _missing(evidence, phase))
-    return Claim(Authority.REFINED_TIMEOUT, timeouts, confidence, because, verdict)
+    return Claim(Authority.REFINED_TIMEOUT, proof, confidence, because, verdict)
 
 
 def _missing(evidence: LogEvidence, phase: PhaseRecord | None) -> str:

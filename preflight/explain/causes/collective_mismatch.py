@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.collective_waits import CLEARLY, Wait, find_mismatch, find_overtaken
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import find_clash
+from preflight.explain.last_frames import LastFrame
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
@@ -13,6 +16,9 @@ VERDICT = (
     "Ranks called different collectives, or different sizes, at the same point: their program took "
     "different paths ({who})."
 )
+
+TIMED_OUT = re.compile(r"[Tt]im(?:ed|e) ?out")
+WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by peer")
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -40,6 +46,11 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         proof = tuple(e for e in evidence.of("watchdog.caught") if e.rank in (one.rank, other.rank))
         because = "a rank waits in a collective that another has completed: to that one it was a different collective"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.MEDIUM, because, fill_in(VERDICT, proof[:4]), detail)
+    if (calls := _calls(evidence)) is not None:
+        who = ", ".join(f"rank {event.rank} waited in {at.call} at {at.place}" for event, at in calls)
+        proof = tuple(event for event, _ in calls)
+        because = "the tracebacks of the ranks end in different collectives, and no rank is missing"
+        return Claim(Authority.MISMATCH, proof, Confidence.MEDIUM, because, VERDICT.replace("{who}", who))
     if (clash := find_clash(evidence.recordings)) is not None:
         proof = tuple(
             event
@@ -49,6 +60,24 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         because = "the flight recorder's dumps hold different work under one sequence number"
         verdict = VERDICT.replace("{who}", f"ranks {clash.one[0]}, {clash.other[0]}")
         return Claim(Authority.MISMATCH, proof, Confidence.HIGH, because, verdict)
+    return None
+
+
+def _calls(evidence: LogEvidence) -> tuple[tuple[Event, LastFrame], tuple[Event, LastFrame]] | None:
+    """Return two ranks that waited in calls of different collectives, each with the end of its traceback.
+
+    One timed out; the other did, too, or lost the one that had timed out. If a rank without a traceback is missing,
+    nothing is proved: ranks of different groups wait for it in different calls.
+    """
+    waited = [(event, at) for event, at in evidence.waited() if event.rank and WAITED.search(event.text)]
+    waited.sort(key=lambda one: TIMED_OUT.search(one[0].text) is None)
+    if not waited or not TIMED_OUT.search(waited[0][0].text):
+        return None
+    if evidence.known_ranks() - {event.rank for event in evidence.raised()}:
+        return None
+    for other in waited[1:]:
+        if other[0].rank != waited[0][0].rank and other[1].call != waited[0][1].call:
+            return waited[0], other
     return None
 
 

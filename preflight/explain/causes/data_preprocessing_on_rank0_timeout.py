@@ -31,7 +31,7 @@ def judge(evidence: LogEvidence, _events: tuple[Event, ...]) -> Claim | None:
     raised = evidence.of(TRACEBACK)
     is_framed = bool(frames) and evidence.phase(Phase.SAVING, Phase.TRAINING) is None
     if timeouts and (is_just or is_preparing or is_framed):
-        events, confidence = timeouts, Confidence.MEDIUM
+        events, confidence = (*(evidence.of_phase(phase) or frames[:1]), *timeouts), Confidence.MEDIUM
     elif is_just and is_preparing and raised and not (timeouts or evidence.failures() or evidence.exceptions):
         events, confidence = raised, Confidence.LOW
     else:

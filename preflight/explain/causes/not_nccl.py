@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from preflight.explain.cause import Cause, Claim, Sign, fixed
 from preflight.explain.context_lines import Raised
-from preflight.explain.event import Authority, Event
+from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.log_evidence import LogEvidence, earliest
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
-OWN = "A rank stopped with a Python error of the program's own, not of the communication: {text}"
+OWN = "A rank stopped with a Python error of the program's own{place}, not of the communication: {text}"
 NEAR_END = 10  # lines
+LONGEST = 160
 CLEARLY_S, CLEARLY_LINES = 3.0, 50  # by so much an exception precedes what is no consequence of it
 
 
@@ -31,15 +32,33 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     if not raised:
         return _by_last_line(evidence) or _by_exit(evidence) or _by_weak_echo(evidence)
     event, error = raised[0]
-    where = f"Rank {event.rank}" if event.rank else "A rank"
-    text = f"{error.type}: {error.message}".rstrip(": ")[:160]
-    verdict = OWN.replace("A rank", where).replace("{text}", text)
     same = _same(raised, error)
+    verdict = OWN.replace("A rank", who_raised(evidence, same)).replace("{place}", place_of(evidence, event))
+    verdict = verdict.replace("{text}", f"{error.type}: {error.message}".rstrip(": ")[:LONGEST])
     because = "the traceback ends with an error that is neither a timeout nor a lost connection" + (
         f"; {len(same)} ranks show the same" if len(same) > 1 else ""
     )
     authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def place_of(evidence: LogEvidence, event: Event) -> str:
+    """Return " at train.py:44 (training_step)", the line of the user's own code; "" if the log does not show it."""
+    frame = evidence.frame(event)
+    return f" at {frame.place} ({frame.function})" if frame is not None and frame.is_own else ""
+
+
+def who_raised(evidence: LogEvidence, same: list[Event]) -> str:
+    """Return "Rank 1", "Only rank 1" or "All 8 ranks", as far as the log tells how many ranks there are."""
+    ranks = by_number(event.rank for event in same if event.rank)
+    known = max(evidence.world_size, len(evidence.known_ranks()))
+    if not ranks:
+        return "A rank"
+    if len(ranks) == 1:
+        return f"Only rank {ranks[0]} of {known}" if known > 1 else f"Rank {ranks[0]}"
+    if len(ranks) == known:
+        return f"All {known} ranks"
+    return f"Ranks {', '.join(ranks[:4])}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
 def _is_named_otherwise(evidence: LogEvidence, raised: Event) -> bool:
@@ -61,9 +80,10 @@ def _by_last_line(evidence: LogEvidence) -> Claim | None:
     is_dead = bool(evidence.failures()) or evidence.has(*DEATHS)
     for event, error in evidence.without_traceback:
         if is_dead or evidence.sources[event.source].lines - event.line < NEAR_END:
-            text = f"{error.type}: {error.message}".rstrip(": ")[:160]
+            text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
             because = "the error is neither a timeout nor a lost connection; its traceback is not in the log"
-            return Claim(Authority.UNEXPLAINED_DEATH, (event,), Confidence.LOW, because, OWN.replace("{text}", text))
+            verdict = OWN.replace("{place}", "").replace("{text}", text)
+            return Claim(Authority.UNEXPLAINED_DEATH, (event,), Confidence.LOW, because, verdict)
     return None
 
 
@@ -73,9 +93,10 @@ def _by_weak_echo(evidence: LogEvidence) -> Claim | None:
     if not weak or evidence.successes():
         return None
     event, error = weak[0]
-    text = f"{error.type}: {error.message}".rstrip(": ")[:160]
+    text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
     because = "it is the only error in the log; it may be the consequence of one that is not"
-    return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, OWN.replace("{text}", text))
+    verdict = OWN.replace("{place}", place_of(evidence, event)).replace("{text}", text)
+    return Claim(Authority.SILENCE, (event,), Confidence.LOW, because, verdict)
 
 
 def _by_exit(evidence: LogEvidence) -> Claim | None:
@@ -93,7 +114,7 @@ def _by_exit(evidence: LogEvidence) -> Claim | None:
 
 
 def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
-    return [event for event, other in raised if other.type == error.type][:8]
+    return [event for event, other in raised if other.type == error.type][:64]
 
 
 CAUSE = Cause(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from preflight.explain.cause import Cause, Claim, Remedy, Sign
-from preflight.explain.event import Authority, Event
+from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 
@@ -13,6 +13,9 @@ PEER = re.compile(
     r"(?:remote peer|from|peer|to|with) \[?([A-Za-z0-9][\w.:-]{2,80})\]?(?:<(\d{1,5})>|:(\d{1,5})\b)|"
     r"remote=\[([\w.:-]{2,80})\]:(\d{1,5})"
 )
+LOOPBACK = re.compile(r"127\.\d|::1\b|localhost|::ffff:127\.")
+LOOPBACK_PEER = re.compile(r"\[?(?:127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)\]?[:<]\d")
+LEFT_EARLY = "left early"
 
 
 def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
@@ -21,6 +24,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return None
     if events[0].sign == "peer.nixl":
         events = (*events[:2], *evidence.of("peer.over_tcp")[-1:])
+    if (left := _left_early(evidence, events)) is not None:
+        return left
     peer = _peer(events)
     who = f"the process at {peer}" if peer else "a process of this job"
     verdict = f"This log shows only secondary errors: {who} died or disconnected first. Get its log."
@@ -29,14 +34,45 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
 
 def _peer(events: tuple[Event, ...]) -> str:
-    for event in events:
-        if match := PEER.search(event.text):
-            return match[1] or match[4]
-    return ""
+    """Return the address of the peer; "" if none is named, or if it is this machine itself."""
+    addresses = (match[1] or match[4] for event in events if (match := PEER.search(event.text)))
+    return next((address for address in addresses if not LOOPBACK.match(address)), "")
+
+
+def _left_early(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
+    """Claim ranks that have no error, neither here nor in the launcher's table, while others lost them.
+
+    torchrun lists every rank that failed or was ended. The lost connection must be one of this machine, or logs bear
+    the ranks' numbers: the output of other machines is elsewhere.
+    """
+    raised, table = evidence.raised(), evidence.table()
+    is_local = any(LOOPBACK_PEER.search(event.text) for event in (*events, *raised))
+    if not raised or not table or evidence.exceptions or not {event.rank for event in raised}.issuperset(table):
+        return None
+    known = evidence.known_ranks() if is_local else evidence.ranks_with_logs()
+    left = by_number(known - set(table) - {event.rank for event in raised})
+    if len(left) > len(raised) or not (left or is_local):
+        return None
+    frame = evidence.frame(raised[0])
+    at = f" in {frame.call or frame.function} at {frame.place}" if frame is not None else ""
+    who = "Another rank" if not left else f"Rank {left[0]}" if len(left) == 1 else f"Ranks {', '.join(left[:4])}"
+    verdict = (
+        f"{who} ended without an error while rank {raised[0].rank} was still{at}: fewer batches, an early return or "
+        f"an exit on {'them' if left[1:] else 'it'}."
+    )
+    because = "the launcher's table of failures does not list it, it left no error, and another rank lost it"
+    return Claim(Authority.ECHO, (*raised[:2], *events[:1]), Confidence.MEDIUM, because, verdict, (LEFT_EARLY,))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Get the log of the other process."""
+    """Get the log of the other process; find out why a rank left if it ended without an error."""
+    if LEFT_EARLY in claim.detail:
+        return Remedy(
+            "Compare the number of batches of all ranks: print(rank, len(loader)) before the loop; a "
+            "DistributedSampler with drop_last=True makes it the same.",
+            "Look for a return, break or sys.exit that only some ranks reach, and for os._exit or a caught exception.",
+            "If uneven data are meant: `with torch.distributed.algorithms.join.Join([model]):` around the loop.",
+        )
     peer = _peer(claim.events) or "the other hosts"
     if claim.events[0].sign == "peer.nixl":
         return Remedy(

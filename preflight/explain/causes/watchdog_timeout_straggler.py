@@ -35,20 +35,32 @@ def _from_log(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
         return _claim(events, ranks, "its sequence number stays below that of the others", Confidence.MEDIUM)
     if ranks := _silent(evidence, waits, events):
         because = "the other ranks report the timeout, and its own output has no error"
-        return _claim(events, ranks, because, Confidence.MEDIUM)
+        return _claim(events, ranks, because, Confidence.MEDIUM, place=_place(evidence))
     because = "only timeouts are in the log; they say that a rank is missing, never why"
-    return _claim(events, (), because, Confidence.LOW, *_at(waits))
+    return _claim(events, (), because, Confidence.LOW, *_at(waits), place=_place(evidence))
+
+
+def _place(evidence: LogEvidence) -> str:
+    """Return where the user's own code waited, by the first traceback that shows it."""
+    return next((f" ({at.call} at {at.place})" for _, at in evidence.waited()), "")
 
 
 def _claim(
-    events: tuple[Event, ...], ranks: tuple[str, ...], because: str, confidence: Confidence, *detail: str
+    events: tuple[Event, ...],
+    ranks: tuple[str, ...],
+    because: str,
+    confidence: Confidence,
+    *detail: str,
+    place: str = "",
 ) -> Claim:
     if ranks:
         plural = "s" if len(ranks) > 1 else ""
-        verdict = f"The others waited for rank{plural} {', '.join(ranks[:8])}, which did not join a collective in time."
+        late = f"rank{plural} {', '.join(ranks[:8])}"
+        verdict = f"The others waited for {late}, which did not join a collective in time{place}."
     else:
         verdict = (
-            "Ranks waited for each other in a collective until the timeout; the log does not tell which one was late."
+            f"Ranks waited for each other in a collective{place} until the timeout; the log does not tell which one "
+            "was late."
         )
     return Claim(Authority.TIMEOUT, events, confidence, because, verdict, detail)
 
@@ -61,11 +73,13 @@ def _named(events: tuple[Event, ...]) -> tuple[str, ...]:
 
 def _silent(evidence: LogEvidence, waits: list[Wait], events: tuple[Event, ...]) -> tuple[str, ...]:
     """Return the few ranks whose output has no error, of those that the job's size or the logs' names tell of."""
-    raised = (event for event, _ in (*evidence.exceptions, *evidence.echoes))
-    reported = {wait.rank for wait in waits} | {event.rank for event in (*events, *raised)}
-    known = {str(rank) for rank in range(min(evidence.world_size, 4096))} | evidence.ranks_with_logs()
-    missing = by_number(rank for rank in known - reported if rank.isdigit())
-    return missing if 0 < len(missing) < len({rank for rank in reported if rank.isdigit()}) else ()
+    reported = {wait.rank for wait in waits} | {event.rank for event in (*events, *evidence.raised())}
+    missing = by_number(rank for rank in evidence.known_ranks() - reported if rank.isdigit())
+    others = {rank for rank in reported if rank.isdigit()}
+    # Those whose output is here, or which the launcher ended, may be as many as those that gave up.
+    ended = {rank for rank, code in evidence.table().items() if code == "-15"} | evidence.ranks_with_logs()
+    most = len(others) if ended.issuperset(missing) else len(others) - 1
+    return missing if 0 < len(missing) <= most else ()
 
 
 def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:

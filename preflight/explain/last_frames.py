@@ -1,0 +1,84 @@
+"""Where a traceback ends: the last line of the user's own code, and the collective in which it waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from preflight.explain.line_prefix import clean
+
+FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d{1,7}), in ([\w.<>]{1,80})')
+BEGIN = re.compile(r"Traceback \(most recent call last\)")
+# Python's own, torch and what is installed: not the user's code.
+LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/torch/(?:distributed|nn|utils|autograd|_|cuda|optim|library)|"
+    r"^<|/bin/(?:torchrun|accelerate|deepspeed|llamafactory-cli)$"
+)
+COLLECTIVE = re.compile(
+    r"\b(all_reduce|all_gather\w{0,20}|all_to_all\w{0,20}|broadcast\w{0,20}|reduce_scatter\w{0,20}|monitored_barrier|"
+    r"barrier|gather\w{0,12}|scatter\w{0,12}|reduce|backward|init_process_group|wait_for_everyone)\b"
+)
+CALL = re.compile(rf"(?:\.|\b){COLLECTIVE.pattern}\(")
+OF_TORCH = re.compile(r"/torch/(?:distributed|autograd)|torch/_tensor\.py|/accelerate/")
+# The prefix that a launcher puts before every line of one process.
+PROCESS = re.compile(
+    r"\s{0,9}(\[[Rr]ank ?\d{1,6}\]|\[default\d{1,6}\]|\([^)\n]{3,80}\)|\[1,\d{1,6}\]<std\w{3}>|\d{1,6}:(?= ))"
+)
+SOURCE_TEXT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class LastFrame:
+    """The innermost frame of the user's own code, or of the whole traceback if it has none."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""  # the line of code
+    call: str = ""  # the collective that the rank was in
+    is_own: bool = True
+
+    @property
+    def place(self) -> str:
+        """Return it as `train.py:44`."""
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+def process_of(text: str) -> str:
+    """Return the prefix that names the process of a line; "" if it has none."""
+    match = PROCESS.match(text)
+    return match[1] if match else ""
+
+
+def read_last_frame(before: bytes, text: str) -> LastFrame | None:
+    """Return where the traceback ended whose last line is `text`; `before` is what the log has before that line."""
+    process = process_of(text)
+    lines = [clean(line) for line in before.splitlines()]
+    if process:
+        lines = [line for line in lines if process_of(line) == process]
+    begins = max((number for number, line in enumerate(lines) if BEGIN.search(line)), default=-1)
+    lines = lines[begins + 1 :]
+    frames = [(number, match) for number, line in enumerate(lines) if (match := FRAME.search(line))]
+    if not frames:
+        return None
+    own = [(number, match) for number, match in frames if not LIBRARY.search(match[1])]
+    number, frame = (own or frames)[-1]
+    after = [match for other, match in frames if other >= number]
+    source = _source_below(lines, number)
+    return LastFrame(frame[1], int(frame[2]), frame[3], source, _call(source, after), is_own=bool(own))
+
+
+def _source_below(lines: list[str], number: int) -> str:
+    below = lines[number + 1] if number + 1 < len(lines) else ""
+    if FRAME.search(below):
+        return ""
+    return below.removeprefix(process_of(below)).lstrip(": ").strip()[:SOURCE_TEXT]
+
+
+def _call(source: str, frames: Iterable[re.Match[str]]) -> str:
+    """Return the collective that the user's line calls, else the first one that torch's frames below it name."""
+    if match := CALL.search(source):
+        return match[1]
+    named = (COLLECTIVE.fullmatch(frame[3]) for frame in frames if OF_TORCH.search(frame[1]))
+    return next((match[1] for match in named if match), "")
