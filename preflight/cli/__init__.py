@@ -1,5 +1,9 @@
 """The command line: `program` has the table of the commands and the modules that contain them."""
 
-from preflight.cli.program import main
+from preflight_nccl import stop_if_damaged
+
+stop_if_damaged()  # the script of another project with a package `preflight` may have started this
+
+from preflight.cli.program import main  # noqa: E402
 
 __all__ = ["main"]

@@ -258,6 +258,17 @@ class ChecksOptions:
     verbose: option_kinds.Verbose = False
 
 
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """Say whether this installation is sound, and what is missing.
+
+    Reads torch's version without importing it. Exit codes: 0 sound, 2 usage, 3 not sound.
+    """
+
+    json: option_kinds.JsonPath = None
+    quiet: option_kinds.Quiet = False
+
+
 class DocumentKind(str, Enum):
     """Which document a schema describes."""
 

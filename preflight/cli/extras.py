@@ -1,10 +1,23 @@
-"""Packages that only some results need and a plain `pip install preflight-nccl` omits, checked before the work."""
+"""What only some results need, checked before the work: Linux, and packages that a plain installation omits."""
 
 from __future__ import annotations
 
-from preflight.errors import UsageError
+import sys
+
+from preflight.errors import HarnessError, UsageError
 from preflight.show.formats import HTML_MODULES
 from preflight.system.installed import module_exists
+
+
+def must_have_linux(asked: str) -> None:
+    """Raise HarnessError on another system; `asked` is what can't be done there."""
+    if not is_linux():
+        raise HarnessError(f"{asked} needs Linux; explain, timeout, fleet and render work on {sys.platform}, too")
+
+
+def is_linux() -> bool:
+    """Return whether this is Linux."""
+    return sys.platform.startswith("linux")
 
 
 def must_have_html(asked: str) -> None:

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from preflight import __version__
 from preflight.check.option_kinds import PRINTED
+from preflight.cli.extras import must_have_linux
 from preflight.cli.hints import hint
 from preflight.cli.output import PROGRAM
 from preflight.cli.plain_values import take_plain_values
@@ -84,6 +85,10 @@ COMMANDS = {
         ("preflight gpu-report", "all GPUs, 10 minutes at most"),
         ("preflight gpu-report --gpus 0", "one GPU"),
     )),
+    "doctor": ("doctor", "Say whether this installation is sound, and what is missing.", (
+        ("preflight doctor", "about ten lines"),
+        ("preflight doctor --json -", "as JSON"),
+    )),
     "checks": ("reports", "List the checks, or explain the named ones.", (
         ("preflight checks", "all checks, a line each"),
         ("preflight checks memlock acs-redirects", "what these two verify"),
@@ -93,6 +98,7 @@ COMMANDS = {
         ("preflight schema stuck", "of the JSON of `stuck`"),
     )),
 }  # fmt: skip
+NEED_LINUX = frozenset({"check", "run", "probe", "bench", "capture"})
 HELP_NAMES, HELP_ALL = ["-h", "--help"], "--help-all"
 
 
@@ -185,6 +191,8 @@ class GroupedCommand(TyperCommand):
         effect.
         """
         name = str(self.name)
+        if name in NEED_LINUX:
+            must_have_linux(f"preflight {name}")
         function = _function_of(name)
         raise_on_signals()
         try:

@@ -10,6 +10,7 @@ import time
 import typer
 
 from preflight.cli.commands import StuckOptions
+from preflight.cli.extras import must_have_linux
 from preflight.cli.output import PROGRAM, STDOUT, check_outputs, detail_of, refuse_stdout, style
 from preflight.errors import Interrupted, UsageError
 from preflight.model.stuck_evidence import NodeEvidence
@@ -55,6 +56,7 @@ def stuck(asked: StuckOptions) -> None:
         for problem in problems:
             to_stderr(f"{PROGRAM}: {problem}\n")
         raise typer.Exit(_answered(asked, nodes, stopped))
+    must_have_linux("preflight stuck without --merge")
     machine = live_machine()
     found = _find(asked, pid, machine)
     if len(found) > 1 and not asked.all_jobs:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import typer
 
 from preflight.check import survey
+from preflight.cli.extras import is_linux, must_have_linux
 from preflight.cli.output import check_outputs, detail_of, print_result, style
 from preflight.cli.timeout_options import TimeoutOptions
 from preflight.errors import UsageError
@@ -61,13 +62,15 @@ def timeout(asked: TimeoutOptions) -> None:
     batch = batch_of(asked.seq_len, asked.micro_batch, asked.config)
     current_s = None if asked.current is None else seconds("--current", asked.current)
     earlier = None if asked.report is None else load_report(read_input(asked.report, REPORT), asked.report)
-    node, chosen = _node(earlier, asked.gpus) if asked.params is not None or asked.gpus is not None else (None, ())
+    is_asked = asked.gpus is not None or (asked.params is not None and (is_linux() or earlier is not None))
+    node, chosen = _node(earlier, asked.gpus) if is_asked else (None, ())
     taken = ""
     if asked.world_size is None:
         ranks, why = _ranks(earlier, chosen)
         job, taken = replace(job, world_size=ranks), f"Taken for {ranks} rank{'s' * (ranks > 1)}, {why}: --world-size"
     storage = None
     if asked.checkpoint_dir is not None:
+        must_have_linux("--checkpoint-dir")
         storage = _measure(asked.checkpoint_dir, job.world_size, Progress(is_quiet=asked.quiet))
     fit = None if node is None or asked.params is None else _fit(job, asked.params, batch, node, chosen)
     _answer(asked, job, current_s, earlier, storage, fit, bool(chosen), taken)
@@ -110,6 +113,8 @@ def _ranks(earlier: Report | None, chosen: tuple[int, ...]) -> tuple[int, str]:
 
 def _node(earlier: Report | None, gpus: str | None) -> tuple[NodeFacts, tuple[int, ...]]:
     """Return the node that the job would run on, from the report or else this one, and its GPUs by nvml_index."""
+    if earlier is None:
+        must_have_linux("--gpus without --report")
     node = earlier.nodes[0] if earlier and earlier.nodes else survey.survey_machine(live_machine()).node
     return node, chosen_gpus(node, gpus)
 

@@ -209,7 +209,6 @@ def test_run_looks_at_once_where_a_watchdog_says_that_a_collective_timed_out(com
     assert "stuck" in ran.stderr.lower()
 
 
-@peers("F3", 6)
 def test_the_package_and_a_command_have_the_name_that_nobody_else_has() -> None:
     project = read_toml((PROJECT / "pyproject.toml").read_text(), "pyproject.toml")
     assert "preflight-nccl" in project["project"]["scripts"]

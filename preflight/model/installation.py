@@ -1,0 +1,42 @@
+"""Whether an installation of preflight is sound: the answer of `preflight doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from preflight.model.word import Word
+
+SCHEMA_VERSION = 1
+
+
+class Soundness(Word):
+    """What is said of a part."""
+
+    OK = "ok"
+    NOTE = "note"  # something does less than it could
+    PROBLEM = "problem"  # an answer of preflight could be wrong or missing
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPart:
+    """A part of the installation, or of the machine that preflight needs."""
+
+    name: str
+    state: Soundness
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """All parts, and whether the installation is sound."""
+
+    schema_version: int
+    exit_code: int  # 0 sound, 3 a part is a problem
+    parts: tuple[InstalledPart, ...]
+
+    @classmethod
+    def of(cls, parts: tuple[InstalledPart, ...]) -> Installation:
+        """Return the answer for these parts."""
+        is_sound = all(part.state is not Soundness.PROBLEM for part in parts)
+        return cls(SCHEMA_VERSION, 0 if is_sound else 3, parts)
