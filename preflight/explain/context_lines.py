@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from preflight.explain.launchers import LOG_WORDS
 from preflight.explain.nccl_start import STEP_WORDS, StartStep
 from preflight.explain.run_ends import OTHER_EXCEPTIONS, RUN_ENDS
+from preflight.explain.signatures import PRINTED
 
 PATTERNS: dict[str, str] = {
     **RUN_ENDS,
@@ -18,6 +19,8 @@ PATTERNS: dict[str, str] = {
     "context.nccl_step": "|".join(words for step, words in STEP_WORDS.items() if step is not StartStep.COLLECTIVE)
     + "|Destroy COMPLETE",
     "context.progress": r"(?:float|half|bfloat16|double|u?int8|int32|fp8_\w{2,8}) +(?:sum|prod|min|max|avg|none) +-?\d",
+    "context.version": PRINTED,
+    "context.nan": r"\b[Ll]oss\w{0,12}['\"]?(?: is|[=:]| ){1,3}['\"]?(?:nan|NaN)\b",
     "context.diag": r"NCCL DIAG ",
     "context.collective": STEP_WORDS[StartStep.COLLECTIVE],
     "context.save_frame": r"(?:, in |#\d{1,3} )_?(?:save_|_save)\w{1,60}",

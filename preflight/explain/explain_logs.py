@@ -11,12 +11,14 @@ from preflight.explain.cause import Claim, all_causes
 from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes, timeline
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
+from preflight.explain.job_progress import is_full_bar
 from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import PHASE, LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
 from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
+from preflight.explain.signatures import Found, find
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
@@ -44,6 +46,7 @@ IF_IT_HANGS = (
 LEFT_OUT = "Nothing failed in what could be read of this log; its end is missing."
 OPEN_END = "Nothing in this log failed so far, and nothing says that the job ended: still running, or cut."
 PROSE = "This does not look like a log: give preflight what the job itself printed."
+MAPPED = re.compile(r"(?:Map|Filter|[Tt]okeni\w{1,10})[^\n]{0,80}\(num_proc=(\d{1,4})\)")
 PEER_DIED = "remote_peer_died"
 UNUSUAL = "healthy runs print no such line"
 LAST = "the last line of the log"
@@ -205,9 +208,9 @@ def _timeline(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, 
 def _what_to_do(verdict: ExplainVerdict, evidence: LogEvidence) -> tuple[str, ...]:
     match verdict:
         case ExplainVerdict.NOT_ENOUGH_EVIDENCE:
-            return to_fetch(evidence)
+            return (*_terminated(evidence), *to_fetch(evidence))
         case ExplainVerdict.UNFINISHED:
-            return (IF_IT_HANGS,)
+            return (*_data_workers(evidence), IF_IT_HANGS)
         case ExplainVerdict.CAUSE_NAMED | ExplainVerdict.HEALTHY:
             return ()
 
@@ -222,6 +225,28 @@ def _unusual(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[Quote, .
         Quote(names[each.source], each.line, "", "", read_moment(each.text).text, each.text[: TEXT * 2], UNUSUAL)
         for each in evidence.unusual(quoted)
     )
+
+
+def _terminated(evidence: LogEvidence) -> Iterator[str]:
+    """Yield a note if the launcher got a SIGTERM and no rank failed before; torchrun itself only sends them."""
+    got = [event for event, error in evidence.echoes if "got signal: 15" in error.message]
+    if got and not evidence.failures() and not evidence.exceptions:
+        yield (
+            f"The launcher got SIGTERM from outside (line {got[0].line}), and nothing failed before that: a scheduler, "
+            "a time limit or a person ended the job. sacct -j JOBID, kubectl describe pod or journalctl says which."
+        )
+
+
+def _data_workers(evidence: LogEvidence) -> Iterator[str]:
+    """Yield what to do if a log ends while several processes prepare a data set."""
+    for source in evidence.sources:
+        found = MAPPED.search(source.tail[-1]) if source.tail else None
+        if found is not None and not is_full_bar(source.tail[-1]):
+            yield (
+                f"The log ends while {found[1]} processes prepare the data set; one of them may have died or hang "
+                "without a word. Set num_proc=1 (map_num_proc=1, preprocessing_num_workers=1): it then runs, or shows "
+                'its error. sudo dmesg -T | grep -i -e "killed process" -e oom tells whether memory ran out.'
+            )
 
 
 def _is_timeout(named: tuple[Ranked, ...]) -> bool:
@@ -243,6 +268,8 @@ def _notes(evidence: LogEvidence, named: tuple[Ranked, ...]) -> tuple[str, ...]:
             f"A wait of {frozen[0].ran_for_ms} ms under a timeout of {frozen[0].timeout_ms} ms: "
             "the whole process was paused (swapping, a suspended container, or Python's lock)."
         )
+    if (nan := evidence.of("context.nan")) and not evidence.sources[nan[0].source].note:
+        notes.append(f"The loss is nan since line {nan[0].line}: {nan[0].text.strip()[-TEXT // 2 :]}")
     return (*notes, *_diagnosed(evidence, named))
 
 
@@ -258,7 +285,9 @@ def _diagnosed(evidence: LogEvidence, named: tuple[Ranked, ...]) -> Iterator[str
 def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
     cause, claim = ranked.cause, ranked.claim
     remedy = cause.remedy(evidence, claim)
-    steps = with_launcher(remedy.steps, evidence.launchers, sets_variables=bool(remedy.env))
+    known = find((event.text for event in claim.events[:20]), evidence.versions)
+    first = (_known_remedy(known, evidence),) if known else ()
+    steps = with_launcher((*first, *remedy.steps), evidence.launchers, sets_variables=bool(remedy.env))
     because = "; ".join((claim.because, *(d for d in claim.detail if not d.isdigit() and d != "deadlock")))
     return NamedCause(
         cause=cause.id,
@@ -270,6 +299,14 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
         confirm_with=remedy.confirm_with or cause.confirm_with,
         env=remedy.env,
     )
+
+
+def _known_remedy(found: Found, evidence: LogEvidence) -> str:
+    """Return a row's remedy, with the versions that need none."""
+    row, has = found.row, evidence.versions.get(found.row.library, "")
+    needless = f" {row.library} {row.fixed} and later need no such step" if row.fixed else ""
+    here = f"; this log has {has}." if needless and has else "." if needless else ""
+    return f"{found.remedy}{'.' if needless else ''}{needless}{here}"
 
 
 def _consequence(ranked: Ranked, evidence: LogEvidence) -> Consequence:

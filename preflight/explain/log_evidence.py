@@ -62,6 +62,7 @@ class LogEvidence:
     stuck: list[tuple[int, StuckAnswer]] = field(default_factory=list)  # each with the number of its source
     unusual: Callable[[frozenset[tuple[int, int]]], tuple[UnusualLine, ...]] = lambda _quoted: ()  # what to quote
     frames: dict[tuple[int, int], tuple[Event, LastFrame]] = field(default_factory=dict)  # by the exception's place
+    versions: dict[str, str] = field(default_factory=dict)  # of libraries, as they print them
     world_size: int = 0
     empty_logs: set[str] = field(default_factory=set)  # ranks whose log exists and holds nothing
     frameworks: Counter[str] = field(default_factory=Counter)

@@ -17,6 +17,7 @@ from preflight.explain.line_prefix import Prefix, clean, line_around, read_prefi
 from preflight.explain.linear_patterns import compile_any
 from preflight.explain.log_evidence import TAIL_LINES, LogEvidence, SourceState
 from preflight.explain.log_order import oldest_first
+from preflight.explain.signatures import read_versions
 from preflight.explain.survival import FEW
 from preflight.explain.unusual_lines import HARDER, READ_BYTES, UnusualLines
 from preflight.explain.unwrap_lines import unwrapped
@@ -270,11 +271,12 @@ class Scanner:
         evidence = self.evidence
         match event.sign:
             case "context.world":
-                if number := NUMBER.search(event.match):
-                    evidence.world_size = max(evidence.world_size, int(number[0]))
+                evidence.world_size = max([evidence.world_size, *map(int, NUMBER.findall(event.match))])
             case "context.framework":
                 known = context_lines.FRAMEWORKS.items()
                 evidence.frameworks.update(name for name, pattern in known if re.search(pattern, event.match))
+            case "context.version":
+                evidence.versions = {**read_versions(event.text), **evidence.versions}
             case "context.launcher":
                 evidence.launchers.add(launcher_of(event.match))
             case "context.timeout_option":

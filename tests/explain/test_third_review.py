@@ -257,6 +257,26 @@ def test_a_rank_that_the_launcher_ended_without_an_error_of_its_own_was_late() -
     assert "barrier at train.py:28" in explanation.summary
 
 
+def test_a_sigterm_from_outside_is_told_and_names_no_cause() -> None:
+    error = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 81 got signal: 15"
+    explanation = said((HEADER, '  File "/opt/venv/bin/torchrun", line 8, in <module>', error))
+    assert first(explanation) == "not_enough_evidence"
+    assert "got SIGTERM from outside" in page(explanation)
+
+
+def test_ctrl_c_after_another_failure_is_not_the_cause() -> None:
+    pressed = (HEADER, '  File "/opt/app/train.py", line 30, in f', "KeyboardInterrupt")
+    assert first(said((watchdog(0), *pressed))) == "watchdog_timeout_straggler"
+    assert "train.py:30" in said(pressed).summary
+
+
+def test_a_loss_of_nan_is_a_note_and_no_cause() -> None:
+    explanation = said(("step 3 loss: nan lr 1e-5", "Training finished."))
+    assert explanation.verdict is ExplainVerdict.HEALTHY
+    assert any("nan since line 1" in note for note in explanation.notes)
+    assert not said(("step 3 loss: 0.2 nan_count 0",)).notes[1:]
+
+
 def test_a_peer_of_another_machine_is_named_and_nobody_is_said_to_have_left_early() -> None:
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.4.0.7]:41233"
     explanation = said(("WORLD_SIZE=2", *raised(0, '/opt/app/two.py", line 5, in <module>', lost), *torchrun(0)))
@@ -264,7 +284,6 @@ def test_a_peer_of_another_machine_is_named_and_nobody_is_said_to_have_left_earl
     assert "without an error" not in explanation.summary
 
 
-@user("F9")
 def test_a_log_that_ends_in_a_data_sets_map_says_what_to_look_at_in_its_workers() -> None:
     explanation = said(
         ("Generating train split: 5000 examples", "Map (num_proc=32):  12%|#2  | 600/5000 [00:03<00:22]")
@@ -291,7 +310,6 @@ HUB = (
 )
 
 
-@user("F20")
 @pytest.mark.parametrize(
     ("error", "advised"),
     [

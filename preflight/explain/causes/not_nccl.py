@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, fixed
+from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.context_lines import Raised
 from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.log_evidence import LogEvidence, earliest
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
+from preflight.explain.signatures import find
 from preflight.model.explanation import Confidence
 
 ID = "not_nccl"
@@ -26,6 +27,8 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     raised = [(event, error) for event, error in evidence.exceptions if is_failed or event.order > last_success]
     places = {event.order: place for place, event in enumerate(earliest(event for event, _ in raised))}
     raised.sort(key=lambda one: places[one[0].order])
+    if (known := _known(evidence, raised)) is not None:
+        return known
     if not raised and (refused := own_events):
         verdict = f"The program stopped before it began: {refused[0].text.strip()[-160:]}"
         return Claim(Authority.OWN_ERROR, refused, Confidence.HIGH, "the line says so", verdict)
@@ -40,6 +43,28 @@ def judge(evidence: LogEvidence, own_events: tuple[Event, ...]) -> Claim | None:
     )
     authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
     return Claim(authority, tuple(same), Confidence.MEDIUM, because, verdict)
+
+
+def _known(evidence: LogEvidence, own: list[tuple[Event, Raised]]) -> Claim | None:
+    """Claim a message that a row of signatures.toml explains: the first own error, else one that looks secondary.
+
+    Without a traceback it must be near the end of the log.
+    """
+    if not own and evidence.successes():
+        return None
+    last = [one for one in evidence.without_traceback if evidence.sources[one[0].source].lines - one[0].line < NEAR_END]
+    for event, error in own[:1] or [*evidence.echoes, *last]:
+        found = find([event.text], evidence.versions, names=True)
+        if found is None:
+            continue
+        same = _same(own, error) or [event]
+        others = {other.type for one, other in own if one.rank == event.rank}
+        text = f"{error.type}: {error.message}".rstrip(": ")[:LONGEST]
+        verdict = f"{who_raised(evidence, same)} stopped{place_of(evidence, event)}: {found.row.says}. {text}"
+        confidence = Confidence.MEDIUM if others - {error.type} else Confidence.HIGH
+        authority = Authority.EXCEPTION if _is_named_otherwise(evidence, event) else Authority.OWN_ERROR
+        return Claim(authority, tuple(same), confidence, "the message says what failed", verdict)
+    return None
 
 
 def place_of(evidence: LogEvidence, event: Event) -> str:
@@ -117,6 +142,25 @@ def _same(raised: list[tuple[Event, Raised]], error: Raised) -> list[Event]:
     return [event for event, other in raised if other.type == error.type][:64]
 
 
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Begin at the user's own line, if the log shows it."""
+    frame = evidence.frame(claim.events[0]) if claim.events else None
+    if find([event.text for event in claim.events[:1]], evidence.versions, names=True) is not None:
+        return Remedy("If it comes again after that: run one process alone (--nproc-per-node 1) for a shorter log.")
+    if frame is None or not frame.is_own:
+        return Remedy(
+            "Read the traceback of that rank from its end; the error is in the program, its arguments or its data.",
+            "Run it in one process (without torchrun, or --nproc-per-node 1) for a shorter traceback.",
+            "With several ranks: torchrun --log-dir logs --redirects 3 --tee 3 keeps each rank's traceback apart.",
+        )
+    shown = f": {frame.source}" if frame.source else ""
+    return Remedy(
+        f"Open {frame.file} at line {frame.line}, in {frame.function}{shown}",
+        f"python -m pdb -c continue {frame.file.rsplit('/', 1)[-1]} ... in one process stops there with the values; it "
+        "should fail in the same way. If it runs alone, the data or the arguments of that rank differ.",
+    )
+
+
 CAUSE = Cause(
     promise="The program itself has an error; the communication library only noticed that a process was gone.",
     signs=(
@@ -127,11 +171,7 @@ CAUSE = Cause(
              r"(?:command not found|can't open file)"),
     ),
     judge=judge,
-    remedy=fixed(
-        "Read the traceback of that rank from its end; the error is in the program, its arguments or its data.",
-        "Run it in one process (without torchrun, or --nproc-per-node 1) for a shorter traceback.",
-        "With several ranks: torchrun --log-dir logs --redirects 3 --tee 3 keeps each rank's traceback apart.",
-    ),
+    remedy=remedy,
     infers=True,
     needs="the same traceback in a run of one process",
     confirm_with="the same command on one GPU; `preflight check` checks the machine",

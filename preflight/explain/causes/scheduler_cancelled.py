@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from preflight.explain.cause import Cause, Claim, Sign, fixed
+import re
+
+from preflight.explain.cause import Cause, Claim, Remedy, Sign
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.run_ends import DEATHS, TASK_EXIT
@@ -10,6 +12,9 @@ from preflight.model.explanation import Confidence
 
 ID = "scheduler_cancelled"
 HANGUP = "SIGHUP: its terminal or connection was closed; start it with nohup, tmux or a scheduler"
+INTERRUPT = "Somebody stopped the job with Ctrl-C (SIGINT); nothing in the log failed before that"
+ENDED = re.compile(r"SignalException: [^\n]{0,80}got signal: 2\b")
+BY_SIGNAL = "by a signal"
 NEAR = 200  # lines between a rank's own error and the cancellation that it led to
 VERDICT = "The job was cancelled from outside ({why}); nothing in the log failed before that."
 
@@ -19,6 +24,8 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
 
     Only the scheduler's own line or a hangup proves a cancellation, since any program may send SIGTERM.
     """
+    if not events:
+        return _by_signal(evidence)
     if all(map(evidence.survival.is_after_success, events)):
         return None
     if events[0].authority is not Authority.ECHO and _is_reaction(evidence, events[0]):
@@ -34,6 +41,37 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     authority = Authority.ECHO if other else Authority.KILLED
     because = "the scheduler says so, and no error precedes it" if not other else "it came after another error"
     return Claim(authority, events, Confidence.HIGH, because, VERDICT.replace("{why}", reason))
+
+
+def _by_signal(evidence: LogEvidence) -> Claim | None:
+    """Claim Ctrl-C if nothing else failed; people press it when a job hangs. Who sent a SIGTERM no log tells."""
+    if evidence.failures() or evidence.exceptions or evidence.successes():
+        return None
+    pressed = tuple(event for event, error in evidence.echoes if error.type.endswith("KeyboardInterrupt"))
+    stopped = [event for event, error in evidence.echoes if ENDED.search(f"{error.type}: {error.message}")]
+    if not pressed or len(pressed) + len(stopped) < len(evidence.echoes):
+        return None
+    frame = next(filter(None, map(evidence.frame, pressed)), None)
+    at = f"; it was at {frame.place} ({frame.function})" if frame is not None and frame.is_own else ""
+    because = "the process says which signal it got, and no error precedes it"
+    return Claim(Authority.SILENCE, pressed, Confidence.MEDIUM, because, f"{INTERRUPT}{at}.", (BY_SIGNAL,))
+
+
+def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Ask who ended it; if the job hung before, find out why."""
+    if BY_SIGNAL in claim.detail:
+        return Remedy(
+            "If you stopped it because it hung: start it again, and while it hangs run `preflight stuck` on its node; "
+            "it says which rank waits where.",
+            "If nobody stopped it: a scheduler, a time limit or a lost terminal did (sacct -j JOBID, kubectl describe "
+            "pod, journalctl); start it under tmux or nohup.",
+        )
+    return Remedy(
+        "Ask the scheduler who: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol show job JOBID.",
+        "Preempted jobs: save checkpoints and let it requeue (sbatch --requeue --signal=B:USR1@120).",
+        "If you cancelled it because it hung: run preflight explain on the log of a run that hung longer, with "
+        "NCCL_DEBUG=INFO.",
+    )
 
 
 def _is_reaction(evidence: LogEvidence, cancelled: Event) -> bool:
@@ -83,12 +121,8 @@ CAUSE = Cause(
              r"Received (?:1|Signals\.SIGHUP) death signal|got signal: 1\b"),
     ),
     judge=judge,
-    remedy=fixed(
-        "Ask the scheduler who: sacct -j JOBID --format=JobID,State,ExitCode,Reason,Comment; scontrol show job JOBID.",
-        "Preempted jobs: save checkpoints and let it requeue (sbatch --requeue --signal=B:USR1@120).",
-        "If you cancelled it because it hung: run preflight explain on the log of a run that hung "
-        "longer, with NCCL_DEBUG=INFO.",
-    ),
+    remedy=remedy,
+    infers=True,
     needs="the scheduler's accounting",
     confirm_with="sacct -j JOBID --format=JobID,State,ExitCode,Reason",
 )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Each row of signatures.toml is held: its line is recognized, and its remedy comes first; a row knows its versions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preflight.explain.linear_patterns import compile_any
+from preflight.explain.signatures import PRINTED, Signature, find, read_versions, signatures
+from preflight.model.explanation import Confidence
+from tests.explain.logs import explain_bytes
+
+ROWS = signatures()
+
+
+def answer(row: Signature, *before: str) -> tuple[str, Confidence, str]:
+    frame = ("Traceback (most recent call last):", '  File "/opt/app/train.py", line 30, in step')
+    lines = (row.line,) if " NCCL WARN " in row.line else (*frame, row.line)
+    cause = explain_bytes("\n".join([*before, *lines]).encode() + b"\n").causes[0]
+    return cause.cause, cause.confidence, cause.remedy.split("\n")[0]
+
+
+def test_there_are_enough_rows_and_each_has_a_name_of_its_own() -> None:
+    assert len(ROWS) >= 30
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_rows_line_gets_its_remedy_first(row: Signature) -> None:
+    found = find([row.line], {})
+    assert found is not None and found.row is row
+    cause, confidence, step = answer(row)
+    assert cause == row.cause
+    assert step.startswith(found.remedy)
+    assert "{1}" not in step
+    assert confidence is Confidence.HIGH or not row.says
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_is_short_linear_and_has_a_source(row: Signature) -> None:
+    assert row.source
+    assert len(row.remedy) < 240
+    assert not re.search(r"\(\?[=!<]|\\[1-9]", row.pattern.pattern)
+    compile_any([row.pattern.pattern.encode("ascii").decode()])
+
+
+def test_a_row_is_left_out_for_versions_that_do_not_need_it() -> None:
+    row = next(row for row in ROWS if row.name == "nccl-shared-memory-of-blackwell")
+    old, new = (
+        "gpu-1:7:7 [0] NCCL INFO NCCL version 2.25.1+cuda12.8",
+        "gpu-1:7:7 [0] NCCL INFO NCCL version 2.26.2+cuda12.8",
+    )
+    assert "NCCL 2.26 and later need no such step; this log has 2.25.1" in answer(row, old)[2]
+    assert "nvidia-nccl" not in answer(row, new)[2]
+    since = next(row for row in ROWS if row.name == "weights-only")
+    assert "weights_only" not in answer(since, "torch==2.5.1")[2]
+    assert "weights_only" in answer(since, "torch==2.6.0")[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("gpu-1:7:7 [0] NCCL INFO NCCL version 2.28.9+cuda13.0", {"NCCL": "2.28.9"}),
+        ("[2026-05-02 10:02:41 TP0] sglang is using nccl==2.27.5", {"NCCL": "2.27.5"}),
+        ("PyTorch version: 2.10.0+cu128", {"torch": "2.10.0"}),
+        ("INFO [api_server.py:7] vLLM API server version 0.11.2", {"vLLM": "0.11.2"}),
+        ("version 3 of the data", {}),
+    ],
+)
+def test_versions_are_read_as_libraries_print_them(line: str, found: dict[str, str]) -> None:
+    assert read_versions(line) == found
+    assert bool(re.search(PRINTED, line)) is bool(found)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_searched(text: str) -> None:
+    assert find([text], {"torch": text}) is None or text
+
+
+def test_a_message_that_a_rank_survived_or_that_came_after_another_error_is_not_the_cause() -> None:
+    lines = [
+        "Traceback (most recent call last):", '  File "/opt/app/a.py", line 3, in f', "KeyError: 'x'",
+        "Traceback (most recent call last):", '  File "/opt/app/a.py", line 9, in g',
+        "OSError: [Errno 24] Too many open files",
+    ]  # fmt: skip
+    cause = explain_bytes("\n".join(lines).encode() + b"\n").causes[0]
+    assert "KeyError" in cause.verdict
+    done = [*lines[3:], "Training finished."]
+    assert not explain_bytes("\n".join(done).encode() + b"\n").causes
