@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from preflight.explain.event import UNKNOWN, Moment
+from preflight.explain.secrets import may_hold_secrets, without_secrets
 
 ESCAPES = re.compile(
     r"\x1b\[[0-9;?]{0,20}[ -/]?[@-~]|\u2190\[[0-9;]{1,10}m|\x1b[()][0-9A-B]|[\x00-\x08\x0b\x0c\x0e-\x1f]"
@@ -48,8 +49,9 @@ class Prefix:
 
 
 def clean(raw: bytes) -> str:
-    """Return a line without color codes, NUL bytes and undecodable bytes."""
-    return ESCAPES.sub("", raw.decode("utf-8", "replace"))
+    """Return a line without color codes, NUL bytes, undecodable bytes and secrets: all that is quoted."""
+    text = ESCAPES.sub("", raw.decode("utf-8", "replace"))
+    return without_secrets(text) if may_hold_secrets(raw) else text
 
 
 def line_around(block: bytes, at: int, end: int, limit: int, before: int) -> tuple[int, int]:
