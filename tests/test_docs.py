@@ -1,4 +1,4 @@
-"""The pages of docs/ are twelve, short and in plain English; what they and comments lead to is there."""
+"""The pages of docs/ are twelve, and three in Chinese: short, in plain English, and what they lead to is there."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ USER_PAGES = {
     "clusters.md", "python.md", "reference.md", "trust.md",
 }  # fmt: skip
 DEVELOPER_PAGES = {"architecture.md", "method.md", "testing.md", "nccl-facts.md"}
+CHINESE_PAGES = {"check.md", "explain.md", "stuck.md"}
 GENERATED_PAGES = {"commands.md", "checks.md", "causes.md"}
 IN_DOCS = tuple(sorted(str(page.relative_to(PROJECT)) for page in DOCS.rglob("*.md")))
 PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", *IN_DOCS)
@@ -130,10 +131,11 @@ def test_there_are_twelve_pages_for_users_four_for_developers_and_three_generate
     assert {page.name for page in DOCS.glob("*.md")} == USER_PAGES
     assert {page.name for page in (DOCS / "dev").iterdir()} == DEVELOPER_PAGES
     assert {page.name for page in (DOCS / "reference").iterdir()} == GENERATED_PAGES
-    assert len(IN_DOCS) == len(USER_PAGES) + len(DEVELOPER_PAGES) + len(GENERATED_PAGES)
+    assert {page.name for page in (DOCS / "zh").iterdir()} == CHINESE_PAGES
+    assert len(IN_DOCS) == sum(map(len, (USER_PAGES, DEVELOPER_PAGES, GENERATED_PAGES, CHINESE_PAGES)))
 
 
-@pytest.mark.parametrize("page", sorted(USER_PAGES))
+@pytest.mark.parametrize("page", sorted(USER_PAGES) + [f"zh/{name}" for name in sorted(CHINESE_PAGES)])
 def test_a_page_for_users_is_read_in_two_minutes(page: str) -> None:
     lines = read(f"docs/{page}").splitlines()
     assert len(lines) <= MOST_LINES
@@ -170,3 +172,28 @@ def test_what_is_released_holds_the_licence_and_the_pages() -> None:
     assert all((PROJECT / name).exists() for name in released)
     licence = (PROJECT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in licence and "Version 2.0, January 2004" in licence and "END OF TERMS" in licence
+
+
+@pytest.mark.parametrize("name", sorted(CHINESE_PAGES))
+def test_a_chinese_page_has_the_words_and_exit_codes_of_the_english_one(name: str) -> None:
+    """Of each verdict that `docs/reference.md` lists for the command, the Chinese glossary has the words."""
+    command, page = name.removesuffix(".md"), read(f"docs/zh/{name}")
+    rows = [line.split("|") for line in read("docs/reference.md").splitlines() if line.startswith("| ")]
+    listed, current = [], ""
+    for row in rows:
+        current = row[1].strip() or current
+        if len(row) > 5 and f"`{command}" in current and row[2].strip().isupper():
+            listed += [word.strip() for word in row[2].split(",") if "STILL" not in row[2]]
+    assert listed and [word for word in listed if word.rpartition(" ")[2] not in page] == []
+    assert "打印的词" in page and f"](../{name})" in page
+
+
+def test_what_is_not_verified_stands_in_both_languages() -> None:
+    assert "Nothing has run on a real GPU yet" in read("README.md")
+    assert "还没有在任何真实 GPU 上运行过" in read("README.zh-CN.md") and "还没有在任何真实 GPU 上运行过" in read(
+        "docs/zh/check.md"
+    )
+    (share,) = re.findall(r"neighbor in ([\d.]+)%", read("docs/explain.md"))
+    assert f"{share}%" in read("docs/zh/explain.md") and f"{share}%" in read("README.zh-CN.md")
+    (causes,) = re.findall(r"\[(\d+) causes\]", read("docs/explain.md"))
+    assert f"{causes} 种" in read("docs/zh/explain.md")

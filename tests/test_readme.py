@@ -134,12 +134,14 @@ def test_the_chinese_readme_shows_the_same_commands_and_leads_to_the_same_pages(
     english, chinese = (path.read_text(encoding="utf-8") for path in (README, PROJECT / "README.zh-CN.md"))
     assert INDENTED.findall(chinese) == INDENTED.findall(english)
     other = {"README.md", "README.zh-CN.md"}
-    assert {*LINK.findall(chinese)} - other == {*LINK.findall(english)} - other
+    # Where a page is in Chinese, too, that one is named.
+    linked = {link.replace("docs/zh/", "docs/") for link in LINK.findall(chinese)}
+    assert linked - other == {*LINK.findall(english)} - other
     assert len(HEADING.findall(chinese)) == len(HEADING.findall(english))
 
 
 def test_the_four_reports_are_shown_with_explain_and_timeout() -> None:
-    shown = [line for _, block in blocks() for line in commands(block)]
+    shown = [line for page, block in blocks() if page.parent.name != "zh" for line in commands(block)]
     assert len([line for line in shown if line.startswith("$ preflight explain")]) == 4
     assert len([line for line in shown if "--current 1800" in line]) == 4
 
