@@ -98,7 +98,7 @@ COMMANDS = {
         ("preflight schema stuck", "of the JSON of `stuck`"),
     )),
 }  # fmt: skip
-NEED_LINUX = frozenset({"check", "run", "probe", "bench", "capture"})
+NEED_LINUX = frozenset({"check", "gpu-report", "run", "probe", "bench", "capture"})
 HELP_NAMES, HELP_ALL = ["-h", "--help"], "--help-all"
 
 

@@ -212,7 +212,7 @@ def _shown(finding: Finding) -> str:
 
 
 def _ran(case: Case, cpu_path: bool) -> str:
-    where = " (CPU path, no GPU tested)" if cpu_path else ""
+    where = ", no GPU tested" if cpu_path else ""
     nodes = f" of {len(case.nodes)} nodes" if len(case.nodes) > 1 else ""
     return f"{case.world_size} rank{'' if case.world_size == 1 else 's'}{nodes} on {case.backend}{where}"
 

@@ -45,7 +45,7 @@ def test_what_needs_no_linux_says_the_same_as_on_linux(command: Command, line: s
 
 
 @pytest.mark.parametrize("line", [
-    "check", "check --accept", "bench", "probe", "capture", "stuck", "stuck 1", "run -- true",
+    "check", "check --accept", "bench", "gpu-report", "probe", "capture", "stuck", "stuck 1", "run -- true",
     "timeout --checkpoint-dir .", "timeout --gpus 0",
 ])  # fmt: skip
 def test_what_needs_linux_says_so_in_one_line(command: Command, line: str) -> None:

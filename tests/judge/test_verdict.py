@@ -130,7 +130,7 @@ def test_the_answer_for_the_node_follows_the_contract(run: Run, node_verdict: No
         (Run(case=case()), "ready: 2 ranks on gloo, data verified; no settings needed"),
         (
             Run(case=case(), cpu_path=True),
-            "ready: 2 ranks on gloo (CPU path, no GPU tested), data verified; no settings needed",
+            "ready: 2 ranks on gloo, no GPU tested, data verified; no settings needed",
         ),
         (Run(advice=ENV), "ready with settings: 2 ranks on nccl, data verified; source the .env: NCCL_P2P_DISABLE=1"),
         (Run(findings=(FAILS[Blame.HOST],)), "not ready: node1: something is wrong"),
@@ -206,3 +206,8 @@ def test_a_headline_is_one_line_that_says_something(run: Run) -> None:
     headline = run.decide().headline
     assert "\n" not in headline
     assert headline.partition(": ")[2]
+
+
+@pytest.mark.parametrize("run", [Run(case=case()), Run(case=case(), cpu_path=True)])
+def test_the_usual_headline_fits_a_terminal(run: Run) -> None:
+    assert len(run.decide().headline.replace("ready: ", "READY  ")) <= 80
