@@ -9,8 +9,10 @@ from preflight.errors import UnreadableFact
 
 T = TypeVar("T")
 D = TypeVar("D")
-# How the reason begins where the GPU or the driver has no such thing: there is nothing to be known.
-NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
+# How the reason begins where the GPU or the driver has no such thing: there is nothing to be known. preflight's
+# arguments are fixed, so a driver that calls one invalid does not know what it asks for.
+NOT_OFFERED = ("NVMLError_NotSupported", "NVMLError_InvalidArgument", "NVMLError_FunctionNotFound", "AttributeError")
+NO_RIGHTS = "NVMLError_NoPermission"
 NO_ANSWER = "no answer within"  # how the reason begins where something stalled, which a healthy machine does not
 
 

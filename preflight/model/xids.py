@@ -80,6 +80,8 @@ ROWS = (
     _row(HARDWARE, "an uncorrectable memory error", 171, 175, source=DRIVER),
     _row(HARDWARE, "an uncorrectable error in on-chip memory", 172, source=DRIVER),
     _row(HARDWARE, "a fatal error of the link between CPU and GPU (C2C)", 173, source=DRIVER),
+    _row(APPLICATION, "a process was ended when its channel was reset, or PCIe corrected an error", 174, 176,
+         source=DRIVER),
     _row(XidMeaning.REMAPPING, "a memory row or page was, or could not be, replaced", 63, 64, source=RETIREMENT),
     _row(APPLICATION, "a process was ended while it used the GPU", KILLED),
     _row(APPLICATION, "a memory error that was contained to one program", 94, where="Ampere and newer"),

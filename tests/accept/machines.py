@@ -33,6 +33,7 @@ class Machine:
     ports: Mapping[str, str] = field(default_factory=dict)  # an adapter's port -> its state
     nics: int = 0
     layer: str = "InfiniBand"
+    torch_cuda: str = "12.8"  # that torch was built for
 
 
 def _part(machine: SimMachine, count: int, name: str) -> SimMachine:

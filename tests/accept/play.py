@@ -44,9 +44,8 @@ BY_NATURE_GB_S = 20.0  # where no link tells what a collective reaches
 POINTS = [(each, size) for each in (Collective.ALL_REDUCE, Collective.ALL_GATHER) for size in SIZES]
 PORT = {"phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "lid": "0x1", "sm_lid": "0x1", "pkeys/0": "0xffff"}
 DRIVERS = {"Unspecified": "efa"}
-TORCH = "__version__ = '2.8.0+cu128'\ncuda: str = '12.8'\n"
 SOFTWARE: dict[str, Json] = {"python": "3.11.7", "preflight": "0.1.0"}
-SOFTWARE |= {"torch": {"location": "/venv/torch", "version_file": TORCH, "nccl_wheels": {"nvidia-nccl-cu12": "2.27.3"}}}
+NCCL = {"nvidia-nccl-cu12": "2.27.3"}
 
 
 def tree_of(machine: Machine, root: Path) -> Tree:
@@ -61,7 +60,10 @@ def tree_of(machine: Machine, root: Path) -> Tree:
     if machine.container:
         (root / ".dockerenv").touch()
     kernel_log = _open if machine.is_root else _closed
-    return Tree(root, {**tree.questions, "kernel_log": kernel_log, "software": lambda: SOFTWARE})
+    build_of = machine.torch_cuda
+    version = f"__version__ = '2.8.0+cu{build_of.replace('.', '')}'\ncuda: str = '{build_of}'\n"
+    torch: Json = {"location": "/venv/torch", "version_file": version, "nccl_wheels": NCCL}
+    return Tree(root, {**tree.questions, "kernel_log": kernel_log, "software": lambda: {**SOFTWARE, "torch": torch}})
 
 
 def _open() -> Json:
@@ -115,7 +117,7 @@ def play(
     watching = HardwareWatch(tree, () if path.on_cpu else probe_counters(tree), listener)
     gpus = path.gpus
     watching.machine = Tree(root, {**tree.questions, "kernel_log": lambda: list(xids)}) if xids else tree
-    launched = LaunchResult(
+    launched = LaunchResult(problem=path.blocked) if path.blocked else LaunchResult(
         trials=trials or (_healthy(machine, node, gpus, path.world_size),),
         pairs=() if is_cut_short else tuple(_pairs(node, gpus)), control=confirmed_best(trials),
         gpus=tuple(_alone(node, gpu) for gpu in gpus), started_at=time.monotonic(), ready_after_s=1.0, done=True,

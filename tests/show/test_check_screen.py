@@ -28,7 +28,7 @@ SITUATIONS = {
     "fleet": ("fleet_alike", "fleet_failed", "fleet_unknown"),
     "baseline": ("baseline_sure", "baseline_weak", "baseline_measured_once"),
 }
-GIVE_NO_VERDICT = {"gpu-report", "capture", "render", "checks", "schema"}
+GIVE_NO_VERDICT = {"doctor", "gpu-report", "capture", "render", "checks", "schema"}
 WRITTEN = Written("preflight.env", "preflight-report.json")
 REFUSED = Written("", "preflight-report.json")
 REPORTS = every_report()

@@ -29,8 +29,10 @@ NETWORK = (
     "TP_SOCKET_",
 )  # fmt: skip
 NETWORK_FAMILIES = frozenset({"ib", "plugin", "socket", "mnnvl"})
-# What acts within a node. Anything else that was inherited may be what several nodes need: a cloud's network profile.
-WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "NCCL_CUMEM_", "CUDA_", "TORCH_", "PYTORCH_")
+# What acts between the GPUs of one node only: ncclTopoCheckP2p (graph/paths.cc) reads the first two, and shmCanConnect
+# (transport/shm.cc) wants equal hosts. NCCL_CUMEM_* is none of them: memory that nodes share over NVLink is cuMem's.
+# Anything else that was inherited may be what several nodes need: a cloud's network profile.
+WITHIN_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_", "CUDA_", "TORCH_", "PYTORCH_")
 SOCKETS = frozenset({"NCCL_IB_DISABLE", "NCCL_NET"})
 NO_CONTEXT = MachineContext()
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")

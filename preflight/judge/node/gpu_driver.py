@@ -20,6 +20,13 @@ from preflight.model.finding import Blame, Evidence, Severity, Unseen
 
 NO_LIBRARY = re.compile(r"libnvidia-ml|library", re.IGNORECASE)
 SLEEPS = "; `nvidia-smi` shows whether the driver hangs or only wakes its GPUs slowly (then `nvidia-smi -pm 1`)"
+HELD_BY = {
+    "nouveau": "install NVIDIA's driver; `echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf`, rebuild "
+    "the initramfs and reboot",
+    "vfio-pci": "the GPUs are set aside for virtual machines: take them out of vfio-pci's ids=, reboot, or run in the "
+    "VM",
+}
+TAKEN_AWAY = "NVMLError_Unknown"
 MISMATCH = re.compile(r"mismatch", re.IGNORECASE)
 
 
@@ -89,18 +96,17 @@ def _problem(node: NodeFacts, reason: str) -> str:
 
 
 def _fix(node: NodeFacts, reason: str) -> str:
-    others = bound_drivers(node)
-    if "nouveau" in others:
-        return (
-            "install NVIDIA's driver; `echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf`, rebuild the "
-            "initramfs and reboot"
-        )
-    if "vfio-pci" in others:
-        return "the GPUs are set aside for virtual machines: take them out of vfio-pci's ids=, reboot, or run in the VM"
+    for holder in bound_drivers(node) & HELD_BY.keys():
+        return HELD_BY[holder]
     if MISMATCH.search(reason):
         return "library and module differ since an update: reboot, or `rmmod nvidia_uvm nvidia && modprobe nvidia`"
     if not _has_module(node):
         return "`modprobe nvidia`; if that fails, `dkms status`, `dmesg | grep -i nvrm`, and install the driver again"
+    if is_contained(node) and reason.startswith(TAKEN_AWAY):
+        return (
+            "restart the container: `systemctl daemon-reload` on the host takes the GPUs from running containers "
+            "(nvidia-container-toolkit issue 48); to prevent it, start it with CDI or `--device` for each /dev/nvidia*"
+        )
     if NO_LIBRARY.search(reason):
         return "install libnvidia-ml.so.1 of the driver; in a container `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`"
     return "`nvidia-smi`, `dmesg | grep -iE 'nvrm|xid'`; if these show a lost GPU, reset it or reboot the node"

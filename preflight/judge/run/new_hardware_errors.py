@@ -7,7 +7,7 @@ from preflight.judge.seen_again import part_of_gpu, part_of_port
 from preflight.model.counters import KERNEL_LOG, NOT_KEPT, OF_PROCESS, XID, XIDS, CounterChange, CounterKind
 from preflight.model.facts import Gap, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
-from preflight.model.gap import NOT_OFFERED
+from preflight.model.gap import NO_RIGHTS, NOT_OFFERED
 from preflight.model.trial import Outcome
 from preflight.model.xids import KILLED, XidMeaning, XidRow, row_of
 
@@ -39,7 +39,7 @@ def new_hardware_errors(case: Case) -> Findings:
     Xid of the GPU itself and where the driver came to ask for a reset; a WARN for what was survived, and for repaired
     errors above the rate; a note for Xids of programs, such as 45, which the driver writes where one is killed.
 
-    Not hearing Xids for lack of rights keeps no node from being accepted.
+    Neither Xids nor counters that these rights do not show keep a node from being accepted.
 
     Can't see: errors before and after the run, and counters that the driver, the kernel or a permission keeps back.
     """
@@ -73,7 +73,8 @@ def _must_be_read(counters: tuple[CounterChange, ...]) -> None:
         if isinstance(change.grown, Gap) and not change.grown.reason.startswith((*NOT_OFFERED, NOT_KEPT)):
             words = f"{change.subject} {change.name}: {change.grown.reason}"
             parts = change.grown.reason.split("; ")
-            if change.source != KERNEL_LOG or not all(any(sign in part for sign in CLOSED) for part in parts):
+            is_closed = change.source == KERNEL_LOG and all(any(sign in part for sign in CLOSED) for part in parts)
+            if not is_closed and not change.grown.reason.startswith(NO_RIGHTS):
                 raise UnreadableFact(words)
             closed.append(words)
     if closed:
