@@ -1,7 +1,4 @@
-"""What the third review found and nobody has mended yet: each test is to turn green, and its mark to go.
-
-The logs are composed with the facts of the reviewers' cases; "issue 7 of 12" is the one that is to mend them.
-"""
+"""What the third review found: logs composed with the facts of the reviewers' cases."""
 
 from __future__ import annotations
 
@@ -21,21 +18,6 @@ HEADER = "Traceback (most recent call last):"
 GLOO = (
     "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 20000ms for recv operation to complete"
 )
-
-
-def logs(finding: str) -> pytest.MarkDecorator:
-    """Mark what logs.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"logs.md {finding}; issue 7 of 12")
-
-
-def user(finding: str) -> pytest.MarkDecorator:
-    """Mark what user.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"user.md {finding}; issue 7 of 12")
-
-
-def peers(finding: str) -> pytest.MarkDecorator:
-    """Mark what peers.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"peers.md {finding}; issue 7 of 12")
 
 
 def said(lines: Iterable[str]) -> Explanation:
@@ -373,3 +355,27 @@ def test_a_transfer_that_fell_back_to_tcp_is_shown_and_torchs_variables_are_not_
     shown = page(explanation)
     assert "rma(tcp/eth0)" in shown
     assert "TORCH_NCCL" not in shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "step"),
+    [
+        (("RuntimeError: The server socket has failed to bind to [::]:29417 (errno: 98 - Address already in use).",),
+         "ss -ltnp 'sport = :29417' on"),
+        (("torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect "
+          "to (10.4.0.7, 29417).",), "nc -zv 10.4.0.7 29417 "),
+        (("gpu-1:7:7 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.4.0.7<40233> failed : No route "
+          "to host",), "nc -zv 10.4.0.7 40233 "),
+        (("gpu-a:8:8 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>",
+          "gpu-b:9:9 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>"), "export NCCL_SOCKET_IFNAME=^docker0,lo "),
+        (("RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.4.0.7]:41233",),
+         "ssh 10.4.0.7 sudo dmesg -T"),
+    ],
+    ids=["port", "endpoint", "peer", "interface", "host"],
+)  # fmt: skip
+def test_the_first_step_is_a_command_with_the_logs_own_values(lines: tuple[str, ...], step: str) -> None:
+    assert said(lines).causes[0].remedy.startswith(step)
+
+
+def test_an_xid_names_the_gpu_to_look_at() -> None:
+    assert "nvidia-smi -i 0000:5d:00 -q" in said(("NVRM: Xid (PCI:0000:5d:00): 79, pid=4711",)).causes[0].remedy

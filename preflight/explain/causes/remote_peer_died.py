@@ -82,9 +82,15 @@ def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
             "the container; pass /dev/infiniband in, and set UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self once to see why "
             "RDMA is refused.",
         )
+    host = f"ssh {peer.partition(':')[0]} " if peer[:1].isdigit() else ""
+    kernel = (
+        f'{host}sudo dmesg -T | grep -i -e oom -e "killed process" -e xid{"" if host else " on its host"}: a killed '
+        "process leaves no log, and this names it. Nothing there: its own log has the cause."
+    )
     return Remedy(
+        *((kernel,) if host else ()),
         f"Get the log of {peer} and give both to preflight explain; read its last lines before the time below.",
-        'On that host: sudo dmesg -T | grep -i -e oom -e "killed process" -e xid   (killed processes leave no log).',
+        *(() if host else (kernel,)),
         "Write one log per rank next time: torchrun --log-dir logs --redirects 3 --tee 3",
     )
 

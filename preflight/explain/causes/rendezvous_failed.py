@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, fill_in
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
@@ -9,6 +11,11 @@ from preflight.model.explanation import Confidence
 
 IN_USE = "The port of the rendezvous endpoint is already in use{host}: another job, or what is left of an earlier run."
 UNREACHED = "{who}{host} could not reach the rendezvous endpoint of the job (MASTER_ADDR:MASTER_PORT)."
+# As torch prints an endpoint: `(10.0.0.1, 29500)`, `[::ffff:10.0.0.1]:29500`, `10.0.0.1:29500`.
+ENDPOINT = re.compile(
+    r"[(\[](?:::ffff:)?([A-Za-z0-9][\w.-]{1,80})(?:, |\]:)(\d{2,5})\b|\b(\d{1,3}(?:\.\d{1,3}){3}):(\d{2,5})\b"
+)
+PORT = re.compile(r"(?:\bport(?::| number| is)? ?\[?|\[::\]:|\*:)(\d{2,5})\b")
 
 
 def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
@@ -20,20 +27,33 @@ def judge(_evidence: LogEvidence, events: tuple[Event, ...]) -> Claim:
     return Claim(events[0].authority, events, Confidence.MEDIUM, because, fill_in(UNREACHED, events))
 
 
-def remedy(evidence: LogEvidence, _claim: Claim) -> Remedy:
-    """Use a free port, or a reachable address."""
+def _endpoint(claim: Claim) -> tuple[str, str]:
+    """Return the address and the port of the rendezvous endpoint, each "" if the log does not show it."""
+    for event in claim.events[:20]:
+        if match := ENDPOINT.search(event.text):
+            return match[1] or match[3], match[2] or match[4]
+    ports = (match[1] for event in claim.events[:20] if (match := PORT.search(event.text)))
+    return "", next(ports, "")
+
+
+def remedy(evidence: LogEvidence, claim: Claim) -> Remedy:
+    """Use a free port, or a reachable address, with the log's own values."""
+    address, port = _endpoint(claim)
     if evidence.has("rendezvous.in_use"):
         return Remedy(
-            "See who holds it: ss -ltnp 'sport = :29500' (your port); end what is left of the earlier run.",
+            f"ss -ltnp 'sport = :{port or 29500}'{'' if port else ' (your port)'} on that host shows who holds it: end "
+            "what is left of the earlier run (kill PID), then start again.",
             "Or take a free one: torchrun --standalone ... on one machine, --master-port 0 or another number "
             "elsewhere; with several jobs on a machine give each its own.",
             "A script that calls init_process_group with its own port inside torchrun opens it twice: use env://.",
         )
+    target = f"{address} {port}" if address and port else "MASTER_ADDR MASTER_PORT"
     return Remedy(
+        f"nc -zv {target} from the node that failed, while rank 0 waits. Refused: rank 0 does not listen there (died, "
+        "or another port). No answer: a firewall or the wrong network.",
         "Every node needs the same MASTER_ADDR: an address of rank 0 that the others reach (hostname -I), not "
         "localhost, not a name that /etc/hosts maps to 127.0.1.1.",
-        "Test it from the node that failed: getent hosts MASTER_ADDR; nc -zv MASTER_ADDR MASTER_PORT "
-        "(while rank 0 waits).",
+        "If MASTER_ADDR is a name: getent hosts MASTER_ADDR on every node must give the same address.",
         "Start all nodes within the timeout, with the same --nnodes and --rdzv-id, and --node-rank 0 on "
         "the host of MASTER_ADDR.",
         "Look at the log of rank 0: if it died before it opened the port, its error is the cause.",

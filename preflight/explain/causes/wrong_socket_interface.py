@@ -14,6 +14,7 @@ PRIVATE = re.compile(r"127\.|172\.17\.|169\.254\.")
 USING = re.compile(
     r"Using (?:interface |\[0\])?(lo|docker\d+|virbr\d+|br-\w{1,12}|veth\w{1,12}|cni\d+|flannel\S{1,6}):"
 )
+TARGET = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?:<|:|, ?)(\d{2,5})\b")
 NEAR_END = 10
 MISSING = "The network interface that was asked for does not exist or has no address{host} ({who})."
 UNREACHED = (
@@ -72,14 +73,32 @@ def _by_retries(evidence: LogEvidence) -> Claim | None:
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
-    """Choose an interface manually on every node, and test the path."""
+    """Choose an interface manually on every node, and test the path, with the log's own values."""
+    target = next((match for event in claim.events[:20] if (match := TARGET.search(event.text))), None)
+    chosen = next((match[1] for event in claim.events[:20] if (match := USING.search(event.text))), "")
     steps = (
+        *(
+            (
+                f"nc -zv {target[1]} {target[2]} from the node that complains: no answer means the wrong network or a "
+                "firewall; refused means that the process there is gone.",
+            )
+            if target
+            else ()
+        ),
+        *(
+            (
+                f"export NCCL_SOCKET_IFNAME=^{chosen},lo on every node keeps NCCL from {chosen}; the log then says "
+                "`Using` with another interface.",
+            )
+            if chosen
+            else ()
+        ),
         "List them on every node: ip -br -4 address. The right one has an address in the network that all nodes share; "
         "never lo, docker0, virbr0.",
         "Set it for both libraries: export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0 (your name; NCCL takes "
         "prefixes, Gloo exact names). Names differ between nodes: set it on each.",
-        "Test the path from the node that complains: nc -zv ADDRESS PORT; firewalls have to allow all "
-        "ports between nodes.",
+        *(() if target else ("Test the path from the node that complains: nc -zv ADDRESS PORT.",)),
+        "Firewalls have to allow all ports between nodes.",
     )
     extra = () if claim.authority is Authority.SETUP else (
         "If the address is right, look at that host's own log: it may have died first.",

@@ -28,6 +28,7 @@ PROVEN = (XidMeaning.HARDWARE,)
 LIKELY = (XidMeaning.RECOVERY, XidMeaning.REMAPPING)
 XID = rf"(?:NVRM: Xid \([^)\n]{{1,60}}\): |{PREFIX}Xid )"
 IS_PROVEN = re.compile(XID + _any_of(numbers_of(*PROVEN)))
+BUS = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\)")
 LINK = re.compile(XID + _any_of(numbers_of(*PROVEN, *LIKELY, about="NVLink")))
 
 
@@ -38,6 +39,15 @@ def _link(evidence: LogEvidence) -> tuple[str, ...]:
     return (
         "The Xid is one of NVLink: the line names the link. nvidia-smi nvlink -e and -s on that host count its errors "
         "and show which links are down; one GPU's link that fails again means the GPU, its baseboard or a cable.",
+    )
+
+
+def _which(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return the command that shows the GPU that the driver names."""
+    buses = (BUS.search(event.text) for event in evidence.of("xid.xid"))
+    bus = next((match[1] for match in buses if match), "")
+    return (
+        (f"nvidia-smi -i {bus} -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT shows the counters of that GPU.",) if bus else ()
     )
 
 
@@ -87,7 +97,7 @@ CAUSE = Cause(
         "Look at its error counters: nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT",
         "Reset it (sudo nvidia-smi --gpu-reset -i N) or reboot the node; a row-remap failure or Xid 79 "
         "that returns means replacement.",
-        then=_link,
+        then=lambda evidence: (*_which(evidence), *_link(evidence)),
     ),
     infers=True,
     needs="an Xid or ECC counter of that GPU that rises",
