@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 EXTRA = re.compile(r"extra arguments?(?:\(s\))? \((.{1,200})\)$")
@@ -39,9 +40,9 @@ def _meant(message: str, command: str, typed: list[str], examples: Mapping[str, 
     if found := NO_OPTION.match(message):
         return _elsewhere(found[1], command, typed, examples, options_of)
     if (found := NO_COMMAND.match(message)) and os.path.exists(found[1]):
-        return f"did you mean `preflight explain {found[1]}`?"
+        return f"did you mean `preflight explain {shlex.quote(found[1])}`?"
     if found and PROGRAMS.fullmatch(found[1]):
-        return _as_job(" ".join(typed))
+        return _as_job(shlex.join(typed))
     if MISSING.match(message) and command in examples:
         return f"such as `{examples[command]}`"
     return ""
@@ -70,7 +71,7 @@ def _elsewhere(option: str, command: str, typed: list[str], examples: Mapping[st
         if later and option in options_of(later):
             before = typed[: typed.index(later)]
             after = typed[len(before) + 1 :]
-            return f"put options after the command: `preflight {' '.join([later, *before, *after])}`"
+            return f"put options after the command: `preflight {shlex.join([later, *before, *after])}`"
     long = next((each.partition("=")[0] for each in typed if each.startswith(option)), "")
     if len(option) == 2 and f"-{long}" in options_of(command or "check"):
         return f"did you mean -{long}?"

@@ -29,13 +29,13 @@ CLOSE = 2.0  # to the best one
 LINE_LIMIT = 1200
 # Words of failures. Case does not matter in what people write themselves, and costs nothing here.
 FAILURE = (
-    r"(?i)\b(?:fatal|panic\w{0,3}|segmentation|core dumped|abort\w{0,3}|killed|oom|out of memory|no space left|denied|"
+    r"(?i:\b(?:fatal|panic\w{0,3}|segmentation|core dumped|abort\w{0,3}|killed|oom|out of memory|no space left|denied|"
     r"refused|unreachable|no route|uncorrectable|fallen off|inaccessible|corrupt\w{0,4}|assert\w{0,6}|double free|"
     r"illegal|invalid|mismatch\w{0,4}|exceed\w{0,3}|insufficient|exhausted|unable|cannot|can't|could ?n[o']t|"
     r"not (?:found|supported|available|permitted|initialized)|no such|check failed|timed? ?out|timeout|deadline\w{0,9}|"
     r"no [a-z -]{1,30} (?:found|available|left)|duplicate|not compatible|incompatible|not a valid|"
     r"stuck|hang|hung|busy|already in use|undefined symbol|too (?:many|small|large)|limit (?:hit|reached)|"
-    r"error|fail(?:ed|ure|s)?)\b|[a-z](?:error|exception|limithit)\b|\bwc_\w{1,20}_err"
+    r"error|fail(?:ed|ure|s)?)\b|[a-z](?:error|exception|limithit)\b|\bwc_\w{1,20}_err)"
 )
 FAILURES = re.compile(FAILURE)
 HITS = compile_any([FAILURE])

@@ -138,3 +138,15 @@ def test_control_characters_in_an_argument_do_not_reach_the_terminal(command: Co
     assert len(ran.stderr.splitlines()) == 1
     assert "\x1b" not in ran.stderr
     assert "\r" not in ran.stderr
+
+
+def test_what_is_proposed_can_be_pasted(command: Command) -> None:
+    (command.cwd / "my job.log").write_text("step 1\n")
+    assert "`preflight explain 'my job.log'`" in command.run("my job.log").stderr
+    assert "`preflight check --also 'junit=my file'`" in command.run("--also", "junit=my file", "check").stderr
+
+
+def test_what_follows_the_job_is_the_jobs(command: Command) -> None:
+    ran = command.run("run", "--", "no-such-job", "--help-all", "--gpus")
+    assert (ran.code, ran.stdout) == (127, "")
+    assert "no-such-job: not found" in ran.stderr
