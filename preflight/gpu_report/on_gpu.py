@@ -22,8 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from preflight.model.job import Dtype, Job, ParamCount
+from preflight.system.nvml import open_nvml
 from preflight.system.own_command import own_argv
 from preflight.system.processes import die_with_parent
+from preflight.timeout.memory import gradient_terms, state_terms
+from preflight.trial.rank.load_sampler import nvml_sampler
 
 MODULE = "preflight.gpu_report.on_gpu"
 ELEMENTS = 1 << 18
@@ -49,7 +53,7 @@ def torch_facts() -> dict[str, Any]:
     """Return the versions, the threads before and after the import and after CUDA's start, and a fork's result."""
     threads = [threading.active_count(), _os_threads()]
     since = time.monotonic()
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     import_s, after_import = time.monotonic() - since, _os_threads()
     child = os.fork()
@@ -69,7 +73,7 @@ def torch_facts() -> dict[str, Any]:
 
 def context() -> dict[str, Any]:
     """Return what a context costs, and on which GPUs there is one after each step."""
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     cuda: Any = torch.cuda  # its classes carry no types
     steps: list[dict[str, Any]] = []
@@ -118,9 +122,9 @@ def ranks(count: str) -> dict[str, Any]:
 
 def rank(number: str, count: str, folder: str, calls: str = "1") -> dict[str, Any]:
     """Take part in `calls` all_reduces, on a GPU of its own if there are enough."""
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-    from torch._C._distributed_c10d import FileStore  # noqa: PLC0415
+    import torch  # noqa: PLC0415  seconds, and only some programs need it
+    import torch.distributed as dist  # noqa: PLC0415  seconds
+    from torch._C._distributed_c10d import FileStore  # noqa: PLC0415  seconds
 
     place = int(number) % torch.cuda.device_count() if int(calls) > 1 else 0
     torch.cuda.set_device(place)
@@ -154,9 +158,7 @@ def stopped() -> dict[str, Any]:
 
 def products() -> dict[str, Any]:
     """Return each GEMM's time over a few seconds, with clocks and reasons for throttling every 50 ms."""
-    import torch  # noqa: PLC0415
-
-    from preflight.trial.rank.load_sampler import nvml_sampler  # noqa: PLC0415
+    import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     sample = nvml_sampler(f"GPU-{str(torch.cuda.get_device_properties(0).uuid).removeprefix('GPU-')}")
     measured = {}
@@ -204,7 +206,7 @@ def killed() -> dict[str, Any]:
 
 def spin() -> dict[str, Any]:
     """Hold memory, and run a kernel that does not end."""
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     held = torch.zeros(HELD_BYTES, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
@@ -227,10 +229,7 @@ def fault() -> dict[str, Any]:
 
 def memory() -> dict[str, Any]:
     """Train one layer with AdamW in fp32, and compare the memory that torch allocated with preflight's lower bound."""
-    import torch  # noqa: PLC0415
-
-    from preflight.model.job import Dtype, Job, ParamCount  # noqa: PLC0415
-    from preflight.timeout.memory import gradient_terms, state_terms  # noqa: PLC0415
+    import torch  # noqa: PLC0415  seconds, and only some programs need it
 
     weight = torch.nn.Parameter(torch.full((WIDTH, WIDTH), 0.5, device="cuda"))
     optimizer = torch.optim.AdamW([weight], foreach=False, fused=False)
@@ -295,8 +294,6 @@ def _used_bytes(torch: Any, gpu: int) -> int:
 
 def _free_bytes() -> int:
     """Return the free memory of the first visible GPU, from NVML: this process has no context."""
-    from preflight.system.nvml import open_nvml  # noqa: PLC0415
-
     nvml = open_nvml()
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
     by_uuid = first.startswith("GPU-")

@@ -78,7 +78,8 @@ def _has_module(node: NodeFacts) -> bool:
 
 def _blame(node: NodeFacts, reason: str) -> Blame:
     # With the module loaded, a library that is missing in a container is the container's fault, not the node's.
-    if is_contained(node) and _has_module(node) and NO_LIBRARY.search(reason):
+    # Nor are GPUs that were taken from the container.
+    if is_contained(node) and _has_module(node) and (NO_LIBRARY.search(reason) or reason.startswith(TAKEN_AWAY)):
         return Blame.CONTAINER
     return Blame.HOST if is_contained(node) else owner(node)
 

@@ -5,13 +5,13 @@ from collections import Counter
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check, run_check
 from preflight.judge.finding_text import listed
-from preflight.judge.gpus_of_node import NO_GPU, gpus_to_use, name_of
+from preflight.judge.gpus_of_node import NO_GPU, gpus_to_use, must_be_known, name_of
 from preflight.model.facts import Gpu, NodeFacts
 from preflight.model.finding import Blame, Evidence, Finding, Severity, Unseen
 from preflight.search.gpus.gpu_set_advice import Boundary, Crossing, advise_gpus
 
 
-@run_check("gpu-mix", blame=Blame.CONFIGURATION, unseen=Unseen.NOTHING, reads=("gpus", "nodes"))
+@run_check("gpu-mix", blame=Blame.CONFIGURATION, unseen=Unseen.ACCEPTANCE, reads=("gpus", "nodes"))
 def gpu_mix(case: Case) -> Findings:
     """The chosen GPUs are of one model, and every node has as many.
 
@@ -23,6 +23,7 @@ def gpu_mix(case: Case) -> Findings:
     of_nodes = [(node, gpus_to_use(node, case)) for node in case.nodes]
     if sum(len(gpus) for _, gpus in of_nodes) < 2:
         raise NotApplicable("no two GPUs are to be used")
+    must_be_known(((gpu, gpu.name) for _, gpus in of_nodes for gpu in gpus), "model")
     for node, gpus in of_nodes:
         counts = Counter(map(name_of, gpus)).most_common()
         if len(counts) > 1:
