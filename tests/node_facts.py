@@ -145,8 +145,8 @@ def gpu_node(count: int = 2, **overrides: Any) -> NodeFacts:
     """Return a healthy server with `count` GPUs, its driver and a torch with CUDA."""
     torch = TorchFacts("2.13.0+cu130", "13.0", "2.28.9", "/venv/torch")
     made = node(
-        host="gpu1",
-        name_resolution=NameResolution("gpu1", ("10.0.0.5",)),
+        host="node1",
+        name_resolution=NameResolution("node1", ("10.0.0.5",)),
         nvidia_pci=tuple(NvidiaPciDevice(bdf(i), "0x2330", "nvidia", 0) for i in range(count)),
         device_nodes=DeviceNodes(("nvidiactl", "nvidia-uvm", *(f"nvidia{i}" for i in range(count))), "580.95.05"),
         driver=DriverFacts("580.95.05", "13.0"),

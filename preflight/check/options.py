@@ -210,7 +210,13 @@ Endpoint = Annotated[
 ]
 RunId = Annotated[
     str | None,
-    valued("ID", "Name of this run; it keeps two runs at one endpoint apart.", "--rdzv-id", group=NODES, rare=True),
+    valued(
+        "ID",
+        "Name of this run, the same on every node; distinguishes runs that share one endpoint.",
+        "--rdzv-id",
+        group=NODES,
+        rare=True,
+    ),
 ]
 TopoOption = Annotated[
     str | None,

@@ -144,8 +144,8 @@ AskRas = Annotated[
     bool | None,
     typer.Option(
         "--ras/--no-ras",
-        help="Query NCCL's RAS always, even in NCCL releases where a query may crash the job, or never. "
-        "[default: releases that were reviewed]",
+        help="--ras: query NCCL's RAS in every release, although a query may crash the job. --no-ras: never query it. "
+        "[default: only releases known to be safe]",
         rich_help_panel=EVIDENCE,
         hidden=True,
     ),

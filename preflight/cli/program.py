@@ -86,7 +86,7 @@ COMMANDS = {
         ("preflight gpu-report --gpus 0", "one GPU"),
     )),
     "doctor": ("doctor", "Say whether this installation is sound, and what is missing.", (
-        ("preflight doctor", "about ten lines"),
+        ("preflight doctor", "check this installation (about 10 lines)"),
         ("preflight doctor --json -", "as JSON"),
     )),
     "checks": ("reports", "List the checks, or explain the named ones.", (

@@ -84,10 +84,19 @@ ReportIn = Annotated[
 ]
 OnGpus = Annotated[str | None, valued("LIST", "GPUs of the job, as for `check`.", "--gpus", group=JOB, rare=True)]
 SeqLen = Annotated[
-    str | None, valued("N", "Tokens per sequence, to estimate the memory of activations.", group=JOB, rare=True)
+    str | None,
+    valued("N", "Tokens per sequence, to estimate the memory of activations; requires --config.", group=JOB, rare=True),
 ]
 MicroBatch = Annotated[str | None, valued("N", "Sequences per GPU at a time [default: 1].", group=JOB, rare=True)]
-ConfigIn = Annotated[str | None, valued("FILE", "config.json of the model, with --seq-len.", group=JOB, rare=True)]
+ConfigIn = Annotated[
+    str | None,
+    valued(
+        "FILE",
+        "The model's config.json, to estimate the memory of activations; requires --seq-len.",
+        group=JOB,
+        rare=True,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,11 @@ def read_place(machine: Machine, bdf: str) -> Place:
 
 
 def parse_place(link: str) -> Place:
-    """Parse `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`; virtual roots (VMD, Hyper-V) come further in."""
+    """Return the host bridge and the bridges above a device, from the target of its link in /sys/bus/pci/devices.
+
+    A target is `../../../devices/pci0000:16/0000:16:02.0/0000:17:00.0`. If the path has several roots (VMD, Hyper-V),
+    the last one counts.
+    """
     parts = link.lower().split("/")
     last = max((i for i, part in enumerate(parts) if ROOT.fullmatch(part)), default=-1)
     if last < 0:

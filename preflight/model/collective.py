@@ -16,7 +16,7 @@ class Collective(Word):
 
 
 def bus_factor(collective: Collective, world_size: int) -> float:
-    """Return busbw / algbw for `world_size` ranks; 0.0 if the collective moves nothing because there is one rank."""
+    """Return busbw / algbw for `world_size` ranks. With one rank this is 0.0, except for broadcast (1.0)."""
     n = world_size
     match collective:
         case Collective.ALL_REDUCE:

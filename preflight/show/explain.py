@@ -58,7 +58,7 @@ def explain_page(explanation: Explanation) -> Page:
         answer_line(word, tone, explanation.summary),
         [Text(word, tone=tone), Text(explanation.summary, most_lines=4)],
         groups,
-        [("Next", _next(explanation)), ("Read", _read(sources))],
+        [("Next", _next(explanation)), ("Logs", _read(sources))],
         lambda: [Text(word, tone=tone), Text(explanation.summary), *_whole(explanation)],
     )
 

@@ -39,7 +39,7 @@ ELSE = {
 
 
 def stuck_page(report: StuckReport, written: Sequence[str] = ()) -> Page:
-    """Return the answer; `written` has the files that were written."""
+    """Return the page that `preflight stuck` prints; `written` lists the output files that it names."""
     word, tone = HEAD[report.verdict]
     answer = answer_line(word, tone, report.summary)
     table = _rank_table(report.places)

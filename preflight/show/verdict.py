@@ -7,6 +7,7 @@ from dataclasses import replace
 from preflight.model.facts import Gap
 from preflight.model.finding import REJECTS_A_NODE, Finding, Severity
 from preflight.model.report import NodeVerdict, Report, RunPhase, RunPhaseEnd, Verdict
+from preflight.model.trial import Outcome
 from preflight.show.document import Block, Items, Text, answer_line, section
 from preflight.show.text import line
 
@@ -30,12 +31,14 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
     """Return what was not tried, then the verdict and its sentence, cut after `most_lines` lines."""
     blocks: list[Block] = []
     if report.simulated:
-        where = f"a stand-in backend ({report.backend}) or another machine's facts"
-        blocks.append(Text(f"{SIMULATED}: {where}; no verdict on this one."))
+        blocks.append(
+            Text(f"{SIMULATED}: the backend {report.backend} is a stand-in. This is no verdict on this machine.")
+        )
     if report.backend == "gloo":
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
         nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
-        tried = f"gloo over {ranks}{nodes}" if report.world_size else "gloo; no rank was started"
+        has_run = report.world_size > 0 and any(trial.outcome is not Outcome.SKIPPED for trial in report.trials)
+        tried = f"gloo over {ranks}{nodes}" if has_run else "gloo; no rank was started"
         blocks.append(Text(f"CPU path: {tried}; GPUs and NCCL were not tested."))
     if report.narrowed:
         blocks.append(Text(f"Reduced check ({line(report.narrowed)}): a full check covers more"))

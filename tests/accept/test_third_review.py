@@ -124,7 +124,7 @@ def test_the_xid_of_a_mig_instance_is_read_as_that_of_a_gpu(tmp_path: Path) -> N
 
 
 def test_nccls_line_of_timings_and_the_plain_network_make_no_socket_suspect() -> None:
-    timing = "gpu1:7:9 [0] NCCL INFO ncclCommInitRankConfig comm 0x1 rank 0 nranks 2 - Init COMPLETE"
+    timing = "node1:7:9 [0] NCCL INFO ncclCommInitRankConfig comm 0x1 rank 0 nranks 2 - Init COMPLETE"
     timing += "\ngpu1:7:9 [0] NCCL INFO Init timings: total 0.49 (kernels 0.11, bootstrap 0.17, allgathers 0.01)"
     log = tuple(LogLine(number, line) for number, line in enumerate(timing.splitlines(), 1))
     ends = tuple(RankEnd(rank, "stuck", "first", "", "nccl/0.log", log) for rank in range(2))

@@ -67,7 +67,7 @@ def test_a_healthy_gpu_server_whose_gpus_were_tested_gets_neither_failure_nor_wa
 
 @pytest.mark.parametrize("facts", [node(), laptop(), gpu_node(8)], ids=lambda facts: str(facts.host))
 def test_probe_judges_facts_alone(facts: NodeFacts) -> None:
-    run = case(nodes=(facts,), trials=(), world_size=0, wants_gpus=facts.host == "gpu1")
+    run = case(nodes=(facts,), trials=(), world_size=0, wants_gpus=facts.host == "node1")
     assert [f for f in findings_of(run) if f.severity is not Severity.INFO] == []
 
 
@@ -268,7 +268,7 @@ def test_a_check_that_did_not_pass_says_why_in_findings_or_in_words(run: Case) -
 def test_of_two_nodes_one_that_could_not_look_outweighs_one_that_passed() -> None:
     nodes = (gpu_node(2), gpu_node(2, gpus=Gap("the call hangs")))
     (ran,) = run_checks((gpu_memory,), gpu_case(nodes=nodes)).ran
-    assert (ran.outcome, ran.reason) == (CheckOutcome.COULD_NOT_LOOK, "gpu1: the call hangs")
+    assert (ran.outcome, ran.reason) == (CheckOutcome.COULD_NOT_LOOK, "node1: the call hangs")
 
 
 def test_what_a_check_costs_that_could_not_look_is_said_for_each() -> None:

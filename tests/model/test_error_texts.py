@@ -19,11 +19,11 @@ SIGNS = {sign.name: sign.pattern for cause in all_causes() for sign in cause.sig
     ("line", "cause", "rows", "family"),
     [
         (
-            "gpu1:7:9 [0] misc/ibvwrap.cc:113 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
+            "node1:7:9 [0] misc/ibvwrap.cc:113 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
             "ib_broken", symptoms.MEMLOCK, "ib",
         ),
         (
-            "gpu1:7:9 [0] misc/shmutils.cc:72 NCCL WARN Call to posix_fallocate failed : No space left on device",
+            "node1:7:9 [0] misc/shmutils.cc:72 NCCL WARN Call to posix_fallocate failed : No space left on device",
             "shm_too_small", symptoms.SHM, "shm",
         ),
     ],

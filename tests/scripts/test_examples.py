@@ -33,7 +33,7 @@ def test_the_gate_answers_only_with_0_and_1(stand_in: StandIn, code: int, leaves
     ran = stand_in.run(str(SCRIPTS / "gate.sh"), str(stand_in.out), "--deadline", "60")
     assert (ran.returncode, (stand_in.out / "answer").read_text()) == (leaves, f"{word}\n"), ran.stderr
     if code == 1:
-        assert "gate: rejected: preflight node rejected: gpu1 GPU 1" in ran.stderr
+        assert "gate: rejected: preflight node rejected: node1 GPU 1" in ran.stderr
     if code != 127:
         assert (stand_in.folder / "log").read_text().startswith("check --accept ")
         assert (stand_in.folder / "log").read_text().endswith("--deadline 60\n")
@@ -76,7 +76,7 @@ def test_the_scripts_are_plain_shell(script: str, shell: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("code", "fails", "told"), [
-    (0, False, ""), (1, True, "rejected: preflight node rejected: gpu1 GPU 1"),
+    (0, False, ""), (1, True, "rejected: preflight node rejected: node1 GPU 1"),
     (3, True, "unknown (exit code 3): preflight node unknown"),
 ])  # fmt: skip
 def test_the_playbook_runs_and_tells_a_rejection_from_what_is_not_known(

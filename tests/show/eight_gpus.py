@@ -83,7 +83,7 @@ def worked_round() -> Report:
     node = recorded_node("l20x10")
     hang = _trial(
         "default", outcome=Outcome.HANG, results=(), culprits=(3,),
-        problem="rank 3 stuck at the first collective; ranks 0-2, 4-7 timed out waiting",
+        problem="rank 3 hung at the first collective; ranks 0-2, 4-7 timed out waiting",
     )  # fmt: skip
     cure = _trial(
         "no-p2p", env=(("NCCL_P2P_DISABLE", "1"),), unset=("NCCL_IB_DISABLE",),

@@ -19,7 +19,7 @@ from tests.show import eight_gpus, judged
 from tests.show.golden_reports import REPORTS, healthy
 from tests.show.outputs import every_report, hostile, keep_screen
 
-HANGS = "rank 3 stuck at the first collective; ranks 0 to 2 and 4 to 7 timed out waiting"
+HANGS = "rank 3 hung at the first collective; ranks 0 to 2 and 4 to 7 timed out waiting"
 
 
 def benched(machine: str, hangs: bool) -> Report:

@@ -140,7 +140,7 @@ def test_every_check_is_a_test_case_that_passed_failed_was_skipped_or_could_not_
     cases = {case.get("name"): case for case in ET.fromstring(render_junit(report)).iter("testcase")}
     assert {check.check for check in report.checks} <= {str(name).partition(":")[0] for name in cases}
     assert cases["gpu-mix"].find("failure") is None
-    assert cases["gpu-recovery: gpu1 GPU 1 (0000:11:00.0)"].find("failure") is not None
+    assert cases["gpu-recovery: node1 GPU 1 (0000:11:00.0)"].find("failure") is not None
     skipped = ET.fromstring(render_junit(ALL["warnings"]))
     ends = {case.get("name"): [child.tag for child in case] for case in skipped.iter("testcase")}
     assert ends["hostname-loopback"] == ["skipped"]

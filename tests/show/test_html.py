@@ -95,7 +95,7 @@ def test_the_page_of_an_eight_gpu_node_is_small_and_the_same_every_time() -> Non
 
 def test_verdict_and_reasons_stand_before_everything_else() -> None:
     text = " ".join("".join(Reader(render_html(ALL["blame gpu"])).words).split())
-    verdict = text.index("NODE REJECTED gpu1")
+    verdict = text.index("NODE REJECTED node1")
     assert verdict < text.index("the driver asks for recovery: node reboot") < text.index("Findings and their fixes")
 
 
@@ -103,7 +103,7 @@ def test_everything_that_the_issue_asks_for_is_on_the_page() -> None:
     text = " ".join("".join(Reader(render_html(ALL["cured"])).words).split())
     for words in (
         "Findings and their fixes", "Fix: ", "export NCCL_P2P_DISABLE='1'", "the default settings hung",
-        "What was tried and what it did", "rank 3 stuck at the first collective", "Speed over message size",
+        "What was tried and what it did", "rank 3 hung at the first collective", "Speed over message size",
         "expected from the",
         "Each rank's own time", "rank 5", "1.80", "How the devices reach each other", "NUMA 1", "Peer access", "Facts",
         "NVIDIA L20", "Checks", "How long everything took", "start of the ranks", "84.6 s in all",

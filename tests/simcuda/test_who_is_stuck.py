@@ -13,7 +13,7 @@ from tests.simcuda.checking import QUICKLY, assert_cured_by, check, machine_of, 
 
 pytestmark = [pytest.mark.simcuda, pytest.mark.usefixtures("simcuda_torch"), pytest.mark.timeout(900)]
 KINDS = {
-    "never enters": ("RANK_SLEEPS", "hang", {0: "timeout", 1: "stuck"}, "rank 1 stuck at timed step"),
+    "never enters": ("RANK_SLEEPS", "hang", {0: "timeout", 1: "stuck"}, "rank 1 hung at timed step"),
     "dies": ("RANK_DIES", "crash", {1: "signal"}, "rank 1 failed at timed step"),
     "is stopped": ("RANK_STOPS", "hang", {0: "timeout", 1: "stopped"}, "rank 1 stopped (process state T)"),
 }

@@ -29,12 +29,12 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if (mismatch := find_mismatch(evidence.waits.all())) is not None:
         one, other = mismatch
         detail = (
-            f"collective {one.seq}: rank {one.rank} waits in {one.op} ({one.numel_in} elements), "
-            f"rank {other.rank} in {other.op} ({other.numel_in} elements)",
+            f"rank {one.rank} waits in {one.op} ({one.numel_in} elements), "
+            f"rank {other.rank} waits in {other.op} ({other.numel_in} elements)",
         )
         caught = evidence.of("watchdog.caught")
         proof = tuple(event for event in caught if event.rank in (one.rank, other.rank)) or caught
-        because = f"under the same sequence number {one.seq} the ranks wait in different work"
+        because = f"at sequence number {one.seq}, two ranks wait in different collectives"
         return Claim(Authority.MISMATCH, proof[:4], Confidence.HIGH, because, fill_in(VERDICT, proof[:4]), detail)
     overtaken = find_overtaken(evidence.waits.all())
     if overtaken is not None and (_is_far_ahead(*overtaken) or not _data_were_lost(evidence)):
@@ -120,7 +120,7 @@ CAUSE = Cause(
         "No timeout helps here.",
     ),
     infers=True,
-    needs="TORCH_DISTRIBUTED_DEBUG=DETAIL names two ranks with different collectives",
+    needs="a run with TORCH_DISTRIBUTED_DEBUG=DETAIL in which torch names ranks with different collectives",
     confirm_with="the same command with TORCH_DISTRIBUTED_DEBUG=DETAIL; `preflight check` checks the machine",
     outranks=("not_nccl",),
 )  # fmt: skip

@@ -51,7 +51,7 @@ TO_NOTHING = ("", "none", "/dev/null")
 
 
 def may_be_recommended(name: str, value: str) -> bool:
-    """Return whether a recommendation may contain a setting, or, if `value` is "", the removal of a variable.
+    """Return whether a recommendation may set `name` to `value`. An empty `value` means that it unsets `name`.
 
     A report may have been edited before it is used again. It must not choose which code a job runs or what it writes.
     """

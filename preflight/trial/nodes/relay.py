@@ -42,7 +42,7 @@ class Relay:
         return self._watch.fds
 
     def outbound(self) -> Iterator[Message]:
-        """Yield new keys of this node that the other nodes need, in the order of the steps."""
+        """Yield what other nodes have not received yet, ordered by step: new keys, and this node's answers."""
         appeared = self._watch.drain()
         if appeared is None or not self._has_looked:
             appeared, self._has_looked = os.listdir(self._channel.directory), True

@@ -201,7 +201,7 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
     if waited and silent and not could_not_connect(ends):
         return TrialVerdict(
             Outcome.HANG,
-            f"{_ranks(silent)} stuck at {_stage_of(ends, silent[0])}; {_ranks(waited)} timed out waiting",
+            f"{_ranks(silent)} hung at {_stage_of(ends, silent[0])}; {_ranks(waited)} timed out waiting",
             silent,
         )
     how = "timed out waiting" if waited else "hung"

@@ -18,7 +18,7 @@ def test_a_process_that_may_run_near_every_gpu_is_fine() -> None:
 def test_a_mask_without_a_gpus_node_is_a_warning() -> None:
     finding = only(on_gpus(cpu_affinity, BOUND))
     assert (finding.severity, finding.blame) == (Severity.WARN, Blame.HOST)
-    assert finding.subject == "gpu1 GPU 1"
+    assert finding.subject == "node1 GPU 1"
     assert "NUMA node 1" in finding.problem
 
 

@@ -77,7 +77,7 @@ LOST = Gap("NVMLError_GpuIsLost: the GPU has fallen off the bus or can't be reac
 def test_a_gpu_that_the_driver_calls_lost_fails_though_it_is_listed() -> None:
     lost = gpu_node(8, gpus=(*map(gpu, range(7)), gpu(7, temperature_c=LOST)))
     finding = only(on_gpus(gpu_lost, lost))
-    assert (finding.severity, finding.subject) == (Severity.FAIL, f"gpu1 GPU 7 ({bdf(7)})")
+    assert (finding.severity, finding.subject) == (Severity.FAIL, f"node1 GPU 7 ({bdf(7)})")
 
 
 @pytest.mark.parametrize("reason", ("not asked: the time for it was up", "no answer within 15.0 s: the call hangs"))

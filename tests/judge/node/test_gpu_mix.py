@@ -20,7 +20,7 @@ def test_a_machine_without_gpus_mixes_none() -> None:
 def test_an_odd_one_is_named() -> None:
     mixed = gpu_node(3, gpus=(gpu(0), gpu(1, name="NVIDIA A40"), gpu(2)))
     finding = only(on_gpus(gpu_mix, mixed))
-    assert (finding.severity, finding.subject) == (Severity.WARN, "gpu1 GPU 1")
+    assert (finding.severity, finding.subject) == (Severity.WARN, "node1 GPU 1")
     assert "2 x NVIDIA H100" in finding.problem
 
 

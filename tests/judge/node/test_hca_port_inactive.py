@@ -28,7 +28,7 @@ UP, DOWN = PortState.ACTIVE, PortState.DOWN
 
 def test_a_port_that_all_its_siblings_have_is_missing() -> None:
     finding = only(on_gpus(hca_port_inactive, rails(UP, UP, DOWN, UP)))
-    assert (finding.severity, finding.subject) == (Severity.WARN, "gpu1 mlx5_2:1")
+    assert (finding.severity, finding.subject) == (Severity.WARN, "node1 mlx5_2:1")
     assert on_gpus(hca_siblings, rails(UP, UP, DOWN, UP)) == (), "told once"
 
 

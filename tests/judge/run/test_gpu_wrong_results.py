@@ -30,7 +30,7 @@ def test_bits_that_most_others_do_not_have_are_wrong_although_each_repeats_its_o
 
 def test_of_two_gpus_that_differ_both_are_named() -> None:
     findings = found(gpu_wrong_results, run_with(2, gpus=with_one(hardware(2).gpus, 1, gemms=OTHER)))
-    assert [finding.subject.split(" (")[0] for finding in findings] == ["gpu1 GPU 0", "gpu1 GPU 1"]
+    assert [finding.subject.split(" (")[0] for finding in findings] == ["node1 GPU 0", "node1 GPU 1"]
 
 
 def test_bits_that_change_under_load_are_found() -> None:

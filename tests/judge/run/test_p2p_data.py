@@ -34,7 +34,7 @@ def test_pairs_whose_bytes_all_arrive_give_nothing() -> None:
 
 def test_lost_bytes_over_pcie_fail_the_host_and_say_what_no_setting_protects() -> None:
     finding = only(found(p2p_data, over_pcie()))
-    assert (finding.blame, finding.severity, finding.subject) == (Blame.HOST, Severity.FAIL, "gpu1 GPUs 0-1")
+    assert (finding.blame, finding.severity, finding.subject) == (Blame.HOST, Severity.FAIL, "node1 GPUs 0-1")
     assert UNPROTECTED in finding.problem
     assert "iommu=pt" in finding.fix
     assert "never written by sm" in finding.evidence[0].value
@@ -63,7 +63,7 @@ def test_in_a_virtual_machine_the_host_below_has_to_be_repaired() -> None:
 def test_a_pair_that_hangs_and_one_that_is_lost_are_one_finding_with_both_told() -> None:
     pairs = (pair(0, 1, **LOST), pair(0, 2, end=Ending.HANG, problem="hung at copy 3/18"), pair(1, 2))
     finding = only(found(p2p_data, run_with(3, pairs=pairs)))
-    assert finding.subject == "gpu1 GPUs 0-1, 0-2"
+    assert finding.subject == "node1 GPUs 0-1, 0-2"
     assert finding.problem.startswith("data does not arrive, copies hang")
 
 

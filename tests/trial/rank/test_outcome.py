@@ -60,7 +60,7 @@ def test_ranks_that_are_done_with_right_data_are_ok() -> None:
 def test_of_a_hang_the_silent_rank_is_the_cause_and_those_that_raised_waited() -> None:
     verdict = classify(answers(WAITED, STUCK, WAITED, LOST), "hang")
     assert (verdict.outcome, verdict.culprits) == (Outcome.HANG, (1,))
-    assert "rank 1 stuck at the first collective" in verdict.problem
+    assert "rank 1 hung at the first collective" in verdict.problem
     assert "ranks 0, 2, 3 timed out waiting" in verdict.problem
 
 

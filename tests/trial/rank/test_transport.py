@@ -12,18 +12,18 @@ from preflight.model.transport import texts_of
 from preflight.trial.rank.transport import LAST, WARNINGS, last_words
 
 LOG = """\
-gpu1:{pid}:{pid} [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>
-gpu1:{pid}:{pid} [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
-gpu1:{pid}:{pid} [0] NCCL INFO Using network IB
-gpu1:{pid}:{pid} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
-gpu1:{pid}:{pid} [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read
-gpu1:{pid}:{pid} [0] NCCL INFO Connected NVLS tree
+node1:{pid}:{pid} [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>
+node1:{pid}:{pid} [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
+node1:{pid}:{pid} [0] NCCL INFO Using network IB
+node1:{pid}:{pid} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node1:{pid}:{pid} [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node1:{pid}:{pid} [0] NCCL INFO Connected NVLS tree
 """
 CHILD = """
 import os, sys
 from preflight.model.transport import texts_of
 from preflight.trial.rank.transport import transport
-with open(f"{sys.argv[1]}/1.gpu1.{os.getpid()}.log", "w") as file:
+with open(f"{sys.argv[1]}/1.node1.{os.getpid()}.log", "w") as file:
     file.write(sys.argv[2].replace("{pid}", str(os.getpid())))
 os.environ["NCCL_DEBUG_FILE"] = f"{sys.argv[1]}/1.%h.%p.log"
 print("|".join(texts_of(transport("nccl"))))
@@ -39,7 +39,7 @@ def test_the_summary_names_each_pair_once_with_network_interfaces_and_cards() ->
 
 
 def test_a_rank_reads_its_own_log_only_and_says_nothing_where_there_is_none(tmp_path: Path) -> None:
-    (tmp_path / "1.gpu1.1.log").write_text(LOG.format(pid=1).replace("P2P/CUMEM/read", "SHM/direct"))
+    (tmp_path / "1.node1.1.log").write_text(LOG.format(pid=1).replace("P2P/CUMEM/read", "SHM/direct"))
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, str(tmp_path), LOG], env=os.environ, capture_output=True, text=True, check=True
     )
@@ -47,17 +47,17 @@ def test_a_rank_reads_its_own_log_only_and_says_nothing_where_there_is_none(tmp_
 
 
 def test_the_last_words_of_a_process_are_its_warnings_and_the_end_of_its_log_with_their_numbers(tmp_path: Path) -> None:
-    info = "gpu1:7:7 [0] NCCL INFO Channel\n"
-    (tmp_path / "1.gpu1.7.log").write_text(info * 10 + "gpu1:7:7 [0] a.cc:1 NCCL WARN one\n\n" + info * 50)
-    (tmp_path / "1.gpu1.8.log").write_text("gpu1:8:8 [1] a.cc:1 NCCL WARN two\n")
+    info = "node1:7:7 [0] NCCL INFO Channel\n"
+    (tmp_path / "1.node1.7.log").write_text(info * 10 + "node1:7:7 [0] a.cc:1 NCCL WARN one\n\n" + info * 50)
+    (tmp_path / "1.node1.8.log").write_text("node1:8:8 [1] a.cc:1 NCCL WARN two\n")
     path, lines = last_words(f"{tmp_path}/1.%h.%p.log", 7)
-    assert path == f"{tmp_path}/1.gpu1.7.log"
+    assert path == f"{tmp_path}/1.node1.7.log"
     assert [line.line for line in lines] == [11, 59, 60, 61, 62]
     assert lines[0].text.endswith("NCCL WARN one")
 
 
 def test_last_words_are_bounded_whatever_the_log_holds(tmp_path: Path) -> None:
-    (tmp_path / "1.gpu1.7.log").write_bytes(b"x" * 1000 + b"\xff NCCL WARN \0\n" + b"a NCCL WARN b\n" * 500_000)
+    (tmp_path / "1.node1.7.log").write_bytes(b"x" * 1000 + b"\xff NCCL WARN \0\n" + b"a NCCL WARN b\n" * 500_000)
     _, lines = last_words(f"{tmp_path}/1.%h.%p.log", 7)
     assert len(lines) <= WARNINGS + LAST
     assert all(len(line.text) <= 300 for line in lines)
