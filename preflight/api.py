@@ -29,7 +29,7 @@ from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
 from preflight.model.profile import Profile
 from preflight.model.report import Report
 from preflight.model.saved_report import load_report
-from preflight.model.shown import WRITERS, Shown, Writers
+from preflight.model.shown import WRITERS, Printable, Renderers
 from preflight.model.stuck import StuckReport
 from preflight.model.timeout import SafeTimeout
 from preflight.model.units import counted
@@ -66,7 +66,7 @@ ARGUMENTS = {"deadline": "deadline_s", "watch": "watch_s", "current": "current_s
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Probed(Shown):
+class Probed(Printable):
     """The result of `probe`: one node's facts, the findings that follow from them alone, and each check's outcome."""
 
     nodes: tuple[NodeFacts, ...]
@@ -247,8 +247,8 @@ def _probed_page(probed: Probed) -> Page:
     return probe_page(probed.node, *checked, probe_exit_code(checked, strict=False))
 
 
-def _text_only(page: Callable[[Any], Page], json: Callable[[Any], str] = render_json) -> Writers:
-    return Writers(lambda answer: _screen(page(answer)), lambda answer: _as_text(_screen(page(answer))), json)
+def _text_only(page: Callable[[Any], Page], json: Callable[[Any], str] = render_json) -> Renderers:
+    return Renderers(lambda answer: _screen(page(answer)), lambda answer: _as_text(_screen(page(answer))), json)
 
 
 WRITERS[Report] = _text_only(lambda report: check_page(report, Written(env="")))._replace(html=_report_html)

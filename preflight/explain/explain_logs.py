@@ -18,7 +18,7 @@ from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import PHASE, LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
 from preflight.explain.run_ends import DONE, EXCEPTION, LEFT, RESTART
-from preflight.explain.signatures import Found, find
+from preflight.explain.signatures import KnownMessage, find
 from preflight.explain.stuck_answer import StuckAnswer
 from preflight.explain.survival import is_after
 from preflight.explain.timeout_advice import useless_advice, when_ranks_parted
@@ -301,7 +301,7 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
     )
 
 
-def _known_remedy(found: Found, evidence: LogEvidence) -> str:
+def _known_remedy(found: KnownMessage, evidence: LogEvidence) -> str:
     """Return a row's remedy, with the versions that need none."""
     row, has = found.row, evidence.versions.get(found.row.library, "")
     needless = f" {row.library} {row.fixed} and later need no such step" if row.fixed else ""

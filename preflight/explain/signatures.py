@@ -46,7 +46,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KnownMessage:
     """A row whose message is in the log, and its remedy with the log's own values."""
 
     row: Signature
@@ -67,13 +67,13 @@ def read_versions(text: str) -> dict[str, str]:
     return {library: next(filter(None, match.groups())) for library, match in found if match}
 
 
-def find(texts: Iterable[str], versions: Mapping[str, str], *, names: bool = False) -> Found | None:
+def find(texts: Iterable[str], versions: Mapping[str, str], *, names: bool = False) -> KnownMessage | None:
     """Return the first row whose message is in one of the texts; with `names`, only of rows that have a headline."""
     rows = [row for row in signatures() if row.applies_to(versions) and (row.says or not names)]
     for text in texts:
         for row in rows:
             if match := row.pattern.search(text):
-                return Found(row, _filled(row.remedy, match))
+                return KnownMessage(row, _filled(row.remedy, match))
     return None
 
 

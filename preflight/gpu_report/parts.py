@@ -13,7 +13,7 @@ CLEAN_UP_S = 15.0  # for a check to end by itself, and to say what it knows
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReportPart:
     """A command, its limit in seconds, and the question that it answers.
 
     `least_gpus` is the number of GPUs that it needs, `program` a program that may be missing.
@@ -28,7 +28,7 @@ class Part:
     env: tuple[tuple[str, str], ...] = ()
 
 
-def parts() -> tuple[Part, ...]:
+def parts() -> tuple[ReportPart, ...]:
     """Return all parts, the most informative first: if time runs out, the last ones are left out."""
     return (
         _module("nvml", "what NVML's calls and fields return, and how long each takes", 90, NVML_CODES),
@@ -38,7 +38,7 @@ def parts() -> tuple[Part, ...]:
         _smi("p2p-reads", "to which pairs the driver allows peer access", "topo", "-p2p", "r"),
         _smi("nvlink", "state and speed of the NVLinks", "nvlink", "-s"),
         _smi("nvlink-errors", "error counters of the NVLinks", "nvlink", "-e"),
-        Part("kernel-log", "messages of the driver and of PCIe in the kernel log", ("/bin/sh", "-c", DRIVER_LINES), 15),
+        ReportPart("kernel-log", "the driver and PCIe in the kernel log", ("/bin/sh", "-c", DRIVER_LINES), 15),
         _on_gpu("torch", "versions, threads after the import, whether a fork is sound", 60, "torch"),
         _on_gpu("context", "time and memory of a CUDA context, and on which GPUs torch makes one", 60, "context"),
         _check("quick", "the whole check, quick", 150),
@@ -58,28 +58,28 @@ def parts() -> tuple[Part, ...]:
     )  # fmt: skip
 
 
-def _preflight(name: str, answers: str, limit_s: float, *arguments: str) -> Part:
-    return Part(name, answers, tuple(own_argv(*arguments)), limit_s)
+def _preflight(name: str, answers: str, limit_s: float, *arguments: str) -> ReportPart:
+    return ReportPart(name, answers, tuple(own_argv(*arguments)), limit_s)
 
 
-def _module(name: str, answers: str, limit_s: float, module: str, *arguments: str, gpus: int = 1) -> Part:
-    return Part(name, answers, tuple(own_argv(*arguments, module=module)), limit_s, least_gpus=gpus)
+def _module(name: str, answers: str, limit_s: float, module: str, *arguments: str, gpus: int = 1) -> ReportPart:
+    return ReportPart(name, answers, tuple(own_argv(*arguments, module=module)), limit_s, least_gpus=gpus)
 
 
-def _on_gpu(name: str, answers: str, limit_s: float, *arguments: str, gpus: int = 1) -> Part:
+def _on_gpu(name: str, answers: str, limit_s: float, *arguments: str, gpus: int = 1) -> ReportPart:
     return _module(name, answers, limit_s, ON_GPU, *arguments, gpus=gpus)
 
 
-def _smi(name: str, answers: str, *arguments: str) -> Part:
-    return Part(name, answers, ("nvidia-smi", *arguments), 30, program="nvidia-smi")
+def _smi(name: str, answers: str, *arguments: str) -> ReportPart:
+    return ReportPart(name, answers, ("nvidia-smi", *arguments), 30, program="nvidia-smi")
 
 
-def _check(profile: str, answers: str, limit_s: float) -> Part:
+def _check(profile: str, answers: str, limit_s: float) -> ReportPart:
     options = ("--profile", profile, "--backend", "nccl", "--json", "report.json", "-v", "--keep")
     return _preflight(profile, answers, limit_s, "check", *options, "--deadline", f"{limit_s - CLEAN_UP_S:.0f}")
 
 
-def _bench(name: str, answers: str, env: tuple[tuple[str, str], ...]) -> Part:
+def _bench(name: str, answers: str, env: tuple[tuple[str, str], ...]) -> ReportPart:
     options = ("--backend", "nccl", "--profile", "quick", "--json", "report.json", "-v")
     command = tuple(own_argv("bench", *options, "--deadline", "45"))
-    return Part(name, answers, command, 60, least_gpus=2, env=env)
+    return ReportPart(name, answers, command, 60, least_gpus=2, env=env)

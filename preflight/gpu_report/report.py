@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from preflight import __version__
-from preflight.gpu_report.parts import Part
+from preflight.gpu_report.parts import ReportPart
 from preflight.gpu_report.privacy import Privacy
 from preflight.system.child import REAP_S, start_program
 from preflight.system.files import write_bytes_atomically
@@ -46,7 +46,7 @@ class PartResult:
 
 
 def run_parts(
-    parts: Sequence[Part],
+    parts: Sequence[ReportPart],
     uuids: Sequence[str],
     archive: str,
     until: float,
@@ -77,7 +77,7 @@ def run_parts(
     return results
 
 
-def _run(part: Part, folder: Path, gpus: int, until: float, environ: Mapping[str, str]) -> PartResult:
+def _run(part: ReportPart, folder: Path, gpus: int, until: float, environ: Mapping[str, str]) -> PartResult:
     result = PartResult(part.name, part.answers, "not run")
     limit_s = min(part.limit_s, until - time.monotonic())
     if part.program and not shutil.which(part.program):

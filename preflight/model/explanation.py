@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from preflight.model.shown import Shown
+from preflight.model.shown import Printable
 from preflight.model.word import Word
 
 SCHEMA_VERSION = 1
@@ -84,7 +84,7 @@ class SourceRead:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explanation(Shown):
+class Explanation(Printable):
     """The answer to the question "what killed this run"."""
 
     schema_version: int

@@ -23,7 +23,7 @@ class Says(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Diag:
     """One form of a line, without its prefix; `pattern` is for a linear-time engine."""
 
     says: Says
@@ -40,55 +40,55 @@ VERSION_DIFFERS = r"(?:CUDA driver version|NVIDIA graphics driver version): mism
 VARIABLE_DIFFERS = r"NCCL environment: NCCL_\w{1,60}=[^\n]{0,200} on rank\(s\)"
 
 FORMS = (
-    Form(Says.FAILED, PAIR_FAILED),
-    Form(Says.FAILED, ECC_UNCORRECTED),
-    Form(Says.FAILED, SXID_FATAL),
-    Form(Says.FAILED, r"Xid \d{1,6} detected [^\n]{0,160}(?:resetting the affected GPU)"),
-    Form(Says.DIFFERS, r"S?Xid \d{1,6} detected "),
-    Form(Says.DIFFERS, SLOW_PATH),
-    Form(Says.DIFFERS, r"net bw: [\w-]{1,20}: \d{1,7} more ranks >\d{1,3}% off median"),
-    Form(Says.DIFFERS, RDMA_TOPOLOGY),
-    Form(Says.DIFFERS, LINK_DIFFERS),
-    Form(Says.DIFFERS, VERSION_DIFFERS),
-    Form(Says.DIFFERS, VARIABLE_DIFFERS),
-    Form(Says.FINE, r"NCCL environment: (?:mismatch across|\d{1,7} NCCL_\* env var)"),  # their values follow
-    Form(Says.DIFFERS, r"GPU inventory: (?:count|model) mismatch"),
-    Form(Says.DIFFERS, r"ECC: corrected volatile errors at or above threshold"),
-    Form(Says.DIFFERS, r"IOMMU mode: enabled|IOMMU groups: GPU and NIC groups differ"),
-    Form(Says.DIFFERS, r"ATS state: (?:disabled on|ATSCtl disabled)"),
-    Form(Says.DIFFERS, r"p2p: only \d{1,12}/\d{1,12} GPU-to-GPU peer accesses passed"),
-    Form(Says.UNKNOWN, r"net bw: mode=[^\n]{0,400}"),
-    Form(Says.UNKNOWN, r"net bw: (?:invalid|cannot|required external tool|capability probe|failed: |setup failed on)"),
-    Form(Says.UNKNOWN, r"net bw: (?:multiple net devices|net devices are shared|test unable to|bootstrap failure)"),
-    Form(Says.UNKNOWN, r"p2p: (?:destination buffer unavailable|local CUDA setup failed|topology check failed)"),
-    Form(Says.UNKNOWN, r"p2p: (?:launch/check failed|setup failed on rank|resource cleanup failed|check returned \d)"),
-    Form(Says.UNKNOWN, r"(?:transport detect|RAS diagnostics) returned \d|INFO RAS diagnostics skipped"),
-    Form(Says.UNKNOWN, r"[\w /]{2,40}: (?:diagnostics incomplete|incomplete for comm|unavailable)"),
-    Form(Says.UNKNOWN, r"rdma_topo check: (?:not usable|mixed results)"),
-    Form(Says.UNKNOWN, r"IOMMU mode: unable to|IOMMU groups: (?:comparison )?unavailable"),
-    Form(Says.UNKNOWN, r"IOMMU mode: [\w ]{1,30} on \d{1,7} device"),
-    Form(
+    Diag(Says.FAILED, PAIR_FAILED),
+    Diag(Says.FAILED, ECC_UNCORRECTED),
+    Diag(Says.FAILED, SXID_FATAL),
+    Diag(Says.FAILED, r"Xid \d{1,6} detected [^\n]{0,160}(?:resetting the affected GPU)"),
+    Diag(Says.DIFFERS, r"S?Xid \d{1,6} detected "),
+    Diag(Says.DIFFERS, SLOW_PATH),
+    Diag(Says.DIFFERS, r"net bw: [\w-]{1,20}: \d{1,7} more ranks >\d{1,3}% off median"),
+    Diag(Says.DIFFERS, RDMA_TOPOLOGY),
+    Diag(Says.DIFFERS, LINK_DIFFERS),
+    Diag(Says.DIFFERS, VERSION_DIFFERS),
+    Diag(Says.DIFFERS, VARIABLE_DIFFERS),
+    Diag(Says.FINE, r"NCCL environment: (?:mismatch across|\d{1,7} NCCL_\* env var)"),  # their values follow
+    Diag(Says.DIFFERS, r"GPU inventory: (?:count|model) mismatch"),
+    Diag(Says.DIFFERS, r"ECC: corrected volatile errors at or above threshold"),
+    Diag(Says.DIFFERS, r"IOMMU mode: enabled|IOMMU groups: GPU and NIC groups differ"),
+    Diag(Says.DIFFERS, r"ATS state: (?:disabled on|ATSCtl disabled)"),
+    Diag(Says.DIFFERS, r"p2p: only \d{1,12}/\d{1,12} GPU-to-GPU peer accesses passed"),
+    Diag(Says.UNKNOWN, r"net bw: mode=[^\n]{0,400}"),
+    Diag(Says.UNKNOWN, r"net bw: (?:invalid|cannot|required external tool|capability probe|failed: |setup failed on)"),
+    Diag(Says.UNKNOWN, r"net bw: (?:multiple net devices|net devices are shared|test unable to|bootstrap failure)"),
+    Diag(Says.UNKNOWN, r"p2p: (?:destination buffer unavailable|local CUDA setup failed|topology check failed)"),
+    Diag(Says.UNKNOWN, r"p2p: (?:launch/check failed|setup failed on rank|resource cleanup failed|check returned \d)"),
+    Diag(Says.UNKNOWN, r"(?:transport detect|RAS diagnostics) returned \d|INFO RAS diagnostics skipped"),
+    Diag(Says.UNKNOWN, r"[\w /]{2,40}: (?:diagnostics incomplete|incomplete for comm|unavailable)"),
+    Diag(Says.UNKNOWN, r"rdma_topo check: (?:not usable|mixed results)"),
+    Diag(Says.UNKNOWN, r"IOMMU mode: unable to|IOMMU groups: (?:comparison )?unavailable"),
+    Diag(Says.UNKNOWN, r"IOMMU mode: [\w ]{1,30} on \d{1,7} device"),
+    Diag(
         Says.UNKNOWN, r"ATS state: (?:unable to|PCIe capabilities|unavailable|ATSCtl unavailable|lspci|network device)"
     ),
-    Form(Says.UNKNOWN, r"Xid/SXid: (?:no kernel-log source|recent-event scan was truncated)"),
-    Form(Says.UNKNOWN, r"Paths: could not locate"),
-    Form(Says.UNKNOWN, r"GPU inventory: [^\n]{1,200}unavailable via NVML"),
-    Form(Says.UNKNOWN, r"NCCL environment: \d{1,7} rank\(s\) had >"),
-    Form(Says.FINE, r"GPU inventory: [^\n]{1,200}consistent across"),
-    Form(Says.FINE, r"ECC: no uncorrected volatile errors"),
-    Form(Says.FINE, r"NVLink: \d{1,4} links per GPU, all active"),
-    Form(Says.FINE, r"NCCL environment: NCCL_\* env vars consistent"),
-    Form(Says.FINE, r"rdma_topo check: passed"),
-    Form(
+    Diag(Says.UNKNOWN, r"Xid/SXid: (?:no kernel-log source|recent-event scan was truncated)"),
+    Diag(Says.UNKNOWN, r"Paths: could not locate"),
+    Diag(Says.UNKNOWN, r"GPU inventory: [^\n]{1,200}unavailable via NVML"),
+    Diag(Says.UNKNOWN, r"NCCL environment: \d{1,7} rank\(s\) had >"),
+    Diag(Says.FINE, r"GPU inventory: [^\n]{1,200}consistent across"),
+    Diag(Says.FINE, r"ECC: no uncorrected volatile errors"),
+    Diag(Says.FINE, r"NVLink: \d{1,4} links per GPU, all active"),
+    Diag(Says.FINE, r"NCCL environment: NCCL_\* env vars consistent"),
+    Diag(Says.FINE, r"rdma_topo check: passed"),
+    Diag(
         Says.FINE, r"IOMMU mode: [\w() -]{1,40} (?:for|across) \d{1,7} relevant|IOMMU groups: GPU and NIC groups match"
     ),
-    Form(Says.FINE, r"ATS state: enabled on"),
-    Form(Says.FINE, r"Xid/SXid: no events"),
-    Form(Says.FINE, r"Paths: "),
-    Form(Says.FINE, r"net bw: (?:skipped|[\d.]{1,12}/[\d.]{1,12}/[\d.]{1,12} Gbit/s)"),
-    Form(Says.FINE, r"p2p: (?:verified P2P access|temporarily enabled context-wide)"),
-    Form(Says.FINE, r"[\w /]{2,40}: [^\n]{1,120} (?:consistent )?across \d{1,7} ranks in comm"),
-    Form(Says.FINE, r"=== \w{2,8} Diagnostics ===|(?:RAS|NCCL) diagnostics completed in"),
+    Diag(Says.FINE, r"ATS state: enabled on"),
+    Diag(Says.FINE, r"Xid/SXid: no events"),
+    Diag(Says.FINE, r"Paths: "),
+    Diag(Says.FINE, r"net bw: (?:skipped|[\d.]{1,12}/[\d.]{1,12}/[\d.]{1,12} Gbit/s)"),
+    Diag(Says.FINE, r"p2p: (?:verified P2P access|temporarily enabled context-wide)"),
+    Diag(Says.FINE, r"[\w /]{2,40}: [^\n]{1,120} (?:consistent )?across \d{1,7} ranks in comm"),
+    Diag(Says.FINE, r"=== \w{2,8} Diagnostics ===|(?:RAS|NCCL) diagnostics completed in"),
 )
 
 
@@ -97,7 +97,7 @@ def printed(*patterns: str) -> str:
     return PREFIX + "(?:" + "|".join(patterns) + ")"
 
 
-def form_of(text: str) -> Form | None:
+def form_of(text: str) -> Diag | None:
     """Return the form of a line without its prefix; None if no row knows it."""
     return next((form for form in FORMS if re.match(form.pattern, text)), None)
 

@@ -16,7 +16,7 @@ from preflight.model.launchers import NODE_COUNTS
 from preflight.model.links import Expected
 from preflight.model.network_survey import NetworkSurvey
 from preflight.model.placement import Origin
-from preflight.model.shown import Shown
+from preflight.model.shown import Printable
 from preflight.model.storage import NO_DIRECTORY, StorageSpeed
 from preflight.model.trial import NO_CONTROL, Comparison, Control, LeftOut, RailTest, TrialResult
 from preflight.model.word import Word
@@ -123,7 +123,7 @@ class JudgedBy:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report(Shown):
+class Report(Printable):
     """The whole report: options, facts, trials, findings and advice."""
 
     schema_version: int

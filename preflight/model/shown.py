@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Writers(NamedTuple):
+class Renderers(NamedTuple):
     """What shows one kind of answer."""
 
     page: Callable[[Any], str]  # as the command prints it
@@ -18,10 +18,10 @@ class Writers(NamedTuple):
     json: Callable[[Any], str]  # as --json writes it
 
 
-WRITERS: dict[type, Writers] = {}
+WRITERS: dict[type, Renderers] = {}
 
 
-class Shown:
+class Printable:
     """An answer that prints as its page; `in_short` is what a REPL shows."""
 
     __slots__ = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from preflight.model.gap import Gap
-from preflight.model.shown import Shown
+from preflight.model.shown import Printable
 from preflight.model.stuck_evidence import NodeEvidence
 from preflight.model.units import duration_text, ranks_text
 from preflight.model.word import Word
@@ -183,7 +183,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StuckReport(Shown):
+class StuckReport(Printable):
     """The answer to the question "why does my job hang now"."""
 
     schema_version: int

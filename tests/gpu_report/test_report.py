@@ -17,7 +17,7 @@ import pytest
 
 from preflight.cli.gpu_report import free_gpus
 from preflight.errors import LaunchError, UsageError
-from preflight.gpu_report.parts import Part, parts
+from preflight.gpu_report.parts import ReportPart, parts
 from preflight.gpu_report.report import MOST_FILE_BYTES, PartResult, run_parts
 from preflight.model.gpu import GpuProcess
 from tests.gpus import gpu
@@ -26,11 +26,11 @@ from tests.node_facts import gpu_node, node
 SHELL = ("/bin/sh", "-c")
 
 
-def part(name: str, script: str, limit_s: float = 10.0, **more: object) -> Part:
-    return replace(Part(name, f"what {name} says", (*SHELL, script), limit_s), **more)  # type: ignore[arg-type]
+def part(name: str, script: str, limit_s: float = 10.0, **more: object) -> ReportPart:
+    return replace(ReportPart(name, f"what {name} says", (*SHELL, script), limit_s), **more)  # type: ignore[arg-type]
 
 
-def ran(tmp_path: Path, *listed: Part, left_s: float = 60.0) -> dict[str, PartResult]:
+def ran(tmp_path: Path, *listed: ReportPart, left_s: float = 60.0) -> dict[str, PartResult]:
     results = run_parts(listed, ("GPU-0",), str(tmp_path / "out.tar.gz"), time.monotonic() + left_s, {
         "PATH": os.environ["PATH"], "USER": "mmustermann", "NCCL_DEBUG": "WARN",
     }, lambda _: None)  # fmt: skip
@@ -85,10 +85,10 @@ def test_a_long_file_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, time
-from preflight.gpu_report.parts import Part
+from preflight.gpu_report.parts import ReportPart
 from preflight.gpu_report.report import run_parts
 noise = ("/bin/sh", "-c", "head -c 100000 /dev/urandom | od | head -c 100000; sleep 0.05")
-parts = [Part(f"p{i}", "", noise, 10.0) for i in range(40)]
+parts = [ReportPart(f"p{i}", "", noise, 10.0) for i in range(40)]
 run_parts(parts, (), sys.argv[1], time.monotonic() + 60, {"PATH": "/usr/bin:/bin"}, lambda _: None)
 """
 
