@@ -25,6 +25,7 @@ from preflight.model.facts import NodeFacts
 from preflight.model.finding import Finding, RanCheck, SkippedCheck
 from preflight.model.gap import Gap
 from preflight.model.input_limits import REPORT, parse_json
+from preflight.model.installation import HTML_MODULES
 from preflight.model.job import Dtype, Job, Optimizer, Save, Strategy
 from preflight.model.profile import Profile
 from preflight.model.report import Report
@@ -36,7 +37,7 @@ from preflight.model.units import counted
 from preflight.model.word import Word
 from preflight.show.check_page import Written, check_page
 from preflight.show.explain import explain_page
-from preflight.show.formats import HTML_MODULES, Format
+from preflight.show.formats import Format
 from preflight.show.json_document import render_json
 from preflight.show.probe_json import render_probe_json
 from preflight.show.probe_page import probe_page

@@ -15,9 +15,9 @@ from preflight import __version__
 from preflight.facts.nvidia_driver import probe_device_nodes
 from preflight.facts.process import probe_software
 from preflight.model.gap import Gap, known_or
-from preflight.model.installation import Installation, InstalledPart, Soundness
+from preflight.model.installation import HTML_MODULES, Installation, InstalledPart, Soundness
+from preflight.model.repairs import shm_room
 from preflight.model.units import size_text
-from preflight.show.formats import HTML_MODULES
 from preflight.stuck.collect.stacks import find_py_spy, read_stacks
 from preflight.system.installed import GET_TORCH, module_exists
 from preflight.system.machine import Machine
@@ -118,7 +118,7 @@ def _shm() -> InstalledPart:
     if not os.access(SHM, os.W_OK):
         return InstalledPart(SHM, PROBLEM, "not writable for this user: NCCL needs it")
     small = free_bytes < SMALL_SHM_BYTES
-    fix = "in a container, --shm-size=16g or --ipc=host" if small else ""
+    fix = shm_room(16).container if small else ""
     return InstalledPart(SHM, NOTE if small else OK, f"{size_text(free_bytes)} free", fix)
 
 

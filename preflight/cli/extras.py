@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from preflight.errors import HarnessError, UsageError
-from preflight.show.formats import HTML_MODULES
+from preflight.model.installation import HTML_MODULES
 from preflight.system.installed import module_exists
 
 

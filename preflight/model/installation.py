@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from preflight.model.word import Word
 
 SCHEMA_VERSION = 1
+HTML_MODULES = ("jinja2", "markupsafe", "pygal")  # what pages of HTML need: the extra [html]
 
 
 class Soundness(Word):

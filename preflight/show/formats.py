@@ -34,7 +34,6 @@ class Format(Enum):
         return form
 
 
-HTML_MODULES = ("jinja2", "markupsafe", "pygal")  # what HTML needs: the extra [html]
 ALSO = tuple(form for form in Format if not form.own_option)  # what --also takes
 
 

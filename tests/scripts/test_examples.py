@@ -143,7 +143,7 @@ def test_every_option_in_the_examples_exists(script: str) -> None:
     text = (SCRIPTS / script).read_text()
     shown = ""
     for command in {"check", *re.findall(r"preflight (probe)\b", text)}:
-        argv = (sys.executable, "-m", "preflight", command, "--help")
+        argv = (sys.executable, "-m", "preflight", command, "--help-all")
         shown += subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     options = set(re.findall(r"(?<![\w-])--[a-z-]+", text)) - {"--nproc-per-node"}
     assert options
