@@ -212,6 +212,7 @@ def _gpu(machine: Machine, gpu: Facts) -> SimGpu:
         ecc=(1, 1) if gpu.get("ecc_mode") == "enabled" else None,
         remap=(0, 0, 0, 0) if gpu.get("row_remap") else None,
         fabric=fabric,
+        compute_mode=3 if machine.settings.get("EXCLUSIVE") else 0,
     )
 
 

@@ -121,13 +121,13 @@ static const char *take(Pipe *pipe, size_t bytes) {
     if (end->protocol == PROTO_SIMPLE) {
         if (!task_wait(pipe->task, c->tail, 0, c->step + (uint64_t)pipe->steps_per_slice, "receive from", end->rank)) return NULL;
         if (!(at = slot(pipe, end))) return NULL;
-        if (end->fault != FAULT_CHANGES) return at;
+        if (end->fault != FAULT_CHANGES || bytes < (size_t)sim_number("CHANGES_SLICE", 0)) return at;
         memcpy(end->scratch, at, bytes); /* read over a path that changes what goes over it */
     } else {
         at = slot(pipe, end);
         if (end->protocol == PROTO_LL ? !ll_read(pipe, end->scratch, at, bytes, c->step + 1) : !ll128_read(pipe, end->scratch, at, bytes, c->step + 1)) return NULL;
     }
-    if (end->fault == FAULT_CHANGES && bytes) end->scratch[0] ^= 0x10;
+    if (end->fault == FAULT_CHANGES && bytes && bytes >= (size_t)sim_number("CHANGES_SLICE", 0)) end->scratch[0] ^= 0x10;
     return end->scratch;
 }
 static void give_back(Pipe *pipe) {
@@ -147,7 +147,7 @@ static char *room(Pipe *pipe, size_t bytes) {
 static void hand_over(Pipe *pipe, char *filled, size_t bytes) {
     End *end = &pipe->out;
     Connection *c = end->connection;
-    if (end->fault == FAULT_CHANGES && bytes) filled[0] ^= 0x10;
+    if (end->fault == FAULT_CHANGES && bytes && bytes >= (size_t)sim_number("CHANGES_SLICE", 0)) filled[0] ^= 0x10;
     if (end->protocol == PROTO_LL) ll_write(slot(pipe, end), filled, bytes, (uint32_t)(c->step + 1));
     if (end->protocol == PROTO_LL128) ll128_write(slot(pipe, end), filled, bytes, c->step + 1);
     c->step += (uint64_t)pipe->steps_per_slice;

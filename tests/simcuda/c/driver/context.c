@@ -1,8 +1,12 @@
 /* Contexts: one primary context a GPU, and the stack that each thread has. */
 #include "simcuda.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 enum { DEEPEST = 32 };
 static Context primary[MOST_GPUS];
@@ -23,11 +27,24 @@ static void set_current(Context *context) {
     if (context) stack[depth++] = context;
 }
 
+/* SIMCUDA_EXCLUSIVE=1: compute mode EXCLUSIVE_PROCESS, the first process with a context keeps all others out. */
+static CUresult may_enter(const Gpu *gpu) {
+    static int held[MOST_GPUS];
+    if (!sim_number("EXCLUSIVE", 0) || held[gpu->index]) return CUDA_SUCCESS;
+    char path[4096];
+    snprintf(path, sizeof path, "%s.exclusive.%d", sim_machine_path(), gpu->index);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) { if (fd >= 0) close(fd); return CUDA_ERROR_DEVICE_UNAVAILABLE; }
+    held[gpu->index] = fd + 1;
+    return CUDA_SUCCESS;
+}
+
 CUresult sim_use(int ordinal) {
     ENTER;
     const Gpu *gpu = sim_gpu(ordinal);
     if (!gpu) return CUDA_ERROR_INVALID_DEVICE;
     CUresult health = sim_gpu_health(gpu->index);
+    if (!health) health = may_enter(gpu);
     if (!health) set_current(retain(ordinal));
     return health;
 }
@@ -37,7 +54,8 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice d) {
     const Gpu *gpu = sim_gpu(d);
     if (!gpu) return CUDA_ERROR_INVALID_DEVICE;
     *context = (CUcontext)retain(d);
-    return sim_gpu_health(gpu->index);
+    CUresult entered = may_enter(gpu);
+    return entered ? entered : sim_gpu_health(gpu->index);
 }
 API CUresult cuDevicePrimaryCtxRelease(CUdevice d) { ENTER; return sim_gpu(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }
 API CUresult cuDevicePrimaryCtxSetFlags(CUdevice d, unsigned flags) {

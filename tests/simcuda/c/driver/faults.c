@@ -15,7 +15,8 @@ int sim_names_pair(const char *setting, int a, int b) {
     char *words = strdup(text), *rest = NULL;
     int found = 0, x, y;
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest))
-        found |= !strcmp(word, "all") || (sscanf(word, "%d-%d", &x, &y) == 2 && ((x == a && y == b) || (x == b && y == a)));
+        found |= !strcmp(word, "all") || (sscanf(word, "%d-%d", &x, &y) == 2 && ((x == a && y == b) || (x == b && y == a))) ||
+                 (sscanf(word, "%d>%d", &x, &y) == 2 && x == a && y == b); /* only what a writes into b's memory */
     free(words);
     return found;
 }

@@ -106,15 +106,17 @@ static int fault_between(const Memory *to, int knows_to, const Memory *from, int
     if (gpu >= 0 && a >= 0 && a != gpu) return sim_peer_fault(gpu, a);
     if (gpu >= 0 && b >= 0 && b != gpu) return sim_peer_fault(gpu, b);
     if (gpu >= 0 || a < 0 || b < 0 || a == b || !sim_can_access(a, b)) return FAULT_NONE; /* without peer access it goes through the host */
-    return sim_peer_fault(a, b);
+    return sim_peer_fault(b, a); /* from the source to the target */
 }
 
 static void move(void *to, const void *from, size_t size, int gpu) {
     Memory target, source;
     int knows_to = sim_find((uintptr_t)to, &target), knows_from = sim_find((uintptr_t)from, &source);
     int fault = fault_between(&target, knows_to, &source, knows_from, gpu);
+    if (gpu < 0 && knows_to && knows_from && target.gpu != source.gpu && sim_names_pair("COPY_HANGS", source.gpu, target.gpu)) for (;;) pause();
     if (fault == FAULT_LOSES && gpu < 0) return; /* a kernel's store is lost by the mapping itself, see sharing.c */
     memmove(to, from, size);
+    if (size < (size_t)sim_number("CHANGES_FROM", 0)) fault = FAULT_NONE;
     for (size_t at = 0; fault == FAULT_CHANGES && at < size; at += CHANGED_EVERY) ((unsigned char *)to)[at] ^= 0x10;
 }
 
