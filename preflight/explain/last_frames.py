@@ -53,6 +53,8 @@ def process_of(text: str) -> str:
 
 def read_last_frame(before: bytes, text: str) -> LastFrame | None:
     """Return where the traceback ended whose last line is `text`; `before` is what the log has before that line."""
+    if b'File "' not in before:  # most lines of failures have no traceback before them
+        return None
     process = process_of(text)
     lines = [clean(line) for line in before.splitlines()]
     if process:
