@@ -12,6 +12,7 @@ from preflight.explain.cause_ranking import OTHERWISE, WHY, Ranked, rank_causes,
 from preflight.explain.event import Authority, Event
 from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import is_full_bar
+from preflight.explain.last_frames import FRAME
 from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
 from preflight.explain.launchers import with_launcher
 from preflight.explain.line_prefix import read_moment
@@ -37,7 +38,6 @@ from preflight.model.explanation import (
 from preflight.model.nccl_diagnostics import unusual
 from preflight.model.units import counted
 
-FRAME = re.compile(r' File "[^"]{1,300}", line \d{1,7}, in ')
 WARNED = re.compile(r"[A-Za-z]{2}Warning: |\[W\d{3,4} |\bWARNING\b")  # a program goes on after these
 BROKEN_OFF = 4  # lines
 IF_IT_HANGS = (
