@@ -126,7 +126,7 @@ class Launch:
         """Record the error that ended the launch; everything that the ranks reported before is kept."""
         match error:
             case Interrupted():
-                why = f"{error} at {self.result.running or 'the start of torchrun'}"
+                why = f"{error} during {self.result.running or 'the start of torchrun'}"
                 self.result = replace(self.result, interrupted=error)
             case PreflightError():
                 why = str(error)

@@ -46,7 +46,7 @@ def test_ctrl_c_in_a_trial_leaves_a_report_that_names_the_part_that_was_cut(comm
         "probe": "completed", "start of the ranks": "completed", "trials": "partial", "judging": "completed",
     }  # fmt: skip
     (trials,) = [phase for phase in report["phases"] if phase["name"] == "trials"]
-    assert "stopped by SIGINT at default" in trials["detail"]
+    assert "stopped by SIGINT during default" in trials["detail"]
     assert 'errors="' in (command.cwd / "j.xml").read_text()
     assert "Not finished" in (command.cwd / "p.html").read_text()
     assert "Not finished" in stdout

@@ -92,7 +92,7 @@ def test_a_gap_in_which_everything_stood_still_is_on_the_first_screen() -> None:
 
 
 def test_a_run_that_was_stopped_says_so_once_and_asks_for_no_repair() -> None:
-    why = "stopped by SIGINT at default at timed 20/24"
+    why = "stopped by SIGINT during default at timed 20/24"
     report = dataclasses.replace(REPORTS["unknown"], exit_code=130, headline=f"unknown: {why}", problems=(why,))
     page = " ".join(screen_of(report).split())
     assert page.count(why) == 1
