@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
-import re
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from preflight.model.explanation import Confidence, ExplainVerdict
-from preflight.model.nccl_diagnostics import FORMS, form_of
 from preflight.search.settings.environment import DIAGNOSTIC, inherited_settings
 from tests.explain.logs import explain_bytes, watchdog
-from tests.simcuda.places import nccl
 
 BEGIN = "gpu-3:811 NCCL DIAG === NCCL Diagnostics ==="
 PARTIAL = "gpu-3:811 NCCL DIAG [INFO] p2p: only 11/12 GPU-to-GPU peer accesses passed verification"
@@ -109,48 +102,6 @@ def test_variables_that_name_a_nodes_own_cards_or_files_may_differ() -> None:
 def test_faults_of_the_hardware_are_found(text: str, cause: str, confidence: Confidence | None) -> None:
     causes = explain_bytes(f"{BEGIN}\ngpu-3:811 NCCL DIAG {text}\n{END}\n".encode()).causes
     assert ((causes[0].cause, causes[0].confidence) if causes else ("", None)) == (cause, confidence)
-
-
-def _forms(library: Path) -> list[str]:
-    """Return the lines of diagnostics in a library's strings, each filled in as a report would."""
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        first, last = data.find(b"NCCL DIAG "), data.rfind(b"NCCL DIAG ")
-        window = data[first - AROUND : last + AROUND]
-    texts = [text.decode() for text in re.findall(rb"[\x20-\x7e]{8,}", window)]
-    named = [text.partition("NCCL DIAG ")[2] for text in texts if "NCCL DIAG " in text]
-    bare = [text for text in texts if REPORTED.match(text)]
-    filled = (PLACE.sub(_sample, FILLED.sub(_named_place, text)) for text in (*named, *bare) if text != "%s")
-    return [TAG.sub("", text).strip() for text in filled]
-
-
-AROUND = 96 << 10
-REPORTED = re.compile(
-    r"(?:%s|[A-Z][\w /]{2,40}|rdma_topo check): .*\bcomm 0x%lx|S?Xid(?:/SXid:| %u detected) |NCCL environment: "
-)
-# What stands for a place that decides what a line says; of all others any text will do.
-PLACES = {"^%s(?=p2p)": "", "^%s(?=: )": "CUDA driver version", r"(?<=failed )%s|(?<=mismatch )%s": "srcRank=0",
-          "(?<=reported )%s": "Fatal", "(?<=IOMMU mode: )%s": "passthrough"}  # fmt: skip
-FILLED = re.compile("|".join(f"({place})" for place in PLACES))
-TAG = re.compile(r"^\[\w{2,8}\] {1,4}")
-PLACE = re.compile(r"\[%s\] |%%|%[-+.0-9]*(?:llu|llx|lx|ld|lu|zu|[duxsf])|%\.\*s")
-
-
-def _named_place(place: re.Match[str]) -> str:
-    return list(PLACES.values())[(place.lastindex or 1) - 1]
-
-
-def _sample(place: re.Match[str]) -> str:
-    known = {"%%": "%", "[%s] ": "", "%s": "NCCL_A"}
-    return known.get(place[0], "1.5" if place[0].endswith("f") else "7")
-
-
-def test_every_form_that_the_newest_nccl_prints_is_read(need: Callable[[str, bool, str], None]) -> None:
-    library = nccl("2.32.3")
-    need("simcuda", library.exists(), "NCCL 2.32.3 is not here: python -m tests.simcuda.fetch --no-torch")
-    forms = _forms(library)
-    assert len(forms) > 70
-    assert [form for form in forms if form_of(form) is None] == []
-    assert [form for form in FORMS if form not in {form_of(text) for text in forms}] == [], "rows that nothing prints"
 
 
 def test_rccls_warning_of_the_iommu_is_no_cause_of_a_timeout() -> None:
