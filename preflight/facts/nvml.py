@@ -12,6 +12,7 @@ from preflight.errors import UnreadableFact
 from preflight.facts.pci_bus import DEVICES
 from preflight.facts.reading import answered, first_of, gap_or, parse_numa_node, parse_whole
 from preflight.model.facts import DriverFacts, Gap, Gpu, GpuP2p, GpuPath, known
+from preflight.model.gap import NOT_OFFERED
 from preflight.model.gpu import (
     Clocks,
     EccCounts,
@@ -61,8 +62,15 @@ def probe_nvml(machine: Machine) -> NvmlFacts:
         unreadable_gpus=tuple(
             UnreadableGpu(gpu["nvml_index"], gap.reason) for gpu, gap in identities if isinstance(gap, Gap)
         ),
+        is_confidential=_is_confidential(answer),
     )
     return NvmlFacts(driver, gpus, paths, _p2p(pairs))
+
+
+def _is_confidential(answer: Json) -> bool | Gap:
+    """Return whether confidential computing is on; a driver that has no such mode is not in it."""
+    fact = read_fact(answer, "is_confidential", bool)
+    return False if isinstance(fact, Gap) and fact.reason.startswith(NOT_OFFERED) else fact
 
 
 def read_fact(answer: Json, key: str, parse: Callable[[Json], R]) -> R | Gap:

@@ -262,6 +262,7 @@ class DriverFacts:
     version: str | Gap
     cuda: str | Gap  # newest CUDA that the driver supports
     unreadable_gpus: tuple[UnreadableGpu, ...] = ()
+    is_confidential: bool | Gap = False  # confidential computing is on
 
 
 def gpu_known_by(nvml_index: int, why: str, **known: Any) -> Gpu:

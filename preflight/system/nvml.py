@@ -43,7 +43,7 @@ NOT_AT_ALL = ("NVMLError_FunctionNotFound", "NVMLError_GpuIsLost", "NVMLError_Re
 
 
 def ask_nvml(library_path: str | None = None) -> Json:
-    """Return `{driver_version, cuda_version, gpus, pairs}`, or `{error}` if NVML does not start.
+    """Return `{driver_version, cuda_version, is_confidential, gpus, pairs}`, or `{error}` if NVML does not start.
 
     Every value is read separately. An unreadable value is `{"unreadable": reason, "error": NVML's name for it}`. A GPU
     that NVML counts but can't open is given in the same form. `library_path` replaces the system's library. Call it
@@ -158,6 +158,9 @@ def _read_all(nvml: Any, start: Callable[[], None], asker: Asker) -> Json:
         "driver_version": asker.ask("nvmlSystemGetDriverVersion", lambda: as_text(nvml.nvmlSystemGetDriverVersion())),
         "cuda_version": asker.ask(
             "nvmlSystemGetCudaDriverVersion", lambda: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        ),
+        "is_confidential": asker.ask(
+            "nvmlSystemGetConfComputeState", lambda: bool(nvml.nvmlSystemGetConfComputeState().ccFeature)
         ),
         "gpus": [
             _gpu(nvml, asker, i, handles[i]) if i in readable else {"nvml_index": i, **opened[i]}

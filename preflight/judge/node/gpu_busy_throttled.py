@@ -51,12 +51,17 @@ def _process_text(process: GpuProcess) -> str:
     return f"pid {process.pid}{name}{whose}{memory}"
 
 
+ON_BATTERY = {"hw_slowdown", "hw_power_brake_slowdown"}  # a laptop whose battery or adapter can't give more
+LAPTOP = "connect the power adapter that belongs to this laptop"
+SERVER = "look at fans, air or water flow and the power supplies' state in the BMC"
+
+
 @node_check("gpu-throttled", blame=Blame.HOST, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
 def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
     """Neither heat nor the power supply slows a chosen GPU down.
 
     One that is slowed down holds up all others; idle and power cap are normal. Yields a FAIL for a chosen GPU that its
-    hardware slows down, a WARN where the driver does for heat.
+    hardware slows down, a WARN where the driver does for heat, and where a laptop's power supply gives less.
 
     Can't see: what happens under load: the probe looks at an idle GPU.
     """
@@ -66,12 +71,12 @@ def gpu_throttled(node: NodeFacts, case: Case) -> Findings:
         causes = [SLOWED_BY[reason] for reason in reasons if reason in SLOWED_BY]
         if causes:
             heat = "?" if isinstance(gpu.temperature_c, Gap) else f"{gpu.temperature_c} °C"
+            on_battery = ON_BATTERY.issuperset(SLOWED_BY_HARDWARE & {*reasons}) and "laptop" in str(gpu.name).lower()
             yield gpu_throttled.finding(
-                Severity.WARN if SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
+                Severity.WARN if on_battery or SLOWED_BY_HARDWARE.isdisjoint(reasons) else Severity.FAIL,
                 subject(node, gpu),
                 f"slower than asked for: {' and '.join(causes)} ({heat})",
-                "look at fans, air or water flow and the power supplies' state in the BMC; `nvidia-smi -q -d "
-                "PERFORMANCE` shows when it is gone",
+                f"{LAPTOP if on_battery else SERVER}; `nvidia-smi -q -d PERFORMANCE` shows when it is gone",
                 Evidence("throttle reasons", ", ".join(reasons), "nvmlDeviceGetCurrentClocksEventReasons"),
                 Evidence("temperature", heat, "nvmlDeviceGetTemperature"),
                 parts=part_of_gpu(node, gpu.nvml_index),

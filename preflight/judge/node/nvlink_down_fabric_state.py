@@ -3,6 +3,7 @@ from __future__ import annotations
 from preflight.errors import NotApplicable
 from preflight.judge.check import Case, Findings, node_check
 from preflight.judge.gpus_of_node import chosen_gpus, has_switch, must_be_known, name_of, subject
+from preflight.judge.node_limits import is_contained
 from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
@@ -62,16 +63,22 @@ def active_links(gpu: Gpu) -> int:
 
 
 FIX = f"{FABRIC_MANAGER}; NVLink 5 boards need nvlsm and ib_umad as well"
+CHANNELS = "nvidia-caps-imex-channels"  # below /dev; nothing makes it by default
+NO_CHANNEL = (
+    "for jobs on several nodes: load the driver with NVreg_CreateImexChannel0=1 and start nvidia-imex on each "
+    "(`nvidia-imex-ctl -N`); give a container /dev/nvidia-caps-imex-channels"
+)
 
 
-@node_check("fabric-state", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("gpus",))
+@node_check("fabric-state", blame=Blame.FABRIC, unseen=Unseen.ACCEPTANCE, reads=("gpus", "device_nodes", "system"))
 def fabric_state(node: NodeFacts, case: Case) -> Findings:
     """On an NVSwitch machine every chosen GPU is registered with the fabric.
 
     On an NVSwitch machine no GPU computes before the Fabric Manager has registered it: CUDA gives error 802. Yields a
-    FAIL where registration is not completed or failed, a WARN where the fabric calls itself unhealthy.
+    FAIL where registration is not completed or failed, a WARN where the fabric calls itself unhealthy. If Grace nodes
+    share a fabric, it says whether IMEX can work: a WARN if a job on several nodes has no IMEX channel.
 
-    Can't see: GPUs before Hopper, whose driver does not tell.
+    Can't see: GPUs before Hopper, whose driver does not tell, and whether the IMEX daemons reach each other.
     """
     gpus = chosen_gpus(node, case)
     if not any(has_switch(gpu) for gpu in known(node.gpus)):
@@ -83,7 +90,23 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
             yield fabric_state.finding(
                 severity, subject(node, gpu), problem, FIX, Evidence("fabric", observed, "nvmlDeviceGetGpuFabricInfoV")
             )
+    if gpus and _needs_a_channel(node, gpus[0]):
+        yield fabric_state.finding(
+            Severity.WARN if len(case.nodes) > 1 else Severity.INFO,
+            node.host,
+            "no IMEX channel: no NVLink to GPUs of other nodes, NCCL goes over the network instead",
+            NO_CHANNEL,
+            Evidence("/dev", f"no {CHANNELS}", "NVIDIA's IMEX guide"),
+            blame=Blame.CONTAINER if is_contained(node) else None,
+        )
     must_be_known(((gpu, gpu.fabric) for gpu in gpus), "fabric state")
+
+
+def _needs_a_channel(node: NodeFacts, gpu: Gpu) -> bool:
+    """Return whether an NVLink fabric of several nodes joins a Grace node's GPUs and no process may share memory."""
+    if isinstance(gpu.fabric, Gap) or isinstance(gpu.memory_numa_node, Gap) or isinstance(node.device_nodes, Gap):
+        return False
+    return gpu.fabric.state is FabricState.COMPLETED and CHANNELS not in node.device_nodes.nvidia
 
 
 def _fault(fabric: Fabric) -> tuple[Severity, str, str] | None:

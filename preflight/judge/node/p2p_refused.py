@@ -26,13 +26,19 @@ OVER_NVLINK = (
     f"{FABRIC_MANAGER}; before driver 535.183.06 the statement was wrong on NVSwitch machines: `nvidia-smi topo -p2p r`"
 )
 
+CONFIDENTIAL = (
+    "nothing to repair: confidential computing is on, which allows no peer access; on HGX boards its protected PCIe "
+    "mode does, for all GPUs in one virtual machine (`nvidia-smi conf-compute -q`)"
+)
+
 
 @node_check("p2p-refused", blame=Blame.HOST, unseen=Unseen.NOTHING, reads=("gpus", "gpu_paths", "gpu_p2p"))
 def p2p_refused(node: NodeFacts, case: Case) -> Findings:
     """The driver allows peer access wherever the GPUs can do it.
 
     Peer access that the driver refuses sends every byte through the host's memory. Yields one finding per reason, with
-    the chosen pairs that it concerns: a FAIL where NVLinks join them, which then carry nothing; MIG has none by design.
+    the chosen pairs that it concerns: a FAIL where NVLinks join them, which then carry nothing. MIG and confidential
+    computing have no peer access by design.
 
     Can't see: whether data arrives: the driver says OK where an IOMMU drops it; the trials tell.
     """
@@ -53,11 +59,16 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
         words = status.value.replace("_", " ")
         repairable = over_nvlink or status is P2pStatus.DISABLED_BY_REGKEY
         severity = Severity.WARN if repairable else Severity.INFO
+        if over_nvlink and status is not P2pStatus.UNKNOWN and _is_right(node):
+            severity = Severity.FAIL
+        fix = OVER_NVLINK if over_nvlink else FIXES.get(status, "`nvidia-smi topo -p2p r`; update the driver")
+        if _is_confidential(node):
+            severity, fix = Severity.INFO, CONFIDENTIAL
         yield p2p_refused.finding(
-            Severity.FAIL if over_nvlink and status is not P2pStatus.UNKNOWN and _is_right(node) else severity,
+            severity,
             pairs_called(node, [(pair.a, pair.b) for pair in concerned]),
             f"the driver refuses peer access{' although NVLinks join them' if over_nvlink else ''}: {words}",
-            OVER_NVLINK if over_nvlink else FIXES.get(status, "`nvidia-smi topo -p2p r`; update the driver"),
+            fix,
             Evidence("P2P status", words, "nvmlDeviceGetP2PStatus"),
         )
     for pair in pairs:
@@ -65,6 +76,10 @@ def p2p_refused(node: NodeFacts, case: Case) -> Findings:
             raise UnreadableFact(f"peer access could not be read: {pair.read.reason}")
     if all(isinstance(pair.read, Gap) for pair in pairs):
         raise NotApplicable("the driver does not tell who may access whom")
+
+
+def _is_confidential(node: NodeFacts) -> bool:
+    return not isinstance(node.driver, Gap) and node.driver.is_confidential is True
 
 
 def _is_right(node: NodeFacts) -> bool:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from preflight.judge.node.nvlink_down_fabric_state import fabric_state
+from preflight.model.facts import DeviceNodes
 from preflight.model.finding import Blame, Severity
 from preflight.model.gpu import Fabric, FabricState
 from tests.gpus import NO_PAGES, gpu
-from tests.judge.findings import on_gpus, only
-from tests.node_facts import gpu_node
+from tests.judge.findings import found, on_gpus, only
+from tests.node_facts import gpu_case, gpu_node
 
 
 def test_registered_gpus_are_fine() -> None:
@@ -40,3 +41,25 @@ def test_machines_without_switches_need_no_fabric() -> None:
 
 def test_gpus_before_hopper_are_left_alone() -> None:
     assert on_gpus(fabric_state, gpu_node(1, gpus=(gpu(0, fabric=NO_PAGES),))) == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "files", "expected"),
+    [
+        (1, ("nvidia0",), [Severity.INFO]),
+        (2, ("nvidia0",), [Severity.WARN]),
+        (2, ("nvidia-caps-imex-channels", "nvidia0"), []),
+    ],
+)
+def test_grace_nodes_of_one_fabric_need_an_imex_channel(
+    nodes: int, files: tuple[str, ...], expected: list[Severity]
+) -> None:
+    tray = gpu_node(1, gpus=(gpu(0, memory_numa_node=4),), device_nodes=DeviceNodes(files, "580.95.05"))
+    findings = found(fabric_state, gpu_case(nodes=(tray,) * nodes, gpus=(0,)))[:1]
+    assert [finding.severity for finding in findings] == expected
+    assert all("nvidia-imex" in finding.fix for finding in findings)
+
+
+def test_a_board_without_grace_needs_no_imex_channel() -> None:
+    board = gpu_node(8, device_nodes=DeviceNodes(("nvidia0",), "580.95.05"))
+    assert found(fabric_state, gpu_case(nodes=(board, board))) == ()

@@ -63,3 +63,11 @@ def test_pairs_that_are_not_used_do_not_matter() -> None:
 
 def test_a_status_that_could_not_be_read_skips_the_check() -> None:
     assert skips(p2p_refused, gpu_case(nodes=(pair(Gap("the call hangs")),)))
+
+
+@pytest.mark.parametrize("is_confidential", [True, False])
+def test_confidential_computing_refuses_peer_access_by_design(is_confidential: bool) -> None:
+    driver = DriverFacts("580.95.05", "13.0", is_confidential=is_confidential)
+    finding = only(on_gpus(p2p_refused, replace(pair(P2pStatus.CHIPSET_NOT_SUPPORTED, "NV18"), driver=driver)))
+    assert finding.severity is (Severity.INFO if is_confidential else Severity.FAIL)
+    assert ("confidential computing" in finding.fix) is is_confidential
