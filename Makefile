@@ -115,7 +115,7 @@ wheelhouse: dist ## Pack all wheels but torch's into wheelhouse.tar.gz for a nod
 
 lock: $(STAMP) ## Write requirements.lock anew: what the package index has today for all extras but torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --annotation-style line --extra html --extra zstd --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --annotation-style line --extra all --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
 
 arm64: $(STAMP) ## Look up a wheel for 64-bit ARM of everything in requirements.lock
 	$(BIN)/python -m scripts.lock_wheels

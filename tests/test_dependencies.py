@@ -19,7 +19,8 @@ RELEASING = (PROJECT / "docs" / "dev" / "testing.md").read_text(encoding="utf-8"
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 LONG = 150  # lines
-EXTRAS = ("torch", "html", "zstd")  # the others are for who develops preflight
+EXTRAS = ("torch", "stacks", "fast", "html", "zstd")  # the others are for who develops preflight
+OWN = "preflight-nccl"  # an extra may hold others
 # The modules of a dependency, where they have another name.
 MODULES = {"nvidia-ml-py": "pynvml", "netifaces2": "netifaces", "google-re2": "re2"}
 
@@ -32,7 +33,7 @@ def dependencies() -> set[str]:
     settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
     project = settings["project"]
     extras = [each for name in EXTRAS for each in project["optional-dependencies"][name]]
-    return {Requirement(each).name for each in (*project["dependencies"], *extras)}
+    return {Requirement(each).name for each in (*project["dependencies"], *extras)} - {OWN}
 
 
 def imported(path: Path) -> set[str]:
@@ -57,10 +58,19 @@ def test_the_page_and_the_readme_name_every_extra_and_nothing_requires_what_an_e
     extras = project["optional-dependencies"]
     required = {Requirement(each).name for each in project["dependencies"]}
     for extra in EXTRAS:
-        names = {Requirement(each).name for each in extras[extra]}
+        names = {Requirement(each).name for each in extras[extra]} - {OWN}
         assert not names & required
         assert all(cells[0].startswith(f"`[{extra}]`: ") for name, cells in rows(PAGE).items() if name in names)
-        assert f"'preflight-nccl[{extra}]'" in README
+        assert f"[{extra}]" in README and f"[{extra}]" in PAGE
+
+
+def test_all_is_every_extra_but_torch_and_torch_brings_what_check_and_stuck_need() -> None:
+    project = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")["project"]
+    extras = {name: list(map(Requirement, each)) for name, each in project["optional-dependencies"].items()}
+    assert [each.extras for each in extras["all"]] == [{*EXTRAS} - {"torch"}]
+    assert [(each.name, each.extras, str(each.specifier)) for each in extras["torch"]] == [
+        (OWN, {"stacks", "fast"}, ""), ("torch", set(), ""),
+    ]  # fmt: skip
 
 
 def test_every_long_file_is_on_the_page_with_why_no_library_does_it() -> None:

@@ -125,7 +125,10 @@ def _planned(run: RunRecord) -> RunRecord:
 def _torch_problem(node: NodeFacts) -> str:
     if isinstance(node.software, Gap):
         return f"what Python and torch are installed could not be read: {node.software.reason}"
-    return f"torch can't be used: {node.software.torch.reason}" if isinstance(node.software.torch, Gap) else ""
+    if not isinstance(node.software.torch, Gap):
+        return ""
+    why = node.software.torch.reason
+    return why if why.startswith("torch ") else f"torch can't be used: {why}"
 
 
 def _storage_tried(run: RunRecord, directory: str) -> RunRecord:

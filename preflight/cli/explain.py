@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+from collections.abc import Sequence
 
 import typer
 
@@ -20,12 +21,14 @@ from preflight.system.files import write_atomically
 from preflight.system.own_command import run_own
 from preflight.system.streams import to_stderr
 
+SMALL_BYTES = 500_000  # 3 s without google-re2
+
 
 def explain(asked: ExplainOptions) -> None:
     """Run `preflight explain`."""
     refuse_stdout("--env-out", asked.env_out)
     check_outputs(asked.env_out, asked.json)
-    if not HAS_RE2:
+    if not HAS_RE2 and not _are_small(asked.logs):
         to_stderr(f"{PROGRAM}: google-re2 is not installed, so logs take many times as long: pip install google-re2\n")
     explanation = explain_paths(asked.logs, tuple(filter(None, map(_answer_of_nodes, asked.logs))))
     if asked.env_out is not None:
@@ -33,6 +36,11 @@ def explain(asked: ExplainOptions) -> None:
     shown = explain_page(explanation).shown(detail_of(asked.verbose, asked.quiet), style())
     print_result(asked.json, lambda: render_json(explanation), lambda: shown)
     raise typer.Exit(explanation.exit_code)
+
+
+def _are_small(logs: Sequence[str]) -> bool:
+    """Return whether all are files whose sizes are small together: reading them takes seconds at most."""
+    return all(map(os.path.isfile, logs)) and sum(map(os.path.getsize, logs)) <= SMALL_BYTES
 
 
 def _answer_of_nodes(folder: str) -> StuckAnswer | None:

@@ -41,8 +41,9 @@ def bench_page(report: Report, written: str = "") -> Page:
     groups += others
     checks = f"{counts_text(report.checks, report.findings)} ({ALL})"
     foot = [("Next", _next(report, trial)), ("Checks", checks), ("Written", written or KEEP)]
-    answer = check_page(report).answer
-    return Page(answer, verdict_section(report, most_lines=3), groups, foot, lambda: _whole(report, trial))
+    checked = check_page(report)
+    head = verdict_section(report, most_lines=3)
+    return Page(checked.answer, head, groups, foot, lambda: _whole(report, trial), checked.is_one_line)
 
 
 def _default(report: Report) -> TrialResult | None:

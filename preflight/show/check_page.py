@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from preflight.model.codec import GAPS, encode
+from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER, Gap
 from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
 from preflight.show.checks_and_findings import (
@@ -82,7 +83,14 @@ def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO
         [*_settings(report), *_problems(report), *(short(each, report.headline) for each in by_weight(report))],
         [("Next", next_step), *_timeouts(report), checks, ("Written", files)],
         lambda: _whole(report, written.env or DEFAULT_ENV),
+        is_one_line=_lacks_only_torch(report),
     )
+
+
+def _lacks_only_torch(report: Report) -> bool:
+    """Return whether no rank was started because torch is missing, and nothing else is wrong."""
+    wrong = {(each.check, each.severity) for each in report.findings if each.severity is not Severity.INFO}
+    return report.verdict is Verdict.UNKNOWN and wrong == {("torch-version", Severity.FAIL)}
 
 
 def render_check(report: Report, style: Style) -> str:

@@ -25,16 +25,17 @@ class Page:
     groups: Sequence[Sequence[Block]]  # below the head, the most important first
     foot: Sequence[tuple[str, str]]  # names, each with what is said of it
     whole: Callable[[], Sequence[Block]]
+    is_one_line: bool = False  # the answer is all there is to say, unless everything is requested
 
     def shown(self, detail: Detail, style: Style) -> str:
         """Return as much of the page as requested."""
         match detail:
-            case Detail.VERDICT:
-                return finish([self.answer.label + line(self.answer.text)], style)
-            case Detail.SCREEN:
-                return _fitted(self.head, self.groups, _foot(self.foot), style)
             case Detail.ALL:
                 return finish(lines_of(self.whole(), style), style)
+            case Detail.SCREEN if not self.is_one_line:
+                return _fitted(self.head, self.groups, _foot(self.foot), style)
+            case Detail.VERDICT | Detail.SCREEN:
+                return finish([self.answer.label + line(self.answer.text)], style)
 
 
 def _fitted(head: Sequence[Block], groups: Sequence[Sequence[Block]], foot: Sequence[Block], style: Style) -> str:
