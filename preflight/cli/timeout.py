@@ -14,7 +14,7 @@ from preflight.cli.timeout_options import TimeoutOptions
 from preflight.errors import UsageError
 from preflight.facts.storage import BUDGET_S, NODE_WRITERS, measure_storage
 from preflight.model.facts import NodeFacts
-from preflight.model.fit import Batch, Fit, FitVerdict
+from preflight.model.fit import Batch, Fit, FitVerdict, ModelShape
 from preflight.model.gap import Gap
 from preflight.model.input_limits import MODEL_CONFIG, REPORT
 from preflight.model.job import Job
@@ -60,6 +60,7 @@ def timeout(asked: TimeoutOptions) -> None:
         compile_s=seconds("--compile", asked.compile_time),
     )  # fmt: skip
     batch = batch_of(asked.seq_len, asked.micro_batch, asked.config)
+    job = replace(job, shape=batch.shape if batch else shape_of(asked.config))
     current_s = None if asked.current is None else seconds("--current", asked.current)
     earlier = None if asked.report is None else load_report(read_input(asked.report, REPORT), asked.report)
     is_asked = asked.gpus is not None or (asked.params is not None and (is_linux() or earlier is not None))
@@ -144,9 +145,14 @@ def seconds(option: str, text: str | None) -> float:
     return 0.0 if text is None else parse_duration_s(text, option)
 
 
+def shape_of(config: str | None) -> ModelShape | None:
+    """Return the shape in a config.json, or None if none was given."""
+    return None if config is None else parse_model_shape(read_input(config, MODEL_CONFIG), config)
+
+
 def batch_of(seq_len: str | None, micro_batch: str | None, config: str | None) -> Batch | None:
     """Return the data that a GPU processes at once, or None if no option describes it."""
-    if seq_len is None and micro_batch is None and config is None:
+    if seq_len is None and micro_batch is None:
         return None
     if seq_len is None or config is None:
         raise UsageError("--seq-len and --config: the memory of activations needs both")

@@ -92,7 +92,7 @@ ConfigIn = Annotated[
     str | None,
     valued(
         "FILE",
-        "The model's config.json, to estimate the memory of activations; requires --seq-len.",
+        "The model's config.json: the size of a layer; with --seq-len also the memory of activations.",
         group=JOB,
         rare=True,
     ),

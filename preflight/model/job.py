@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from preflight.model.fit import ModelShape
 from preflight.model.word import Word
 
 
@@ -71,6 +72,7 @@ class Job:
     preprocess_s: float = 0.0
     eval_s: float = 0.0
     compile_s: float = 0.0
+    shape: ModelShape | None = None  # of the model's config.json
 
     @property
     def assumed_nodes(self) -> int:

@@ -57,6 +57,7 @@ class Timings:
     write_one_bytes_per_s: float | Gap  # one rank alone into the checkpoint's directory
     write_all_bytes_per_s: float | Gap  # all ranks together, their sum
     read_one_bytes_per_s: float | Gap
+    read_all_bytes_per_s: float | Gap
     directory: str  # "" where none was tried
     collective_s: float | Gap  # p99 of the slowest collective at its largest size
     collective_bytes: int
@@ -99,10 +100,11 @@ class FrameworkLine:
 class SafeTimeout:
     """The two timeouts and their derivation.
 
-    `pg_timeout_s` is at least the other, because torch has one for both phases.
+    `pg_timeout_s` is the larger of the other two, because torch has one for both phases.
     """
 
     init_timeout_s: int
+    training_timeout_s: int  # after the first step, for a framework that has two
     pg_timeout_s: int
     floor_s: int
     cap_s: int

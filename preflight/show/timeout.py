@@ -117,6 +117,8 @@ def _answer(safe: SafeTimeout) -> tuple[Text, Text]:
     if not safe.is_enough and safe.longest_source is Source.ASSUMED:
         word, tone = "UNKNOWN TIMEOUT", "yellow"
     limits = f"{safe.pg_timeout_s} s for collectives, {safe.init_timeout_s} s for the start"
+    if safe.training_timeout_s < safe.pg_timeout_s:
+        limits = f"{safe.pg_timeout_s} s for collectives, {safe.training_timeout_s} s after the first step"
     return answer_line(word, tone, limits), note(safe.verdict[:1].upper() + safe.verdict[1:])
 
 

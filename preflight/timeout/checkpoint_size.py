@@ -16,7 +16,10 @@ MOMENT_BYTES = {
 }
 DDP_BUCKET_BYTES = 25 << 20  # torch's bucket_cap_mb
 ZERO_BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket_size
-FSDP_LARGEST_SHARE = 8  # a wrapped unit is rarely more than an eighth of a model
+# A wrapped unit is a layer. Without config.json it is taken for an eighth of a model, and for no more than a layer of a
+# dense model of 500 B parameters has in bf16.
+FSDP_LARGEST_SHARE, FSDP_LARGEST_BYTES = 8, 8 * 10**9
+LARGEST_LAYER = 1.5  # times the average one
 
 
 def weight_bytes(job: Job, params: ParamCount) -> int:
@@ -53,6 +56,19 @@ def gathered_bytes(job: Job, params: ParamCount) -> int:
             return whole
 
 
+def rank_bytes(job: Job, params: ParamCount) -> int:
+    """Return the bytes of a checkpoint that a rank has on its own GPU."""
+    whole = checkpoint_bytes(job, params)
+    weights = whole // bytes_per_parameter(job) * WEIGHT_BYTES[job.dtype]
+    match job.strategy:
+        case Strategy.DDP:
+            return whole
+        case Strategy.ZERO1 | Strategy.ZERO2:
+            return weights - (weights - whole) // job.world_size
+        case Strategy.FSDP | Strategy.ZERO3:
+            return -(-whole // job.world_size)
+
+
 def message_bytes(job: Job, params: ParamCount) -> int:
     """Return the size of the largest collective in training; the estimate is rather too large than too small."""
     weights = weight_bytes(job, params)
@@ -60,6 +76,9 @@ def message_bytes(job: Job, params: ParamCount) -> int:
         case Strategy.DDP:
             return DDP_BUCKET_BYTES
         case Strategy.FSDP:
-            return max(DDP_BUCKET_BYTES, weights // FSDP_LARGEST_SHARE)
+            if job.shape is None:
+                return max(DDP_BUCKET_BYTES, min(weights // FSDP_LARGEST_SHARE, FSDP_LARGEST_BYTES))
+            ends = 2 * job.shape.vocab_size * job.shape.hidden_size * WEIGHT_BYTES[job.dtype]  # they form one unit
+            return max(DDP_BUCKET_BYTES, min(weights, max(ends, int(LARGEST_LAYER * weights / job.shape.layers))))
         case Strategy.ZERO1 | Strategy.ZERO2 | Strategy.ZERO3:
             return max(DDP_BUCKET_BYTES, min(weights, ZERO_BUCKET_ELEMENTS * WEIGHT_BYTES[job.dtype]))

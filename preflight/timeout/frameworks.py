@@ -19,15 +19,20 @@ DEEPSPEED = "DEEPSPEED_TIMEOUT"
 RECORDED_CALLS = "2000"  # torch's own default from 2.11 on
 # Of the flight recorder.
 FIRST_WITH_RECORDER, FIRST_WITH_DUMP, FIRST_WITH_NEW_NAME, FIRST_THAT_RECORDS = (2, 2), (2, 7), (2, 8), (2, 11)
+MEGATRON_LATER = "--distributed-timeout-seconds-after-init"
 FIRST_WITH_10_MINUTES = (2, 2)  # torch's default for NCCL; before, 30 minutes for every backend
 FIRST_WITH_SET_TIMEOUT, FIRST_WITH_PRIVATE_ONE = (2, 14), (2, 4)
 DEEPSPEED_FIRST_WITH_10_MINUTES = (0, 19, 6)  # read in its sources: 30 in 0.19.5, 10 in 0.19.6
 
 
 def framework_lines(
-    pg_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
+    training_s: int, init_s: int, timings: Timings, versions: Mapping[str, str], factor: int
 ) -> tuple[FrameworkLine, ...]:
-    """Return one line per framework; it shows which checkpoint the default timeout covers at the measured speed."""
+    """Return one line per framework; it shows which checkpoint the default timeout covers at the measured speed.
+
+    A framework that has one timeout is given the longer one of the start and the training.
+    """
+    pg_s = max(training_s, init_s)
 
     def line(name: str, text: str, value: int, unit: str, default_s: int | Gap, note: str) -> FrameworkLine:
         sets_s = value * 60 if unit == "min" else value
@@ -36,7 +41,7 @@ def framework_lines(
     minutes = minutes_up(pg_s)
     calls = {name: call.format(s=pg_s, m=minutes) for name, call in CALLS.items()}
     return (
-        line("torch", f"dist.{calls['torch']}", pg_s, "s", *_torch(versions.get("torch", ""))),
+        line("torch", f"dist.{calls['torch']}", pg_s, "s", *_torch(versions.get("torch", ""), training_s, pg_s)),
         line("torchrun", f"torchrun --rdzv-backend c10d --rdzv-conf join_timeout={init_s} ...", init_s, "s", 600,
              "how long nodes wait for each other; the static rendezvous calls it `timeout` (900 s)"),
         line("transformers", calls["transformers"], pg_s, "s", 1800,
@@ -47,8 +52,11 @@ def framework_lines(
              "in whole minutes; or deepspeed.init_distributed(timeout=timedelta(...))"),
         line("lightning", f"Trainer(strategy={calls['lightning']})", pg_s, "s", 1800,
              "FSDPStrategy, DeepSpeedStrategy and ModelParallelStrategy take it too"),
-        line("megatron", calls["megatron"], minutes, "min", 600, "in whole minutes"),
-        line("torchtitan", f"--comm.init_timeout_seconds {init_s} {calls['torchtitan']}", pg_s, "s", 100,
+        line("megatron", f"{CALLS['megatron'].format(m=minutes_up(init_s))} {MEGATRON_LATER} {training_s}",
+             training_s, "s", 600, "the second, which not every release has, holds from the second step on; without it "
+             f"{calls['megatron']}"),
+        line("torchtitan", f"--comm.init_timeout_seconds {init_s} {CALLS['torchtitan'].format(s=training_s)}",
+             training_s, "s", 100,
              "the second holds from the second step on; by default 300 s before it, 100 s after it"),
     )  # fmt: skip
 
@@ -72,12 +80,13 @@ def deepspeed_minutes(pg_s: int, versions: Mapping[str, str]) -> int:
     return minutes_up(max(pg_s, 1800 if isinstance(default_s, Gap) else default_s))
 
 
-def _torch(version: str) -> tuple[int, str]:
-    """Return the default timeout on NCCL, and how to change the timeout later."""
+def _torch(version: str, training_s: int, pg_s: int) -> tuple[int, str]:
+    """Return the default timeout on NCCL, and how to change the timeout after the first step."""
     known = version_tuple(version)
     default_s = 1800 if known and known < FIRST_WITH_10_MINUTES else 600
-    private = "; later: dist.distributed_c10d._set_pg_timeout(...)" if known >= FIRST_WITH_PRIVATE_ONE else ""
-    later = "; later: dist.set_timeout(...)" if known >= FIRST_WITH_SET_TIMEOUT else private
+    later = "..." if training_s == pg_s else f"timedelta(seconds={training_s})"
+    private = f"; later: dist.distributed_c10d._set_pg_timeout({later})" if known >= FIRST_WITH_PRIVATE_ONE else ""
+    later = f"; later: dist.set_timeout({later})" if known >= FIRST_WITH_SET_TIMEOUT else private
     return default_s, f"groups of dist.new_group() do not inherit it: give them timeout= as well{later}"
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from preflight.model.gap import Gap
+from preflight.model.gap import Gap, known_or
 from preflight.model.job import Job, ParamCount, Save
 from preflight.model.timeout import Part, Source, Timings
 from preflight.model.units import decimal_text
-from preflight.timeout.checkpoint_size import bytes_per_parameter, checkpoint_bytes, gathered_bytes, weight_bytes
+from preflight.timeout.checkpoint_size import (
+    bytes_per_parameter,
+    checkpoint_bytes,
+    gathered_bytes,
+    rank_bytes,
+    weight_bytes,
+)
 
 # What is assumed where nothing was measured: a shared file system that is busy, a host that is not.
 ASSUMED_WRITE_BYTES_PER_S = 0.2e9
@@ -49,8 +55,11 @@ def absorbed_bytes(timeout_s: float, factor: int, timings: Timings) -> float:
 
 def _load(job: Job, params: ParamCount, timings: Timings) -> Pause:
     size = weight_bytes(job, params)
-    nodes = job.assumed_nodes if job.save is Save.SHARDED else 1  # of shards each rank reads its own
-    speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S * nodes, timings, "read")
+    if job.save is Save.FULL:
+        speed, source, where = _speed(timings.read_one_bytes_per_s, ASSUMED_READ_BYTES_PER_S, timings, "read")
+    else:  # a checkpoint in parts, of which each rank reads its own
+        measured = known_or(timings.read_all_bytes_per_s, timings.read_one_bytes_per_s)
+        speed, source, where = _all_nodes(measured, ASSUMED_READ_BYTES_PER_S, job, timings, "read")
     detail = f"{decimal_text(size)} of weights at {decimal_text(speed)}/s ({where})"
     return Pause("loading the weights", size / speed, (Part.INIT,), source, detail)
 
@@ -75,21 +84,16 @@ def _full(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source
 
 
 def _sharded(job: Job, params: ParamCount, timings: Timings) -> tuple[float, Source, str]:
-    measured = timings.write_all_bytes_per_s
-    if isinstance(measured, Gap):
-        measured = timings.write_one_bytes_per_s
-    nodes = job.assumed_nodes  # a file system that serves more nodes is built for more
-    speed, source, where = _speed(measured, ASSUMED_WRITE_BYTES_PER_S * nodes, timings, "write")
-    if source is Source.ASSUMED and nodes > 1:
-        where += f", {decimal_text(ASSUMED_WRITE_BYTES_PER_S)}/s for each of {nodes} nodes"
+    measured = known_or(timings.write_all_bytes_per_s, timings.write_one_bytes_per_s)
+    speed, source, where = _all_nodes(measured, ASSUMED_WRITE_BYTES_PER_S, job, timings, "write")
     size = checkpoint_bytes(job, params)
     return size / speed, source, f"all ranks together write it at {decimal_text(speed)}/s ({where})"
 
 
 def _async(job: Job, params: ParamCount, _timings: Timings) -> tuple[float, Source, str]:
-    rate = decimal_text(ASSUMED_STAGE_BYTES_PER_S)
-    value_s = checkpoint_bytes(job, params) / ASSUMED_STAGE_BYTES_PER_S
-    return value_s, Source.ASSUMED, f"at most all of it is copied to host memory at {rate}/s (assumed), written later"
+    rate, size = decimal_text(ASSUMED_STAGE_BYTES_PER_S), rank_bytes(job, params)
+    detail = f"each rank copies {decimal_text(size)} to host memory at {rate}/s (assumed), written later"
+    return size / ASSUMED_STAGE_BYTES_PER_S, Source.ASSUMED, detail
 
 
 def _rank0_speed(timings: Timings) -> tuple[float, Source, str]:
@@ -98,6 +102,21 @@ def _rank0_speed(timings: Timings) -> tuple[float, Source, str]:
         return speed, source, where
     fast = decimal_text(speed)
     return PICKLE_BYTES_PER_S, source, f"one thread serialises at about that; {timings.directory} takes {fast}/s"
+
+
+def _all_nodes(
+    measured: float | Gap, assumed: float, job: Job, timings: Timings, verb: str
+) -> tuple[float, Source, str]:
+    """Return the speed of all nodes together: at least that of the node that was measured.
+
+    A file system that serves more nodes is built for more, so each node is assumed to get what is assumed of a node
+    that was not measured, or what was measured if that is less.
+    """
+    one, source, where = _speed(measured, assumed, timings, verb)
+    each, nodes = min(assumed, one), job.assumed_nodes
+    if nodes * each <= one:
+        return one, source, where
+    return nodes * each, source, f"{where}, and {decimal_text(each)}/s for each of {nodes} nodes assumed"
 
 
 def _speed(measured: float | Gap, assumed: float, timings: Timings, verb: str) -> tuple[float, Source, str]:

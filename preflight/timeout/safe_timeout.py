@@ -1,11 +1,13 @@
 """The safe timeout as a sum (facts 10.3): long enough for known pauses, short enough to notice a hang.
 
     training = 3 x longest pause + 10 x (largest collective + rank skew) + NCCL's own retries
-    init     = start + 3 x longest pause at the start + 10 x making the communicator + NCCL's own retries
+    init     = start + 3 x longest pause at the start + 10 x making the communicator + 3 x what is assumed of it
+               + NCCL's own retries
 
 Both are rounded up to a minute and kept between the floor and the cap. The group's timeout covers both, since torch has
 one timeout for both. The multipliers are a judgment. A pause that was measured or given may take three times as long
-with other users of the storage. A step that takes milliseconds on an idle machine may take ten times as long.
+with other users of the storage. A step that takes milliseconds on an idle machine may take ten times as long. What is
+assumed of the start is already an upper estimate for many ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from preflight.timeout.wording import notes_on, verdict_on
 
 FLOOR_S = 600  # torch's default for NCCL since 2.2; torchrun's join_timeout
 CAP_S = 3600
-PAUSE_FACTOR, COLLECTIVE_FACTOR = 3, 10
+PAUSE_FACTOR, COLLECTIVE_FACTOR, ASSUMED_START_FACTOR = 3, 10, 3
 START_S = 120.0  # assumed: imports, opening the data, a node that starts later
 ASSUMED_CONNECT_S, ASSUMED_CONNECT_PER_RANK_S = 5.0, 0.02  # seconds; minutes at thousands of ranks
 ASSUMED_ALGBW_BYTES_PER_S = 1e9
@@ -46,10 +48,12 @@ def safe_timeout(
     total_s = max(sums.values())
     part = Part.INIT if sums[Part.INIT] > sums[Part.TRAINING] else Part.TRAINING
     largest = max((term for term in terms if term.part is part), key=lambda term: term.counts_s)
-    pg_s = max(init_s, _clamp(total_s, floor_s))
+    training_s = _clamp(sums[Part.TRAINING], floor_s)
+    pg_s = max(init_s, training_s)
     longest_s = longest.value_s if longest else 0.0
     answer = SafeTimeout(
         init_timeout_s=init_s,
+        training_timeout_s=training_s,
         pg_timeout_s=pg_s,
         floor_s=floor_s,
         cap_s=CAP_S,
@@ -61,9 +65,9 @@ def safe_timeout(
         checkpoint_bytes=NO_PARAMS if job.params is None else checkpoint_bytes(job, job.params),
         terms=terms,
         verdict="",
-        smaller=_smaller(job, timings, longest) if longest and total_s > floor_s else (),
+        smaller=_smaller(job, timings, largest) if total_s > floor_s else (),
         notes=(),
-        frameworks=framework_lines(pg_s, init_s, timings, versions or {}, PAUSE_FACTOR),
+        frameworks=framework_lines(training_s, init_s, timings, versions or {}, PAUSE_FACTOR),
     )
     return replace(answer, verdict=verdict_on(answer, current_s), notes=notes_on(answer, job, timings, current_s))
 
@@ -98,48 +102,58 @@ def _training(job: Job, timings: Timings) -> list[Term]:
     else:
         times = max(1.0, size / timings.collective_bytes)
         value_s, source = timings.collective_s * times, Source.MEASURED
-        detail = f"{what}: the 99th percentile at {decimal_text(timings.collective_bytes)}"
+        detail = f"{what}: the slowest call at {decimal_text(timings.collective_bytes)}"
         detail += f", times {times:.3g} for the size" if times > 1 else ""
-    value_s *= _growth(job, timings)
-    terms = [_tenfold("largest collective", Part.TRAINING, value_s, source, detail + _more_ranks(job, timings))]
+        grown_s = value_s * max(1.0, job.world_size / timings.ranks) if timings.ranks else value_s
+        # Where the ranks that were not there are behind a network, that is assumed to be no slower than this.
+        value_s = min(grown_s, max(value_s, size / ASSUMED_ALGBW_BYTES_PER_S))
+        detail += (
+            f", more for {job.world_size} ranks in place of {timings.ranks} (assumed)" if grown_s > value_s else ""
+        )
+    terms = [_times("largest collective", Part.TRAINING, value_s, COLLECTIVE_FACTOR, source, detail)]
     if not isinstance(timings.spread_s, Gap):
         detail = "the slowest rank behind the fastest in that collective"
-        terms.append(_tenfold("rank skew", Part.TRAINING, timings.spread_s, Source.MEASURED, detail))
+        terms.append(_times("rank skew", Part.TRAINING, timings.spread_s, COLLECTIVE_FACTOR, Source.MEASURED, detail))
     return terms
 
 
 def _start(job: Job, timings: Timings) -> list[Term]:
-    if isinstance(timings.connect_s, Gap):
-        value_s, source = ASSUMED_CONNECT_S + ASSUMED_CONNECT_PER_RANK_S * job.world_size, Source.ASSUMED
-        detail = f"{ASSUMED_CONNECT_S:g} s and {ASSUMED_CONNECT_PER_RANK_S:g} s a rank, assumed: no trial was given"
-    else:
-        value_s, source = timings.connect_s * _growth(job, timings), Source.MEASURED
-        detail = f"group and first collective of {timings.ranks} ranks{_more_ranks(job, timings)}"
     start = "imports, opening the data, a node that starts later; assumed"
-    return [
-        Term("start", Part.INIT, START_S, "s", 1, START_S, Source.ASSUMED, start),
-        _tenfold("making the communicator", Part.INIT, value_s, source, detail),
-    ]
+    terms = [Term("start", Part.INIT, START_S, "s", 1, START_S, Source.ASSUMED, start)]
+    name, more_name, init = "making the communicator", "the ranks that were not there", Part.INIT
+    if isinstance(timings.connect_s, Gap):
+        value_s = ASSUMED_CONNECT_S + ASSUMED_CONNECT_PER_RANK_S * job.world_size
+        detail = f"{ASSUMED_CONNECT_S:g} s and {ASSUMED_CONNECT_PER_RANK_S:g} s a rank, assumed: no trial was given"
+        return [*terms, _times(name, init, value_s, ASSUMED_START_FACTOR, Source.ASSUMED, detail)]
+    detail = f"group and first collective of {timings.ranks} ranks"
+    terms.append(_times(name, init, timings.connect_s, COLLECTIVE_FACTOR, Source.MEASURED, detail))
+    if timings.ranks and job.world_size > timings.ranks:
+        per_rank_s = min(timings.connect_s / timings.ranks, ASSUMED_CONNECT_PER_RANK_S)
+        more = job.world_size - timings.ranks
+        detail = f"{per_rank_s:.2g} s for each of {more} more in making the communicator, assumed"
+        terms.append(_times(more_name, init, per_rank_s * more, ASSUMED_START_FACTOR, Source.ASSUMED, detail))
+    return terms
 
 
-def _tenfold(name: str, part: Part, value_s: float, source: Source, detail: str) -> Term:
-    return Term(name, part, value_s, "s", COLLECTIVE_FACTOR, COLLECTIVE_FACTOR * value_s, source, detail)
+def _times(name: str, part: Part, value_s: float, factor: int, source: Source, detail: str) -> Term:
+    return Term(name, part, value_s, "s", factor, factor * value_s, source, detail)
 
 
-def _growth(job: Job, timings: Timings) -> float:
-    """Return the ratio of the job's ranks to the measured ranks; the time is assumed to grow by this ratio."""
-    return max(1.0, job.world_size / timings.ranks) if timings.ranks else 1.0
+OTHER_TERMS = {  # what would shorten a term that is no pause
+    "making the communicator": "start from an earlier report of the job's own nodes: `preflight check`, then --report",
+    "the ranks that were not there": "a report of as many ranks as the job has: `preflight check`, then --report",
+    "largest collective": "--config config.json says how large a layer is; --report says how long its collective takes",
+    "rank skew": "find the rank that is late: `preflight check` names it",
+    "NCCL's own retries": "a smaller NCCL_IB_TIMEOUT or NCCL_IB_RETRY_CNT: NCCL then reports its error earlier",
+    "start": "a job that starts on all nodes at once, with its imports on a local disk",
+}
 
 
-def _more_ranks(job: Job, timings: Timings) -> str:
-    if not timings.ranks or job.world_size <= timings.ranks:
-        return ""
-    return f", times {job.world_size}/{timings.ranks} for the ranks that were not there (assumed)"
-
-
-def _smaller(job: Job, timings: Timings, longest: Pause) -> tuple[str, ...]:
-    """Return the changes that would shorten the longest pause, each with the remaining pause."""
-    name, now_s = longest.name, longest.value_s
+def _smaller(job: Job, timings: Timings, largest: Term) -> tuple[str, ...]:
+    """Return the changes that would shorten the largest term, with the remaining pause if it is a pause."""
+    name, now_s = largest.name, largest.value
+    if name in OTHER_TERMS:
+        return (OTHER_TERMS[name],)
     if name == "checkpoint":
         others = [
             (save, pause.value_s)
@@ -173,7 +187,8 @@ def storage_range(job: Job, timings: Timings, versions: Mapping[str, str]) -> st
         return ""
     local = replace(
         timings, write_one_bytes_per_s=LOCAL_BYTES_PER_S, read_one_bytes_per_s=LOCAL_BYTES_PER_S,
-        write_all_bytes_per_s=LOCAL_BYTES_PER_S * job.assumed_nodes, directory="a local disk",
+        write_all_bytes_per_s=LOCAL_BYTES_PER_S * job.assumed_nodes,
+        read_all_bytes_per_s=LOCAL_BYTES_PER_S * job.assumed_nodes, directory="a local disk",
     )  # fmt: skip
     fast, slow = (safe_timeout(job, each, None, versions) for each in (local, timings))
     if fast.pg_timeout_s == slow.pg_timeout_s:

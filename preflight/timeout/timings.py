@@ -42,6 +42,7 @@ def timings(
         write_one_bytes_per_s=NO_DIRECTORY if storage is None else _above_zero(storage.write_one_bytes_per_s),
         write_all_bytes_per_s=NO_DIRECTORY if storage is None else _above_zero(storage.write_all_bytes_per_s),
         read_one_bytes_per_s=NO_DIRECTORY if storage is None else _above_zero(storage.read_one_bytes_per_s),
+        read_all_bytes_per_s=NO_DIRECTORY if storage is None else _above_zero(storage.read_all_bytes_per_s),
         directory="" if storage is None else _named(storage),
         collective_s=_worst((each.p99_us for each in largest), missing),
         collective_bytes=largest_bytes,

@@ -29,16 +29,20 @@ def test_every_framework_has_a_line_with_its_number() -> None:
     assert found["torchrun"].line == "torchrun --rdzv-backend c10d --rdzv-conf join_timeout=600 ..."
     assert found["transformers"].line == "--ddp_timeout 661"
     assert found["deepspeed"].line == "export DEEPSPEED_TIMEOUT=12"
-    assert found["megatron"].line == "--distributed-timeout-minutes 12"
+    assert found["megatron"].line == ("--distributed-timeout-minutes 10 --distributed-timeout-seconds-after-init 661")
     assert found["torchtitan"].line == "--comm.init_timeout_seconds 600 --comm.train_timeout_seconds 661"
 
 
 @given(pg_s=st.integers(1, 10**6), init_s=st.integers(1, 10**6))
 def test_no_line_sets_less_than_was_said(pg_s: int, init_s: int) -> None:
     for each in framework_lines(pg_s, init_s, NOTHING, {}, 3):
-        wanted_s = init_s if each.name == "torchrun" else pg_s
+        one_for_both = max(pg_s, init_s)
+        wanted_s = {"torchrun": init_s, "torchtitan": pg_s, "megatron": pg_s}.get(each.name, one_for_both)
         assert each.sets_s == each.value * {"s": 1, "min": 60}[each.unit]
         assert wanted_s <= each.sets_s < wanted_s + 60
+        if each.name in ("megatron", "torchtitan"):
+            first = int(each.line.split()[1]) * (60 if each.name == "megatron" else 1)
+            assert init_s <= first < init_s + 60
         assert str(each.value) in each.line
 
 

@@ -45,14 +45,12 @@ def beside(measured: StorageSpeed | None = None) -> Timings:
     return timings(None, 0, measured, {})
 
 
-@numbers("7.1")
 def test_fast_storage_never_makes_a_timeout_longer() -> None:
     deepseek = job(671, 2048, Strategy.ZERO1)
     fast, unknown = (safe_timeout(deepseek, beside(each)).pg_timeout_s for each in (storage(2, 16), None))
     assert fast <= unknown
 
 
-@numbers("7.2")
 def test_a_save_beside_the_training_is_no_longer_a_pause_than_one_that_is_waited_for() -> None:
     there = beside(storage(2, 20))
     beside_it, waited_for = (
@@ -62,29 +60,25 @@ def test_a_save_beside_the_training_is_no_longer_a_pause_than_one_that_is_waited
     assert beside_it <= waited_for
 
 
-@numbers("7.3")
 def test_the_largest_message_of_a_large_model_is_a_layer_and_no_eighth_of_it() -> None:
     """A layer of Llama 405B has 6.4 GB; ten times an eighth of it at 1 GB/s are 1,012 s."""
     answer = safe_timeout(job(405, 16384), beside(storage(2, 2000)))
     assert sum(term.counts_s for term in answer.terms if term.part is Part.TRAINING) <= 600
 
 
-@numbers("7.4")
 def test_what_is_assumed_of_the_start_of_sixteen_thousand_ranks_is_not_taken_ten_times() -> None:
     assert safe_timeout(Job(world_size=16384), beside()).init_timeout_s <= 1800
 
 
-@numbers("7.5")
 @pytest.mark.parametrize("framework", ["torchtitan", "megatron"])
 def test_a_framework_with_two_timeouts_is_given_two(framework: str) -> None:
     answer = safe_timeout(job(7, 64), replace(beside(storage(2, 16)), connect_s=300.0, ranks=64))
     line = next(each.line for each in answer.frameworks if each.name == framework)
     first, then = map(int, re.findall(r"\d+", line)) if line.count("--") == 2 else (0, 0)
     assert answer.init_timeout_s > 600
-    assert 0 < then < first
+    assert 0 < then < first * (60 if framework == "megatron" else 1)  # its first option is in minutes
 
 
-@numbers("7.6")
 def test_what_would_make_it_smaller_is_about_the_term_that_dominates() -> None:
     slow_start = replace(beside(storage(2, 16)), connect_s=300.0, ranks=8)
     answer = safe_timeout(job(7, 8), slow_start)
