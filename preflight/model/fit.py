@@ -11,7 +11,7 @@ from preflight.model.word import Word
 class Certainty(Word):
     """The certainty of a term, the surest first. The sum of each certainty includes the surer terms."""
 
-    CERTAIN = "certain"  # no job of this kind does without, unless it offloads to the CPU
+    CERTAIN = "certain"  # no job of this kind does without, unless it offloads, quantizes, or divides the model further
     USUAL = "usual"  # what the frameworks do unless told otherwise
     ESTIMATE = "estimate"  # depends on the model's shape and the framework; with gradient checkpointing
     WITHOUT_CHECKPOINTING = "without_checkpointing"  # the estimate where no activation is computed twice
@@ -27,6 +27,7 @@ class MemoryPlace(Word):
 class MemoryPhase(Word):
     """The phase of the job in which memory is needed."""
 
+    LOADING = "loading"
     TRAINING = "training"
     SAVE = "save"
 
@@ -35,6 +36,7 @@ class FitVerdict(Word):
     """The verdict on a job's memory. A lower bound can only show that a job does not fit."""
 
     CANNOT_FIT = "cannot_fit"  # what is certain is more than there is
+    NOT_AS_USUAL = "not_as_usual"  # what frameworks keep unless told otherwise is more than there is
     MAY_FIT = "may_fit"
     UNKNOWN = "unknown"
 
@@ -71,7 +73,7 @@ class Fit:
 
     verdict: FitVerdict
     needs: tuple[MemoryNeed, ...]
-    ways_out: tuple[str, ...] = ()  # where the bound refuses the job: other ways to run it that it does not refuse
+    ways_out: tuple[str, ...] = ()  # where the job does not fit as usual: other ways to run it, with a better verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,22 @@ from preflight.model.units import size_text
 from preflight.show.document import BLANK, Amount, Block, Heading, Text, item
 
 WORDS = {
-    FitVerdict.CANNOT_FIT: ("cannot fit", "red", "what is certain to be needed is more than there is"),
+    FitVerdict.CANNOT_FIT: (
+        "cannot fit",
+        "red",
+        "the least it needs is more than there is, unless it offloads, quantizes or divides the model further",
+    ),
+    FitVerdict.NOT_AS_USUAL: (
+        "does not fit as usual",
+        "yellow",
+        "it needs more than there is, unless it goes without:",
+    ),
     FitVerdict.MAY_FIT: ("may fit", "green", "the bound is a lower one: it can refuse, but not promise"),
     FitVerdict.UNKNOWN: ("unknown", "yellow", "what is needed is known, what there is is not"),
 }
+PURE = "fits only in pure 16-bit"
 PLACES = {
+    (MemoryPlace.HOST, MemoryPhase.LOADING): "this host, while its ranks load the weights",
     (MemoryPlace.GPU, MemoryPhase.TRAINING): "each GPU, in training",
     (MemoryPlace.GPU, MemoryPhase.SAVE): "each GPU, during a checkpoint",
     (MemoryPlace.HOST, MemoryPhase.SAVE): "the host of rank 0, in a checkpoint",
@@ -34,6 +45,11 @@ def fit_section(fit: Fit | Gap | None) -> list[Block]:
         return [heading, Text(f"unknown: {fit.reason}", 2)]
     word, tone, meaning = WORDS[fit.verdict]
     text = meaning if fit.needs else "say how many parameters the model has"
+    if fit.verdict is FitVerdict.NOT_AS_USUAL:
+        short = [need for need in fit.needs if need.verdict is fit.verdict]
+        kept = dict.fromkeys(term.name for need in short for term in need.terms if term.certainty is Certainty.USUAL)
+        text = f"{meaning} {', '.join(kept)}"
+        word = PURE if any("fp32" in name for name in kept) else word
     blocks: list[Block] = [heading, Text(text, 2, label=f"{word}: ", label_tone=tone, hang=2)]
     shown: set[MemoryTerm] = set()
     for need in fit.needs:
@@ -54,7 +70,7 @@ def _need(need: MemoryNeed, fresh: list[MemoryTerm]) -> list[Block]:
         blocks.append(Amount("states", size_text(above), "as above", indent=4))
     for term in fresh:
         blocks.append(Amount(term.name, size_text(term.needed_bytes), MARKS[term.certainty] + term.reason, indent=4))
-    sums = [("at least", need.at_least_bytes)]
+    sums = [("at least", need.at_least_bytes)] if need.at_least_bytes else []
     sums += [("as usual", need.usual_bytes)] if need.usual_bytes > need.at_least_bytes else []
     estimate, whole = need.estimate_bytes, need.without_checkpointing_bytes
     if isinstance(estimate, int) and estimate > need.usual_bytes:

@@ -67,6 +67,7 @@ def timeout_page(shown: ShownTimeout) -> Page:
         _framework_blocks(lines, most_lines=2) if lines else [],
         [title, table(TERM_HEADERS, map(_term_row, terms[:LARGEST]))],
         fit_section(fit) if cannot_fit else [],
+        fit_section(fit)[:2] if isinstance(fit, Fit) and fit.verdict is FitVerdict.NOT_AS_USUAL else [],
     ]
     about_job = _job_blocks(shown.job, shown.typed)
     head = [answer, verdict, *(note(remark) for remark in shown.remarks if remark), *about_job]

@@ -1,7 +1,7 @@
-"""The minimum memory that a job needs: a lower bound, so that "cannot fit" is certain and "may fit" is not.
+"""The minimum memory that a job needs, and what frameworks usually keep: a lower bound can refuse, but not promise.
 
-Bytes per parameter are those of facts 10.2. A Job does not describe offloading to the CPU, quantized weights, or tensor
-or pipeline parallelism; these need less memory on a GPU.
+Bytes per parameter are those of facts 10.2. A Job does not describe offloading to the CPU, weights that are quantized
+while all of them are trained, or tensor or pipeline parallelism; these need less memory on a GPU.
 """
 
 from __future__ import annotations
@@ -33,26 +33,29 @@ DEEPSPEED = frozenset({Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3})
 NO_GPU = Gap("there is no GPU here")
 NO_SHAPE = Gap("it depends on the sequence length, the micro batch and the model's config.json")
 NOT_PURE = "not in pure 16-bit training"
+NOT_KEPT = "none if the optimizer works in the backward pass"  # LOMO, torchtune
+QUANTIZED_BITS = 4  # of a frozen weight, as in QLoRA
 LORA_SHARE = 0.01
 MOST_BYTES = 1 << 60  # of one GPU: who asks for more has mistyped a number
-RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.CANNOT_FIT: 2}
+RANK = {FitVerdict.MAY_FIT: 0, FitVerdict.UNKNOWN: 1, FitVerdict.NOT_AS_USUAL: 2, FitVerdict.CANNOT_FIT: 3}
 
 
 def will_it_fit(job: Job, headroom: Headroom, batch: Batch | None = None) -> Fit:
     """Return the job's memory need on each GPU and on this host, in training and while it saves, vs free memory."""
     fit = _fit(job, headroom, batch)
-    return replace(fit, ways_out=ways_out(job, headroom, batch)) if fit.verdict is FitVerdict.CANNOT_FIT else fit
+    is_short = fit.verdict in (FitVerdict.NOT_AS_USUAL, FitVerdict.CANNOT_FIT)
+    return replace(fit, ways_out=ways_out(job, headroom, batch, fit.verdict)) if is_short else fit
 
 
-def ways_out(job: Job, headroom: Headroom, batch: Batch | None) -> tuple[str, ...]:
-    """Return the single changes to the job after which the bound no longer refuses it."""
+def ways_out(job: Job, headroom: Headroom, batch: Batch | None, verdict: FitVerdict) -> tuple[str, ...]:
+    """Return the single changes to the job that give a better verdict than this one."""
     changes = {
         f"fsdp or zero3 divides everything among the {job.world_size} ranks": replace(job, strategy=Strategy.FSDP),
         "a sharded checkpoint gathers nothing": replace(job, save=Save.SHARDED),
         "an 8-bit optimizer keeps smaller states": replace(job, optimizer=Optimizer.ADAMW_8BIT),
         "LoRA trains, say, 1% of the parameters": replace(job, lora_share=LORA_SHARE),
     }
-    return tuple(way for way, other in changes.items() if _fit(other, headroom, batch).verdict is FitVerdict.MAY_FIT)
+    return tuple(way for way, other in changes.items() if RANK[_fit(other, headroom, batch).verdict] < RANK[verdict])
 
 
 def _fit(job: Job, headroom: Headroom, batch: Batch | None) -> Fit:
@@ -62,19 +65,30 @@ def _fit(job: Job, headroom: Headroom, batch: Batch | None) -> Fit:
     training = (*state_terms(job, job.params), *gradient_terms(job, job.params))
     saving = (*state_terms(job, job.params), *gather_terms(job, job.params))
     staged = tuple(host_terms(job, job.params, headroom.ranks))
+    loading = tuple(loading_terms(job, job.params, headroom.ranks))
     needs = [
         _need(MemoryPlace.GPU, MemoryPhase.TRAINING, (*training, *activations), headroom, has_shape=batch is not None),
         _need(MemoryPlace.GPU, MemoryPhase.SAVE, saving, headroom),
         *([_need(MemoryPlace.HOST, MemoryPhase.SAVE, staged, headroom)] if staged else []),
+        _need(MemoryPlace.HOST, MemoryPhase.LOADING, loading, headroom),
     ]
-    return Fit(max((need.verdict for need in needs), key=RANK.__getitem__), tuple(needs))
+    verdicts = (need.verdict for need in needs if need.usual_bytes)  # an estimate decides nothing
+    return Fit(max(verdicts, key=RANK.__getitem__), tuple(needs))
 
 
 def state_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
     """Yield the permanent memory on each GPU: weights, the optimizer's moments and its fp32 copy of 16-bit weights."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_WEIGHTS else 1
-    yield _term("weights", params.total, weight, split, f"{job.dtype.value}{_divided(split)}")
+    how = f"{job.dtype.value}{_divided(split)}"
+    if job.lora_share is None:
+        yield _term("weights", params.total, weight, split, how)
+    else:
+        share, in_part = _share(params.total, split), _share(trained, split)
+        least = in_part * weight + (share - in_part) * QUANTIZED_BITS // 8
+        yield MemoryTerm("weights", least, Certainty.CERTAIN, f"the frozen ones in 4 bits{_divided(split)}")
+        more = share * weight - least
+        yield MemoryTerm("frozen weights in full", more, Certainty.USUAL, f"{how}; none if quantized to 4 bits")
     split = 1 if job.strategy is Strategy.DDP else job.world_size
     whole, values = MOMENT_BYTES[job.optimizer], OWN_TYPE_MOMENTS.get(job.optimizer)
     # torch's optimizers keep moments of the weights' type, DeepSpeed's always fp32 ones.
@@ -94,7 +108,10 @@ def gradient_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
     """Yield the additional memory at the end of a backward pass."""
     trained, weight = trained_of(job, params), WEIGHT_BYTES[job.dtype]
     split = job.world_size if job.strategy in DIVIDES_GRADIENTS else 1
-    yield _term("gradients", trained, weight, split, f"{job.dtype.value}{_divided(split)}")
+    # ZeRO 1 and 2 keep them until they are divided.
+    surely = Certainty.CERTAIN if job.strategy in (Strategy.ZERO1, Strategy.ZERO2) else Certainty.USUAL
+    reason = f"{job.dtype.value}{_divided(split)}" + ("" if surely is Certainty.CERTAIN else f"; {NOT_KEPT}")
+    yield _term("gradients", trained, weight, split, reason, surely)
     if job.strategy is Strategy.DDP and job.world_size > 1:
         yield _term("DDP's buckets", trained, weight, 1, "none with gradient_as_bucket_view",
                     Certainty.USUAL)  # fmt: skip
@@ -106,6 +123,13 @@ def gather_terms(job: Job, params: ParamCount) -> Iterator[MemoryTerm]:
         missing = params.total - _share(params.total, job.world_size)
         yield _term("gather of the full weights", missing, WEIGHT_BYTES[job.dtype], 1,
                     "next to none with cpu_offload", Certainty.ESTIMATE)  # fmt: skip
+
+
+def loading_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
+    """Yield the memory of this host while its ranks load the weights, if each of them loads all of them."""
+    copies = max(1, ranks)
+    reason = f"if each of {copies} ranks loads all of them" if copies > 1 else "loaded before they move to the GPU"
+    yield _term("weights", copies * params.total, WEIGHT_BYTES[job.dtype], 1, reason, Certainty.ESTIMATE)
 
 
 def host_terms(job: Job, params: ParamCount, ranks: int) -> Iterator[MemoryTerm]:
@@ -180,8 +204,12 @@ def _need(
     sums = [sum(t.needed_bytes for t in terms if order.index(t.certainty) <= i) for i in range(len(order))]
     on_gpu = place is MemoryPlace.GPU
     available = room.gpu_free_bytes if on_gpu else room.host_bytes
-    is_too_much = not isinstance(available, Gap) and sums[0] > available
-    sound = FitVerdict.UNKNOWN if isinstance(available, Gap) else FitVerdict.MAY_FIT
+    if isinstance(available, Gap):
+        verdict = FitVerdict.UNKNOWN
+    elif sums[0] > available:
+        verdict = FitVerdict.CANNOT_FIT
+    else:
+        verdict = FitVerdict.NOT_AS_USUAL if sums[1] > available else FitVerdict.MAY_FIT
     return MemoryNeed(
         place=place,
         phase=phase,
@@ -192,7 +220,7 @@ def _need(
         without_checkpointing_bytes=sums[3] if has_shape else NO_SHAPE,
         available_bytes=available,
         available_source=room.gpu_source if on_gpu else room.host_source,
-        verdict=FitVerdict.CANNOT_FIT if is_too_much else sound,
+        verdict=verdict,
     )
 
 

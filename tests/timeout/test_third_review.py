@@ -86,7 +86,6 @@ def test_what_would_make_it_smaller_is_about_the_term_that_dominates() -> None:
     assert [each for each in answer.smaller if "director" in each or "disk" in each] == []
 
 
-@numbers("13")
 def test_what_fits_only_without_the_usual_fp32_copies_is_not_said_to_fit() -> None:
     fit = will_it_fit(job(70.6, 8), Headroom(8, 80 * GIB, "", 2000 * GIB, ""))
     training = fit.needs[0]
