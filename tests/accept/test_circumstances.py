@@ -28,6 +28,7 @@ def _fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.WAKING", waking)
 
 
+@pytest.mark.integration  # two minutes
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['machine']}: {row['when']}")
 def test_a_machine_gets_what_the_table_says(
     row: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

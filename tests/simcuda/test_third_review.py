@@ -67,3 +67,31 @@ def test_copies_that_hang_accuse_their_own_pairs_only(tmp_path: Path) -> None:
     assert {(pair["a"], pair["b"]) for pair in ran.report["p2p"] if pair["end"] == "hang"} == {(0, 1)}, ran
     (finding,) = [each for each in alarms(ran) if each["check"] == "p2p-data"]
     assert "NCCL_P2P" not in finding["fix"], "the trials pass, so no setting of NCCL's is at fault"
+
+
+ONE_WAY_OF_EIGHT = {
+    "loses": {"P2P_LOSES": "2>3"},
+    "changes": {"P2P_CHANGES": "2>3"},
+    "changes large copies": {"P2P_CHANGES": "2>3", "CHANGES_FROM": str(4 << 20), "CHANGES_SLICE": str(16 << 10)},
+}
+
+
+@pytest.mark.heavy(3)
+@pytest.mark.parametrize("fault", ONE_WAY_OF_EIGHT)
+def test_one_direction_among_eight_gpus_is_named_and_cured_by_one_setting(tmp_path: Path, fault: str) -> None:
+    ran = check(tmp_path, machine_of("pcie8-2numa", 1, **ONE_WAY_OF_EIGHT[fault]), *QUICKLY)
+    broken = [(pair["a"], pair["b"], pair["problem"]) for pair in ran.report["p2p"] if pair["end"] in BROKEN]
+    assert [(a, b) for a, b, _ in broken] == [(2, 3)], ran
+    assert "a to b" in broken[0][2] and "b to a" not in broken[0][2]
+    assert_cured_by(ran, {"NCCL_P2P_DISABLE": "1"})
+    tried = [trial["candidate"] for trial in ran.report["trials"] if trial["outcome"] != "skipped"]
+    assert tried[:2] == ["default", "only NCCL_P2P_DISABLE"] and len(tried) <= 4, tried
+
+
+@pytest.mark.heavy(3)
+def test_two_of_28_pairs_whose_copies_hang_are_named_and_no_other(tmp_path: Path) -> None:
+    ran = check(tmp_path, machine_of("pcie8-2numa", COPY_HANGS="0-1,5-6"), *QUICKLY)
+    hung = {(pair["a"], pair["b"]) for pair in ran.report["p2p"] if pair["end"] in BROKEN}
+    assert hung == {(0, 1), (5, 6)}, ran
+    (finding,) = [each for each in alarms(ran) if each["check"] == "p2p-data"]
+    assert "NCCL_P2P" not in finding["fix"], "the trials pass, so no setting of NCCL's is at fault"
