@@ -45,7 +45,8 @@ def parse_policy(text: str, source: str, checks: Collection[str], today: str) ->
 def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
     """Return the findings with the policy's severities; a waived finding is kept as a note that names the waiver.
 
-    If a check is fatal, its warnings become failures. A milder level lowers the severity. Notes stay notes.
+    If a check is fatal, its warnings become failures. A milder level lowers the severity. Notes stay notes, and
+    another note says so.
     """
     levels = dict(policy.levels)
     judged = []
@@ -59,7 +60,7 @@ def apply_policy(findings: Sequence[Finding], policy: Policy) -> tuple[Finding, 
             words = f"until {waiver.until}: {waiver.reason}"
             changed = replace(_at(changed, Severity.INFO, f"waived {words}"), waived=words)
         judged.append(changed)
-    return (*judged, *_expired(judged, policy))
+    return (*judged, *_expired(judged, policy), *_without_effect(findings, policy))
 
 
 def _at(finding: Finding, severity: Severity, why: str) -> Finding:
@@ -83,6 +84,21 @@ def _expired(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
                 subject=f"{policy.source} {waiver.check}",
                 problem=f"the waiver ended on {waiver.until} ({waiver.reason}), and the problem is still there",
                 fix="repair it, or give the waiver a new end",
+                evidence=(),
+            )
+
+
+def _without_effect(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
+    notes = {each.check for each in findings if each.severity is Severity.INFO}
+    for check, level in policy.levels:
+        if check in notes and level is not Level.INFO:
+            yield Finding(
+                check="policy-level-unused",
+                blame=Blame.CONFIGURATION,
+                severity=Severity.INFO,
+                subject=f"{policy.source} {check}",
+                problem=f'"{level.value}" changes FAIL and WARN; the finding here is INFO and stays INFO',
+                fix="",
                 evidence=(),
             )
 

@@ -108,8 +108,14 @@ def test_a_fatal_check_fails_by_a_warning_and_a_mild_one_no_more() -> None:
         (Severity.FAIL, "8 MiB [policy site.toml: fatal; else warn]")
     ]
     assert judged(FAILURE, levels=(("hca-port-stuck", Level.WARN),))[0][0] is Severity.WARN
+
+
+def test_a_level_that_raises_no_note_says_that_it_had_no_effect() -> None:
     note = replace(WARNING, severity=Severity.INFO)
-    assert judged(note, levels=(("memlock", Level.FATAL),)) == [(Severity.INFO, "8 MiB")]
+    kept, said = judged(note, levels=(("memlock", Level.FATAL), ("hca-port-stuck", Level.FATAL)))
+    assert kept == (Severity.INFO, "8 MiB")
+    assert said[0] is Severity.INFO and "stays INFO" in said[1]
+    assert judged(note, levels=(("memlock", Level.INFO),)) == [kept]
 
 
 def test_a_waived_failure_stays_visible_with_its_reason_and_end() -> None:
