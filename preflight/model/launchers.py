@@ -38,11 +38,14 @@ class NodeVariables:
     """
 
     shown_by: tuple[str, ...]  # any of these: it is this launcher
-    nodes: str
+    nodes: str  # "" if only the processes are counted, which must then be one per node
     node_rank: tuple[str, ...]
     meeting: tuple[tuple[str, str], ...] = (("MASTER_ADDR", "MASTER_PORT"),)  # host and port
     endpoint: str = ""  # both in one
     unless: str = ""  # where this is set, the others count ranks
+    processes: str = ""  # of all nodes: each node's number is that of its only process
+    processes_here: str = ""  # of this node
+    once: str = ""  # how one process per node is started
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,18 @@ LAUNCHERS = (
         keeps_logs="srun --output=job-%j-%t.log keeps one log a task; sacct -j JOBID "
         "--format=JobID,State,ExitCode,MaxRSS,NodeList says which failed first, and how.",
     ),
-    Launcher(
+    Launcher(  # flux-environment(7)
+        "flux",
+        wrappers=("flux-shell",),
+        ranks=(RankVariables("FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"),),
+        job_variables=(("FLUX_JOB_ID",),),
+        node=NodeVariables(
+            ("FLUX_JOB_NNODES",), "FLUX_JOB_NNODES", ("FLUX_TASK_RANK",), processes="FLUX_JOB_SIZE",
+            once="flux run --nodes N --tasks-per-node 1",
+        ),
+        node_counts=("FLUX_JOB_NNODES",),
+    ),
+    Launcher(  # Open MPI's manual, 11.1
         "mpirun",
         log_words=r"\bmpirun\b|\[1,\d{1,6}\]<std|prterun|mpiexec",
         wrappers=("mpirun", "mpiexec"),
@@ -112,11 +126,22 @@ LAUNCHERS = (
                 "OMPI_COMM_WORLD_LOCAL_SIZE",
             ),
             RankVariables("PMIX_RANK", "PMI_SIZE"),
-            RankVariables("PMI_RANK", "PMI_SIZE"),
+        ),
+        node=NodeVariables(
+            ("OMPI_COMM_WORLD_SIZE",), "", ("OMPI_COMM_WORLD_RANK",), processes="OMPI_COMM_WORLD_SIZE",
+            processes_here="OMPI_COMM_WORLD_LOCAL_SIZE", once="mpirun --map-by ppr:1:node",
         ),
         sets_variables="mpirun passes variables to other hosts only with -x NAME (Open MPI) or -genv NAME VALUE "
         "(MPICH, Intel).",
         keeps_logs="mpirun --output-filename DIR (Open MPI) keeps one log a rank.",
+    ),
+    Launcher(  # hydra, of MPICH and Intel MPI
+        "mpiexec",
+        ranks=(RankVariables("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),),
+        node=NodeVariables(
+            ("MPI_LOCALNRANKS",), "", ("PMI_RANK",), processes="PMI_SIZE", processes_here="MPI_LOCALNRANKS",
+            once="mpiexec -ppn 1",
+        ),
     ),
     Launcher(
         "deepspeed",

@@ -88,9 +88,9 @@ def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO
 
 
 def _lacks_only_torch(report: Report) -> bool:
-    """Return whether no rank was started because torch is missing, and nothing else is wrong."""
-    wrong = {(each.check, each.severity) for each in report.findings if each.severity is not Severity.INFO}
-    return report.verdict is Verdict.UNKNOWN and wrong == {("torch-version", Severity.FAIL)}
+    """Return whether no rank was started because torch is missing, and no other check failed."""
+    failed = {each.check for each in report.findings if each.severity is Severity.FAIL}
+    return report.verdict is Verdict.UNKNOWN and failed == {"torch-version"}
 
 
 def render_check(report: Report, style: Style) -> str:

@@ -63,6 +63,7 @@ PLAYED = {
     "preflight": f'PYTHONPATH="{OWN_PATH}" exec {sys.executable} -m preflight "$@"',
     "python": f'PYTHONPATH="{OWN_PATH}" exec {sys.executable} "$@"',
     "srun": 'while :; do case $1 in --jobid) shift 2 ;; -*) shift ;; *) exec "$@" ;; esac; done',
+    "mpirun": 'shift 2; exec env OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$@"',
     "apptainer": 'while :; do case $1 in --bind) shift 2 ;; *.sif) shift; exec "$@" ;; *) shift ;; esac; done',
     "torchrun": 'echo "torchrun: $*"',
     "accelerate": 'echo "accelerate: $*"',
@@ -197,7 +198,7 @@ def test_what_pip_installs_is_this_project() -> None:
     names = {shlex.split(line)[2] for line in lines}
     project = settings["project"]["name"]
     extras = set(settings["project"]["optional-dependencies"])
-    assert project in names
+    assert f"{project}[all]" in names
     assert names - {project} <= {f"{project}[{extra}]" for extra in extras}
 
 

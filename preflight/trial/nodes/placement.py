@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from preflight.errors import UsageError
-from preflight.model.launchers import LAUNCHERS
+from preflight.model.launchers import LAUNCHERS, NodeVariables
 from preflight.model.placement import Origin, Placement, start_line
 from preflight.trial.nodes.hostlist import expand_hosts
 
@@ -92,7 +92,10 @@ def _from_environment(found: _Found) -> tuple[str, ...]:
         if launcher.name == "slurm" and _slurm_nodes(environ):
             return _from_slurm(found)
         if said is not None and any(map(environ.get, said.shown_by)) and said.unless not in environ:
-            found.note_number("nodes", said.nodes)
+            if said.processes:
+                _one_per_node(found, said)
+            else:
+                found.note_number("nodes", said.nodes)
             found.note_number("node rank", *said.node_rank)
             if point := environ.get(said.endpoint):
                 found.note("meeting point", point, said.endpoint)
@@ -100,6 +103,18 @@ def _from_environment(found: _Found) -> tuple[str, ...]:
                 _master(found, address, port)
             break
     return ()
+
+
+def _one_per_node(found: _Found, said: NodeVariables) -> None:
+    """Take the number of nodes from a launcher that numbers processes; UsageError if a node has several of them."""
+    count, here = (parse_whole(name, found.environ.get(name) or "1") for name in (said.processes, said.processes_here))
+    nodes = parse_whole(said.nodes, found.environ[said.nodes]) if said.nodes else 1 if count == here else count
+    if nodes > 1 and (count != nodes or here > 1):
+        others = f"{here} on this node" if said.processes_here else f"on {nodes} nodes"
+        raise UsageError(
+            f"{said.processes} says {count} processes, {others}; preflight is started once per node: {said.once}"
+        )
+    found.note("nodes", nodes, said.nodes or said.processes)
 
 
 def _master(found: _Found, address: str, port: str) -> None:

@@ -17,6 +17,16 @@ KUBEFLOW = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "job-0.s
 OPTIONS = Asked(2, 0, "10.0.0.1:29400")
 
 
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "MASTER_ADDR": "n1",
+}  # fmt: skip
+HYDRA = {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "MASTER_ADDR": "n1"}
+FLUX = {
+    "FLUX_JOB_ID": "f1", "FLUX_JOB_NNODES": "2", "FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "1", "PMI_RANK": "1",
+    "PMI_SIZE": "2", "MASTER_ADDR": "n1",
+}  # fmt: skip
+
+
 def told(asked: Asked, environ: dict[str, str]) -> str:
     with pytest.raises(UsageError) as caught:
         find_placement(asked, environ)
@@ -149,3 +159,51 @@ def test_any_environment_is_a_place_or_a_usage_error(
     else:
         assert 0 <= place.node_rank < place.nodes
         assert place.nodes == 1 or (place.host and all(0 < port < 65536 for port in place.ports))
+
+
+@pytest.mark.parametrize("environ", [OPEN_MPI, HYDRA, FLUX, STEP | OPEN_MPI, STEP | FLUX])
+def test_mpirun_mpiexec_and_flux_say_a_nodes_place_if_they_start_one_process_per_node(environ: dict[str, str]) -> None:
+    place = find_placement(Asked(), environ)
+    assert (place.nodes, place.node_rank, place.host) == (2, 1, "n1")
+    named = find_placement(Asked(endpoint="n7:29400"), {key: environ[key] for key in environ if key != "MASTER_ADDR"})
+    assert (named.nodes, named.node_rank, named.host, named.ports) == (2, 1, "n7", (29400,))
+
+
+@pytest.mark.parametrize(("environ", "more", "once"), [
+    (OPEN_MPI, {"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, "mpirun --map-by ppr:1:node"),
+    (HYDRA, {"PMI_SIZE": "16", "MPI_LOCALNRANKS": "8"}, "mpiexec -ppn 1"),
+    (FLUX, {"FLUX_JOB_SIZE": "16"}, "flux run --nodes N --tasks-per-node 1"),
+])  # fmt: skip
+def test_several_processes_per_node_are_refused_with_the_line_that_starts_one(
+    environ: dict[str, str], more: dict[str, str], once: str
+) -> None:
+    assert told(Asked(), environ | more).endswith(f"preflight is started once per node: {once}")
+
+
+@pytest.mark.parametrize("environ", [
+    {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
+    {"PMI_SIZE": "8", "PMI_RANK": "3", "MPI_LOCALNRANKS": "8"}, {"PMI_SIZE": "2", "PMI_RANK": "1"},
+    FLUX | {"FLUX_JOB_NNODES": "1", "FLUX_JOB_SIZE": "8"},
+])  # fmt: skip
+def test_the_processes_of_one_node_are_one_node(environ: dict[str, str]) -> None:
+    assert find_placement(Asked(nnodes=None), environ | {"MASTER_ADDR": "n1"}).nodes == 1
+
+
+def test_of_mpirun_without_an_address_the_whole_lines_are_said() -> None:
+    said = told(Asked(), {name: value for name, value in OPEN_MPI.items() if name != "MASTER_ADDR"})
+    assert "rendezvous endpoint" in said and "--rdzv-endpoint HOST:29400" in said
+
+
+@pytest.mark.parametrize("environ", [OPEN_MPI, HYDRA, FLUX])
+@given(data=st.data())
+def test_whatever_these_variables_hold_it_is_a_place_or_a_usage_error(
+    environ: dict[str, str], data: st.DataObject
+) -> None:
+    values = st.text(max_size=12) | st.integers(-2, 10**10).map(str)
+    drawn = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(environ, values)))
+    try:
+        place = find_placement(Asked(), environ | drawn)
+    except UsageError as error:
+        assert "\n" not in str(error).strip()
+    else:
+        assert 0 <= place.node_rank < place.nodes
