@@ -15,6 +15,7 @@ from preflight.model.facts import EnvVar, Gap, Gpu
 from preflight.model.report import Advice
 from preflight.model.trial import AS_IS, Comparison, Outcome, Scope, TrialResult
 from preflight.show.env_file import render_env
+from tests.check.recommend.cloud_profiles import CLOUD_PROFILES, WHY_IT_STAYS
 from tests.controls import confirmed_best
 from tests.gpus import gpu
 from tests.reports import advice_of, failed_trial, netif_trial, report_of, timed, trial_result
@@ -214,33 +215,11 @@ def test_two_gpus_of_one_address_have_no_number() -> None:
     assert cuda_places((gpu(0), gpu(1, bdf=gpu(0).bdf))) is None
 
 
-# As these clouds publish them for their 8-GPU nodes: Google's nccl-env-profile.sh, AWS' p5 examples, Azure's azhpc and
-# Oracle's MLPerf submissions, CoreWeave's nccl-tests.
-CLOUD_PROFILES = {
-    "Google a3-mega": (
-        "NCCL_FASTRAK_CTRL_DEV", "NCCL_FASTRAK_IFNAME", "NCCL_FASTRAK_NUM_FLOWS", "NCCL_FASTRAK_USE_SNAP",
-        "NCCL_FASTRAK_USE_LLCM", "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY", "NCCL_FASTRAK_ENABLE_HOTPATH_LOGGING",
-        "NCCL_SOCKET_IFNAME", "NCCL_CROSS_NIC", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_BUFFSIZE",
-        "NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_P2P_NVL_CHUNKSIZE", "NCCL_NET_GDR_LEVEL",
-        "NCCL_NVLS_ENABLE", "NCCL_TUNER_CONFIG_PATH", "NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE",
-    ),
-    "AWS p5": ("NCCL_SOCKET_IFNAME", "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"),
-    "Azure ND H100": (
-        "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_SOCKET_IFNAME", "NCCL_COLLNET_ENABLE", "NCCL_SHARP_DISABLE",
-    ),
-    "Oracle BM.GPU.H100": (
-        "NCCL_CUMEM_ENABLE", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_GID_INDEX",
-        "NCCL_IB_TC", "NCCL_IB_SL", "NCCL_IB_TIMEOUT", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_NTHREADS",
-        "NCCL_IGNORE_CPU_AFFINITY", "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER", "NCCL_NVLS_ENABLE",
-    ),
-    "CoreWeave": ("NCCL_SOCKET_IFNAME", "NCCL_COLLNET_ENABLE", "NCCL_IB_HCA"),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("ends", ["loses", "fails"])
 @pytest.mark.parametrize("cloud", CLOUD_PROFILES)
 def test_a_clouds_network_profile_stays_for_jobs_on_several_nodes(cloud: str, ends: str) -> None:
     names = CLOUD_PROFILES[cloud]
+    assert [name for name in names if name not in WHY_IT_STAYS] == []
     lost = (Comparison(AS_IS, 8, -0.25, -0.27, -0.3, wins=False),) if ends == "loses" else ()
     as_is = trial_result(AS_IS) if ends == "loses" else failed_trial(AS_IS)
     inherited = tuple(EnvVar(name, "1") for name in names)
