@@ -1,7 +1,8 @@
 """The GPUs of this node that a job's launcher uses, from its command line: the check tests only these.
 
 The answer is the CUDA_VISIBLE_DEVICES of the job's ranks: rank k of torchrun uses entry k. accelerate's --gpu_ids and
-DeepSpeed's --include and --num_gpus replace the inherited list.
+DeepSpeed's --include and --num_gpus replace the inherited list. vLLM and SGLang use the product of their parallel
+sizes.
 """
 
 from __future__ import annotations
@@ -30,36 +31,40 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
     found = next(_launchers(command), None)
     if found is None:
         return ""
-    said, options = found[0], dict(_options(command[found[1] :]))
+    said, options = found[0], dict(_options(command[found[1] :], found[0].has_script))
     listed, inherited = options.get(said.listed, "").removeprefix("localhost:"), environ.get(VISIBLE)
     if LIST.fullmatch(listed):
         return listed
-    count = math.prod(_number(options[name]) for name in said.counts if name in options)
-    if not any(name in options for name in said.counts):
-        count = _number(environ.get(said.count_variable, ""))
-    count //= max(1, _number(options.get(said.nodes, "")))
+    replaced = {name for option, names in said.replaced if option in options for name in names}
+    counts = [_number(options[name]) for name in said.counts if name in options and name not in replaced]
+    count = math.prod(counts) if counts else _number(environ.get(said.count_variable, ""))
+    count //= max([1, *(_number(options.get(name, "")) for name in said.nodes)])
     if inherited is None or (count and said.ignores_visible):
         names = [str(place) for place in range(present)]
     else:
         names = inherited.split(",")
-    return ",".join(names[:count]) if 0 < count < len(names) else ""
+    chosen = names[_number(options.get(said.first, "")) :: _number(options.get(said.step, "")) or 1][:count]
+    return ",".join(chosen) if 0 < count < len(names) and len(chosen) == count else ""
 
 
 def _launchers(command: Sequence[str]) -> Iterator[tuple[GpuOptions, int]]:
     """Yield what each launcher's options say of GPUs, and where these options begin."""
     for place, word in enumerate(command):
-        known = MODULES.get(word) if command[place - 1] == "-m" else STARTED_BY.get(os.path.basename(word))
+        name = os.path.basename(word)
+        with_verb = " ".join([name, *command[place + 1 : place + 2]])
+        is_module = command[place - 1] == "-m"
+        known = MODULES.get(word) if is_module else STARTED_BY.get(name) or STARTED_BY.get(with_verb)
         if known is not None and known.gpus is not None:
             yield known.gpus, place + 1
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _options(words: Sequence[str], has_script: bool) -> Iterator[tuple[str, str]]:
     """Yield the options before the script with their values; a dash in a name is as good as an underscore."""
     for place, word in enumerate(words):
-        if word.endswith(".py"):
+        if has_script and word.endswith(".py"):
             return
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
+        if word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
             yield name.replace("-", "_"), value if equals else "".join(words[place + 1 : place + 2])
 
 

@@ -24,7 +24,11 @@ class GpuOptions:
     """The command-line options that select a node's GPUs for the job, without their dashes."""
 
     counts: tuple[str, ...]  # the product of those that are given
-    nodes: str = ""  # the counts are of so many nodes together
+    nodes: tuple[str, ...] = ()  # the counts are of so many nodes together
+    replaced: tuple[tuple[str, tuple[str, ...]], ...] = ()  # an option, and the counts that do not count beside it
+    first: str = ""  # the place of the first GPU
+    step: str = ""  # the distance to the next one
+    has_script: bool = True  # behind a script's name stand its own options
     count_variable: str = ""  # in the place of a count that is not given
     listed: str = ""  # their numbers, in the place of CUDA_VISIBLE_DEVICES
     ignores_visible: bool = False  # a count is of all GPUs, whatever CUDA_VISIBLE_DEVICES says
@@ -55,7 +59,7 @@ class Launcher:
     name: str
     log_words: str = ""  # a pattern by which its logs are known
     wrappers: tuple[str, ...] = ()  # programs that stand before a rank's own and wait for it
-    programs: tuple[str, ...] = ()  # that start ranks, and say with `gpus` on which GPUs
+    programs: tuple[str, ...] = ()  # that start ranks, with their verb, and say with `gpus` on which GPUs
     modules: tuple[str, ...] = ()  # the same after `python -m`
     gpus: GpuOptions | None = None
     ranks: tuple[RankVariables, ...] = ()
@@ -66,6 +70,7 @@ class Launcher:
     sets_variables: str = ""
     sets_limits: str = ""
     keeps_logs: str = ""
+    versions: str = ""  # in whose sources the options were read
 
 
 # The more precise first: Ray runs on Kubernetes and under Slurm too, torchrun below all of them.
@@ -179,7 +184,41 @@ LAUNCHERS = (
         "accelerate",
         programs=("accelerate", "accelerate-launch"),
         modules=("accelerate.commands.launch",),
-        gpus=GpuOptions(("num_processes",), nodes="num_machines", listed="gpu_ids"),
+        gpus=GpuOptions(("num_processes",), nodes=("num_machines",), listed="gpu_ids"),
+    ),
+    Launcher(
+        "vllm",
+        programs=("vllm serve",),
+        modules=("vllm.entrypoints.openai.api_server",),
+        gpus=GpuOptions(
+            (
+                "tensor_parallel_size", "tp", "pipeline_parallel_size", "pp", "prefill_context_parallel_size", "pcp",
+                "data_parallel_size", "dp", "data_parallel_size_local", "dpl",
+            ),
+            nodes=("nnodes", "n"),
+            replaced=(
+                ("data_parallel_size_local", ("data_parallel_size", "dp")), ("dpl", ("data_parallel_size", "dp")),
+            ),
+            has_script=False,
+        ),
+        versions="0.11.0, 0.22.0, 0.33.0: vllm/engine/arg_utils.py, vllm/config/parallel.py",
+    ),
+    Launcher(
+        "sglang",
+        programs=("sglang serve",),
+        modules=("sglang.launch_server",),
+        gpus=GpuOptions(
+            (
+                "tensor_parallel_size", "tp_size", "tp", "pipeline_parallel_size", "pp_size", "pp",
+                "data_parallel_size", "dp_size", "dp",
+            ),
+            nodes=("nnodes",),
+            replaced=(("enable_dp_attention", ("data_parallel_size", "dp_size", "dp")),),  # it divides the TP group
+            first="base_gpu_id",
+            step="gpu_id_step",
+            has_script=False,
+        ),
+        versions="0.5.5, 0.5.14, 0.5.23: sglang/srt/server_args.py, sglang/srt/managers/data_parallel_controller.py",
     ),
 )  # fmt: skip
 NODE_COUNTS = tuple(name for each in LAUNCHERS for name in each.node_counts)  # the first that is set counts

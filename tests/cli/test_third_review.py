@@ -1,7 +1,4 @@
-"""What the third review found of the command line and nobody has mended: each test is to turn green, its mark to go.
-
-The issue that is to mend each stands in its mark.
-"""
+"""What the third review found of the command line, and is mended."""
 
 from __future__ import annotations
 
@@ -32,16 +29,6 @@ from tests.stuck.evidence import node, process, rank
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x05\x00\x00\x00\x03\x20\x08\x06" + bytes(range(256)) * 8
 PAGE = {"PREFLIGHT_VERBOSE": ""}  # what a user gets without -v
-
-
-def user(finding: str, issue: int) -> pytest.MarkDecorator:
-    """Mark what user.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"user.md {finding}; issue {issue} of 12")
-
-
-def peers(finding: str, issue: int) -> pytest.MarkDecorator:
-    """Mark what peers.md found."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"peers.md {finding}; issue {issue} of 12")
 
 
 def lightning(pid: int, parent: int, **variables: str) -> ListedProcess:
@@ -215,7 +202,6 @@ def test_the_package_and_a_command_have_the_name_that_nobody_else_has() -> None:
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] != ["preflight"]
 
 
-@peers("F5", 10)
 @pytest.mark.parametrize(
     "line",
     [

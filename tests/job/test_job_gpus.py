@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from preflight.job.job_gpus import gpus_of_job
+from preflight.model.launchers import LAUNCHERS
 from preflight.model.saved_report import load_report
 from tests.command import Command
 from tests.conftest import PROJECT
@@ -37,12 +40,33 @@ MACHINE = str(PROJECT / "tests" / "machines" / "l20x10_ens34.json")
         ("deepspeed --include node1:4,5@node2:0 train.py", None, ""),
         ("deepspeed train.py --num_gpus 2", None, ""),
         ("python train.py --nproc-per-node 2", None, ""),
+        ("vllm serve M -tp 2 -pp 2", None, "0,1,2,3"),
+        ("/opt/venv/bin/vllm serve M -tp=2", "4,5,6,7", "4,5"),
+        ("vllm serve M -tp 2 -dp 4 -dpl 2", None, "0,1,2,3"),
+        ("vllm serve M --tensor-parallel-size 8 --nnodes 2 --node-rank 1 --master-addr n1", None, "0,1,2,3"),
+        ("vllm serve M -pp 2 --tool-parser-plugin own.py -tp 2", None, "0,1,2,3"),
+        ("vllm serve M", None, ""),
+        ("vllm bench throughput -tp 2", None, ""),
+        ("python train.py --engine vllm --tp 2", None, ""),
+        ("sglang serve --model-path M --tp-size 2 --pp-size 2", None, "0,1,2,3"),
+        ("python -m sglang.launch_server --model-path M --tp 4 --nnodes 2 --dist-init-addr n1:5000", None, "0,1"),
+        ("python -m sglang.launch_server --model-path M --tp 2 --dp 2", None, "0,1,2,3"),
+        ("python -m sglang.launch_server --model-path M --tp 4 --dp 4 --enable-dp-attention", None, "0,1,2,3"),
+        ("python -m sglang.launch_server --model-path M --tp 2 --base-gpu-id 4", None, "4,5"),
+        ("python -m sglang.launch_server --model-path M --tp 2 --base-gpu-id 2 --gpu-id-step 2", None, "2,4"),
+        ("python -m sglang.launch_server --model-path M --tp 4 --base-gpu-id 6", None, ""),
         ("", None, ""),
     ],
 )
 def test_a_launchers_options_say_which_gpus_its_ranks_see(line: str, visible: str | None, gpus: str) -> None:
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert gpus_of_job(line.split(), environ, present=8) == gpus
+
+
+def test_each_engine_says_in_whose_sources_its_options_were_read() -> None:
+    engines = {each.name: each.versions for each in LAUNCHERS if each.name in ("vllm", "sglang")}
+    assert len(engines) == 2
+    assert all(re.match(r"(?:\d+\.\d+\.\d+(?:, |: )){3}\S+\.py", versions) for versions in engines.values())
 
 
 def test_torchruns_variable_counts_where_its_option_is_absent() -> None:
