@@ -12,6 +12,7 @@ from preflight.model.run_spec import Measure, StageLimits
 NAMED_CPU_LARGEST, CPU_LARGEST, GPU_LARGEST = MIB, 16 * MIB, 4 * GIB
 # Send and receive buffers, the expected values, and what comparing them needs; per rank.
 BUFFERS_PER_SIZE = 5
+LARGEST = 2  # sizes, of which half of the verified calls are
 DUEL_TIMING: Timing = (0.1, 5, 20, 1)
 
 
@@ -59,10 +60,18 @@ def measures(
 def trial_measures(
     profile: Profile, for_sizes: Sequence[int], collectives: Sequence[Collective] = COLLECTIVES
 ) -> tuple[Measure, ...]:
-    """Return what a trial of this profile times; it verifies at least as many calls as the profile asks for."""
-    budget_s, fewest, most, verified = profile.effort.timing
-    verified = max(verified, math.ceil(profile.effort.verified_calls / (len(for_sizes) * len(collectives))))
-    return measures((budget_s, max(fewest, verified), most, verified), for_sizes, collectives)
+    """Return what a trial of this profile times; it verifies at least as many calls as the profile asks for.
+
+    Half of them are of the two largest sizes, which move nearly all bytes.
+    """
+    budget_s, fewest, most, least = profile.effort.timing
+    found: list[Measure] = []
+    for size in for_sizes:
+        sharing = for_sizes[-LARGEST:] if size in for_sizes[-LARGEST:] else for_sizes[:-LARGEST]
+        calls = profile.effort.verified_calls / (2 if len(for_sizes) > LARGEST else 1)
+        verified = max(least, math.ceil(calls / (len(sharing) * len(collectives))))
+        found += measures((budget_s, max(fewest, verified), most, verified), (size,), collectives)
+    return tuple(found)
 
 
 def stage_limits(backend: str, override_s: float | None, nodes: int = 1, ranks_per_cpu: float = 1.0) -> StageLimits:

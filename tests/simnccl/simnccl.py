@@ -89,7 +89,7 @@ class SimNccl(ProcessGroup):
         took_s = time.perf_counter() - start
         for rule in rules:
             if rule.action == "corrupt":
-                output.view(-1)[-1] += 1
+                output.view(-1)[-1:].view(torch.uint8)[0] ^= 1
             else:
                 time.sleep(took_s * (rule.factor - 1))  # after the work, so that the others are seen waiting
         return work

@@ -1,11 +1,13 @@
 """Prove that a collective delivered the right data: in separate calls, and in timed calls chosen at random.
 
-Every rank sends integers that differ between ranks, between neighboring elements and between verified calls. So the
-result shows wrong elements, NaN, data of an earlier call and data that never moved.
+What is only moved are 32 random bits in each element, compared bit by bit. What is summed are signed whole numbers of
+up to 24 bits whose sums are exact in any order. Both differ between ranks, between places and between verified calls.
+So the result shows wrong elements, lost bytes and bits, NaN, data of an earlier call and data that never moved.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -15,18 +17,19 @@ from preflight.model.collective import Collective
 from preflight.trial.rank.buffers import Buffers, Ranks
 
 PERIOD = 8191  # a prime, so that 7 times the place takes every value; a pattern repeats after so many elements
-NOT_WRITTEN = -1.0  # in no pattern and in no sum of patterns
+NOT_WRITTEN = math.nan  # no sum of patterns; of 32 random bits one word in 4e9
+SUMS = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER})
+MIXING, WORD = ((0x7FEB352D, 16), (0x2C1B3C6D, 15)), (1 << 32) - 1
+QUARTER = 1 << 22  # of the whole numbers that float32 holds exactly
+RANKS_AT_ONCE = 64  # whose patterns are in memory together: 4 MiB
 Work = Callable[[], None]
 
 
 def count_wrong(
     collective: Collective, buffers: Buffers, ranks: Ranks, call: Callable[[], object], salt: int = 0
 ) -> int:
-    """Run the collective once on integers that depend on the rank, and return how many elements are wrong.
-
-    All values and sums are small integers. So float32 holds them exactly, and the order of the sum does not matter.
-    """
-    _fill(buffers, ranks, salt)
+    """Run the collective once on data that depend on the rank, and return how many elements are wrong."""
+    _fill(buffers, ranks, salt, collective)
     call()
     ranks.synchronize()
     return _wrong(collective, buffers, ranks, salt)
@@ -69,7 +72,7 @@ class TimedVerification:
     def _before_pattern(self) -> None:
         self.finish()
         self._salt = (self._salt + self._random.randrange(1, PERIOD)) % PERIOD
-        _fill(self._buffers, self._ranks, self._salt)
+        _fill(self._buffers, self._ranks, self._salt, self._collective)
         self._sent = "pattern"
 
     def _before_zeros(self) -> None:
@@ -89,11 +92,11 @@ class TimedVerification:
         self.wrong_elements = max(self.wrong_elements, wrong)
 
 
-def _fill(buffers: Buffers, ranks: Ranks, salt: int) -> None:
+def _fill(buffers: Buffers, ranks: Ranks, salt: int, collective: Collective) -> None:
     """Write this rank's pattern where it is sent from, and nothing that could be right where it is received."""
     if buffers.send.data_ptr() != buffers.receive.data_ptr():
         buffers.receive.fill_(NOT_WRITTEN)
-    _repeated(buffers.send, _pattern(ranks.rank, ranks.device, salt), lambda part, values: part.copy_(values))
+    _repeated(buffers.send, sent_by(ranks.rank, collective, ranks, salt), lambda part, values: part.copy_(values))
 
 
 def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) -> int:
@@ -106,7 +109,11 @@ def _wrong(collective: Collective, buffers: Buffers, ranks: Ranks, salt: int) ->
 
 
 def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
-    """Act on a tensor and values that repeat along it; they are never written out as long as it is."""
+    """Act on a tensor, as numbers of the values' type, and on the values, which repeat along it.
+
+    They are never written out as long as it is.
+    """
+    tensor = tensor.view(values.dtype)
     whole = tensor.numel() // PERIOD * PERIOD
     if whole:
         act(tensor[:whole].view(-1, PERIOD), values)
@@ -114,34 +121,67 @@ def _repeated(tensor: torch.Tensor, values: torch.Tensor, act: Callable[[torch.T
         act(tensor[whole:], values[: tensor.numel() - whole])
 
 
-def _pattern(rank: int, device: torch.device, salt: int = 0) -> torch.Tensor:
-    """Return one period of values below 2**14 that differ between ranks, neighbouring elements and salts."""
-    values = torch.arange(PERIOD, dtype=torch.int32, device=device)
-    return values.mul_(7).add_(rank * 131 + 1 + salt).remainder_(PERIOD).add_(rank).to(torch.float32)
+def sent_by(rank: int, collective: Collective, ranks: Ranks, salt: int) -> torch.Tensor:
+    """Return one period of what a rank of the group sends."""
+    one = range(rank, rank + 1)
+    if collective in SUMS:
+        return _summands(one, ranks, salt)[0].to(torch.float32).mul_(_scale(salt))
+    return _words(one, ranks.device, salt)[0].to(torch.int32)
 
 
-def _sum_of_patterns(ranks: Ranks, salt: int) -> torch.Tensor:
-    total = _pattern(0, ranks.device, salt)
-    for rank in range(1, ranks.world_size):
-        total += _pattern(rank, ranks.device, salt)
-    return total
+def _words(of: range, device: torch.device, salt: int) -> torch.Tensor:
+    """Return one period for each rank: 32 bits that look random, as int64.
+
+    The words of one rank at one place differ between salts, and at one salt between ranks and within a period: they are
+    the images of different numbers under a function that has an inverse (two rounds of multiplying and shifting).
+    """
+    place = torch.arange(PERIOD, dtype=torch.int64, device=device)
+    rank = torch.arange(of.start, of.stop, dtype=torch.int64, device=device).unsqueeze(1)
+    word = (7 * place + 131 * rank + 1 + salt).remainder_(PERIOD) + PERIOD * rank + 1
+    for factor, shift in MIXING:
+        word = ((word ^ (word >> shift)) * factor) & WORD
+    return word ^ (word >> 16)
+
+
+def _summands(of: range, ranks: Ranks, salt: int) -> torch.Tensor:
+    """Return one period of whole numbers for each rank, as int64; their sizes add up to less than 2**24.
+
+    So float32 holds every sum of them exactly, in whatever order it is made. At each place one rank sends a number with
+    all 24 bits, and the others share what is left; all have signs. It holds for up to 2**22 ranks.
+    """
+    word = _words(of, ranks.device, salt)
+    place = torch.arange(PERIOD, dtype=torch.int64, device=ranks.device)
+    rank = torch.arange(of.start, of.stop, dtype=torch.int64, device=ranks.device).unsqueeze(1)
+    size = (word >> 1).remainder_(max(2, (QUARTER // ranks.world_size)))
+    is_large = (place + salt).remainder_(ranks.world_size) == rank
+    left = QUARTER if ranks.world_size > 1 else 2 * QUARTER
+    size = torch.where(is_large, 2 * QUARTER + (word >> 1) % left, size)
+    return torch.where((word & 1) == 1, -size, size)
+
+
+def _sum(ranks: Ranks, salt: int) -> torch.Tensor:
+    """Return one period of the sum of what all ranks send."""
+    total = torch.zeros(PERIOD, dtype=torch.int64, device=ranks.device)
+    for first in range(0, ranks.world_size, RANKS_AT_ONCE):
+        total += _summands(range(first, min(first + RANKS_AT_ONCE, ranks.world_size)), ranks, salt).sum(0)
+    return total.to(torch.float32).mul_(_scale(salt))
+
+
+def _scale(salt: int) -> float:
+    """Return a power of two, by which nothing is rounded: so the exponent's bits differ between calls as well."""
+    return 2.0 ** (salt % 61 - 42)
 
 
 def _expected(collective: Collective, ranks: Ranks, salt: int, count: int) -> list[torch.Tensor]:
     """Return one period of what each equal part of the `count` received elements should hold."""
     n = ranks.world_size
-    match collective:
-        case Collective.ALL_REDUCE:
-            return [_sum_of_patterns(ranks, salt)]
-        case Collective.BROADCAST:
-            return [_pattern(0, ranks.device, salt)]
-        case Collective.ALL_GATHER:
-            return [_pattern(rank, ranks.device, salt) for rank in range(n)]
-        case Collective.REDUCE_SCATTER:
-            return [_from(_sum_of_patterns(ranks, salt), ranks.rank * count)]
-        case Collective.ALL_TO_ALL:
-            share = count // n
-            return [_from(_pattern(rank, ranks.device, salt), ranks.rank * share) for rank in range(n)]
+    if collective in SUMS:
+        total = _sum(ranks, salt)
+        return [total if collective is Collective.ALL_REDUCE else _from(total, ranks.rank * count)]
+    from_rank0 = collective is Collective.BROADCAST
+    senders = _words(range(1 if from_rank0 else n), ranks.device, salt).to(torch.int32).unbind()
+    place = ranks.rank * (count // n) if collective is Collective.ALL_TO_ALL else 0
+    return [_from(words, place) for words in senders]
 
 
 def _from(values: torch.Tensor, place: int) -> torch.Tensor:

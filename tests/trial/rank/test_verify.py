@@ -20,15 +20,24 @@ from preflight.trial.rank.verify import (
     TimedVerification,
     _expected,
     _fill,
-    _pattern,
-    _sum_of_patterns,
+    _sum,
+    _summands,
+    _words,
     _wrong,
     count_wrong,
+    sent_by,
 )
 
 CPU = torch.device("cpu")
 ALONE = Ranks(0, 1, CPU)
 GROUPED = [Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.BROADCAST]
+
+
+def words(rank: int, salt: int) -> torch.Tensor:
+    """Return one period of what is only moved from a rank."""
+    return _words(range(rank, rank + 1), CPU, salt)[0]
+
+
 RANKS, SALTS = st.integers(0, 1023), st.integers(0, PERIOD - 1)
 
 
@@ -103,8 +112,8 @@ def test_right_data_are_right_in_whatever_order_calls_are_verified(verified: lis
         work = verification.work_before(place)
         if work is not None:
             work()
-        sent = _pattern(0, CPU, verification._salt)[: buffers.receive.numel()]
-        buffers.receive.copy_(sent if place in places else torch.zeros_like(sent))
+        sent = sent_by(0, Collective.BROADCAST, ranks, verification._salt)[: buffers.receive.numel()]
+        buffers.receive.view(torch.int32).copy_(sent if place in places else torch.zeros_like(sent))
     verification.finish()
     assert (verification.wrong_elements, verification.verified_calls) == (0, len(places))
 
@@ -125,31 +134,44 @@ def test_a_call_that_is_not_verified_and_leaves_something_is_noticed_at_the_next
 @given(RANKS, RANKS, SALTS)
 def test_the_patterns_of_two_ranks_differ_in_every_element(one: int, other: int, salt: int) -> None:
     if one != other:
-        assert not (_pattern(one, CPU, salt) == _pattern(other, CPU, salt)).any()
+        assert not (words(one, salt) == words(other, salt)).any()
 
 
 @settings(max_examples=25, deadline=None)
 @given(RANKS, SALTS, SALTS)
 def test_the_patterns_of_two_calls_differ_in_every_element(rank: int, one: int, other: int) -> None:
     if one != other:
-        assert not (_pattern(rank, CPU, one) == _pattern(rank, CPU, other)).any()
+        assert not (words(rank, one) == words(rank, other)).any()
 
 
 @settings(max_examples=25, deadline=None)
 @given(RANKS, SALTS)
-def test_neighbouring_elements_of_a_pattern_differ_and_are_small_whole_numbers(rank: int, salt: int) -> None:
-    pattern = _pattern(rank, CPU, salt).repeat(2)
-    assert (pattern[1:] != pattern[:-1]).all()
-    assert pattern.min() >= 0
-    assert pattern.max() < 2**14
+def test_no_two_elements_of_a_pattern_are_equal(rank: int, salt: int) -> None:
+    assert len(set(words(rank, salt).tolist())) == PERIOD
 
 
-def test_the_sum_over_1024_ranks_is_exact_in_float32() -> None:
-    whole = torch.zeros(PERIOD, dtype=torch.int64)
-    for rank in range(1024):
-        whole += _pattern(rank, CPU).to(torch.int64)
-    assert whole.max() < 2**24
-    assert torch.equal(_sum_of_patterns(Ranks(0, 1024, CPU), 0).to(torch.int64), whole)
+@pytest.mark.parametrize("count", [1, 2, 8, 1024, 16384])
+def test_the_sizes_of_all_that_is_summed_at_a_place_stay_below_what_float32_holds_exactly(count: int) -> None:
+    """So every sum of some of them is exact, in whatever order it is made."""
+    ranks, sizes = Ranks(0, count, CPU), torch.zeros(PERIOD, dtype=torch.int64)
+    for first in range(0, count, 512):
+        sizes += _summands(range(first, min(first + 512, count)), ranks, salt=5).abs().sum(0)
+    assert sizes.max() < 2**24
+    assert torch.equal(_sum(ranks, 5), _sum(ranks, 5).to(torch.float64).to(torch.float32))
+
+
+@pytest.mark.parametrize("collective", Collective)
+@pytest.mark.parametrize("count", [1, 8, 1024])
+def test_every_bit_is_sent_as_0_and_as_1(collective: Collective, count: int) -> None:
+    """The lowest bits of what is summed need a place at which this rank sends the large number."""
+    bits = torch.arange(32)
+    for rank in {0, count - 1}:
+        sent = torch.cat(
+            [sent_by(rank, collective, Ranks(rank, count, CPU), salt).view(torch.int32) for salt in range(0, 61, 5)]
+        )
+        ones = (sent.unsqueeze(1) >> bits & 1).sum(0)
+        assert ones.min() > 0
+        assert ones.max() < sent.numel()
 
 
 @settings(max_examples=15, deadline=None)
@@ -160,14 +182,14 @@ def test_what_each_rank_expects_is_what_the_collective_means(world_size: int, no
         everyone = [Ranks(rank, world_size, CPU) for rank in range(world_size)]
         buffers = [allocate(collective, nominal_bytes, ranks) for ranks in everyone]
         for each, ranks in zip(buffers, everyone, strict=True):
-            _fill(each, ranks, salt)
+            _fill(each, ranks, salt, collective)
         received = _by_hand(collective, [each.send.clone() for each in buffers])
         for each, ranks, by_hand in zip(buffers, everyone, received, strict=True):
             parts = _expected(collective, ranks, salt, each.receive.numel())
             assert all(part.numel() == PERIOD for part in parts)
             each.receive.copy_(by_hand)
             assert _wrong(collective, each, ranks, salt) == 0
-            each.receive[-1] += 1
+            each.receive.view(torch.int32)[-1] ^= 1
             assert _wrong(collective, each, ranks, salt) == 1
 
 
