@@ -17,6 +17,12 @@ LOCAL = (
     "The InfiniBand library refused a call of {who}{host}: a limit, the driver or the address table (GID) is not right."
 )
 
+OPENED = "NCCL says which device it could not open; the log ends without a success"
+PEER = "An address of a peer did not answer {who}{host} on its InfiniBand or RoCE network."
+CLOSED = (
+    "NCCL could not open an InfiniBand device for {who}{host}, and goes on without it: look for /dev/infiniband in the "
+    "container."
+)
 SLOW = "A network card or its path is not like the others; NCCL's own check says: {said}."
 
 
@@ -26,12 +32,16 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
         return by_nccl(evidence, events, SLOW)
     if events[0].authority is Authority.ECHO and evidence.successes():
         return None  # NCCL passes over devices that it can't open
+    if events[0].sign == "ib.open":
+        return Claim(Authority.ECHO, events, Confidence.LOW, OPENED, fill_in(CLOSED, events))
     if events[0].authority is Authority.ECHO:
         because = "the card reports requests that were dropped; it does so when the peer is gone too"
         return Claim(Authority.ECHO, events, Confidence.LOW, because, fill_in(PATH, events))
-    is_local = events[0].sign in ("ib.memlock", "ib.verbs")
+    verdict = LOCAL if events[0].sign in ("ib.memlock", "ib.verbs") else PATH
+    if "ibv_modify_qp" in events[0].text and "Connection timed out" in events[0].text:
+        verdict = PEER
     because = "NCCL prints what the InfiniBand library returned"
-    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(LOCAL if is_local else PATH, events))
+    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
