@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED, choice, switch, timed, valued
+from preflight.check.option_kinds import ELSEWHERE, JUDGED, NODES, PRINTED, TRIED, choice, switch, timed, valued, words
 from preflight.errors import UsageError
 from preflight.model.collective import Collective
+from preflight.model.engine_options import Engine
 from preflight.model.parsing import no_such, parse_duration_s
 from preflight.model.profile import ALL_TESTS, EFFORTS, GpuTests, Profile
 from preflight.show.formats import ALSO
@@ -191,6 +192,10 @@ Skip = Annotated[
 Output = Annotated[str, valued("FILE", "Write the output to FILE; - is stdout.", "--output", "-o", group=PRINTED)]
 # What `preflight run` tells its check, so that the page says what happens next.
 Starts = Annotated[str, typer.Option("--starts", hidden=True)]
+ForEngine = Annotated[
+    Engine | None,
+    choice(f"Name the options of a serving engine, too: {words(Engine)}.", "--for", metavar="NAME", group=PRINTED),
+]
 StartsIfUnknown = Annotated[bool, typer.Option("--starts-if-unknown", hidden=True)]
 Keep = Annotated[
     bool, switch("Keep the run directory with all logs, also after success.", "--keep", group=PRINTED, rare=True)

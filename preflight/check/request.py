@@ -55,6 +55,7 @@ class Request:
     skip: options.Skip = None
     verbose: option_kinds.Verbose = False
     quiet: option_kinds.Quiet = False
+    for_: options.ForEngine = None
     starts: options.Starts = ""
     starts_if_unknown: options.StartsIfUnknown = False
     default_only: ClassVar[bool] = False  # measure what the job gets, try nothing else
@@ -118,7 +119,7 @@ class Request:
         """Return the command line that asks for the same; times to the millisecond."""
         given = []
         for field in fields(self):
-            value, name = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            value, name = getattr(self, field.name), f"--{field.name.rstrip('_').replace('_', '-')}"
             if value == field.default and field.default is not MISSING:
                 continue
             for each in value if isinstance(value, (list, tuple)) else [value]:

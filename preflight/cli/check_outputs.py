@@ -63,7 +63,7 @@ def open_outputs(request: Request) -> Outputs:
     outputs = Outputs(
         request.json, request.env_out, request.report, tuple(map(_parse_also, request.also or ())),
         detail_of(request.verbose, request.quiet),
-        JobToStart(request.starts, request.starts_if_unknown),
+        JobToStart(request.starts, request.starts_if_unknown, request.for_),
     )  # fmt: skip
     files = list(outputs.files())
     for option, path in files:

@@ -15,7 +15,7 @@ from preflight.check.option_kinds import timed, valued
 from preflight.check.request import Request
 from preflight.cli.output import PROGRAM, check_outputs, refuse_stdout
 from preflight.errors import UsageError
-from preflight.job.job_gpus import gpus_here, gpus_of_job
+from preflight.job.job_gpus import engine_of_job, gpus_here, gpus_of_job
 from preflight.job.order import VISIBLE, Order, become_supervisor
 from preflight.system.signals import ignored_at_start
 from preflight.system.streams import to_stderr
@@ -104,6 +104,7 @@ def run(
     request = Request(
         gpus=gpus, nproc=nproc, backend=backend, profile=profile, deadline=deadline, env_out=env_out, report=report,
         strict=strict, nnodes=nnodes, node_rank=node_rank, rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id,
+        for_=engine_of_job(command),
         starts=os.path.basename(command[0]), starts_if_unknown=on_unknown is OnUnknown.START,
     )  # fmt: skip
     visible = gpus_of_job(command, os.environ, gpus_here()) if gpus is None and nproc is None else ""

@@ -14,7 +14,7 @@ from preflight.explain.flight_recorder import Recording
 from preflight.explain.job_progress import is_full_bar
 from preflight.explain.last_frames import FRAME
 from preflight.explain.last_words import MEANS, NUMBERS, last_words, looks_like_prose, to_fetch
-from preflight.explain.launchers import with_launcher
+from preflight.explain.launchers import options_of_engines, with_launcher
 from preflight.explain.line_prefix import read_moment
 from preflight.explain.log_evidence import PHASE, LogEvidence, SourceState
 from preflight.explain.log_scanner import Scanner
@@ -287,7 +287,13 @@ def _named(ranked: Ranked, evidence: LogEvidence) -> NamedCause:
     remedy = cause.remedy(evidence, claim)
     known = find((event.text for event in claim.events[:20]), evidence.versions)
     first = (_known_remedy(known, evidence),) if known else ()
-    steps = with_launcher((*first, *remedy.steps), evidence.launchers, sets_variables=bool(remedy.env))
+    engines = {*evidence.launchers, *map(str.lower, evidence.versions)}
+    own = [row.step for row in options_of_engines(cause.id, engines)]
+    written = (*first, *remedy.steps)
+    # The engine's most important option comes second, behind what proves the cause.
+    steps = with_launcher(
+        (*written[:1], *own[:1], *written[1:], *own[1:]), evidence.launchers, sets_variables=bool(remedy.env)
+    )
     because = "; ".join((claim.because, *(d for d in claim.detail if not d.isdigit() and d != "deadlock")))
     return NamedCause(
         cause=cause.id,

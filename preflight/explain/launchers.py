@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from preflight.model.engine_options import CAUSES, Engine, EngineOption, options_for
 from preflight.model.launchers import LAUNCHERS, Launcher
 
 LOG_WORDS = tuple((each.name, each.log_words) for each in LAUNCHERS if each.log_words)
@@ -44,3 +45,9 @@ def with_launcher(steps: Iterable[str], launchers: Iterable[str], *, sets_variab
     if sets_variables and VARIABLES not in asked:
         asked.insert(0, VARIABLES)
     return (*steps, *(line for need in asked for line in way(need, used)))
+
+
+def options_of_engines(cause: str, launchers: Collection[str]) -> tuple[EngineOption, ...]:
+    """Return the options for a cause of the engines whose logs these are."""
+    faults = [CAUSES[cause]] if cause in CAUSES else []
+    return tuple(row for engine in Engine if engine.value in launchers for row in options_for(engine, faults))

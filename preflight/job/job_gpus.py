@@ -11,8 +11,10 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from preflight.job.order import VISIBLE
+from preflight.model.engine_options import Engine
 from preflight.model.gpu import GPU_FILE
 from preflight.model.launchers import LAUNCHERS, GpuOptions
 
@@ -31,7 +33,7 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
     found = next(_launchers(command), None)
     if found is None:
         return ""
-    said, options = found[0], dict(_options(command[found[1] :], found[0].has_script))
+    said, options = found.gpus, dict(_options(command[found.place :], found.gpus.has_script))
     listed, inherited = options.get(said.listed, "").removeprefix("localhost:"), environ.get(VISIBLE)
     if LIST.fullmatch(listed):
         return listed
@@ -47,15 +49,29 @@ def gpus_of_job(command: Sequence[str], environ: Mapping[str, str], present: int
     return ",".join(chosen) if 0 < count < len(names) and len(chosen) == count else ""
 
 
-def _launchers(command: Sequence[str]) -> Iterator[tuple[GpuOptions, int]]:
-    """Yield what each launcher's options say of GPUs, and where these options begin."""
+def engine_of_job(command: Sequence[str]) -> Engine | None:
+    """Return the serving engine that a command starts, if it starts one."""
+    found = next(_launchers(command), None)
+    return next((each for each in Engine if found is not None and each.value == found.name), None)
+
+
+class _Found(NamedTuple):
+    """A launcher in a command, what its options say of GPUs, and where these options begin."""
+
+    name: str
+    gpus: GpuOptions
+    place: int
+
+
+def _launchers(command: Sequence[str]) -> Iterator[_Found]:
+    """Yield each launcher in a command."""
     for place, word in enumerate(command):
         name = os.path.basename(word)
         with_verb = " ".join([name, *command[place + 1 : place + 2]])
         is_module = command[place - 1] == "-m"
         known = MODULES.get(word) if is_module else STARTED_BY.get(name) or STARTED_BY.get(with_verb)
         if known is not None and known.gpus is not None:
-            yield known.gpus, place + 1
+            yield _Found(known.name, known.gpus, place + 1)
 
 
 def _options(words: Sequence[str], has_script: bool) -> Iterator[tuple[str, str]]:

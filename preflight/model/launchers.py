@@ -188,6 +188,7 @@ LAUNCHERS = (
     ),
     Launcher(
         "vllm",
+        log_words=r"vLLM API server version|\(EngineCore|VllmWorker|Initializing a V\d LLM engine|\bvllm serve\b",
         programs=("vllm serve",),
         modules=("vllm.entrypoints.openai.api_server",),
         gpus=GpuOptions(
@@ -205,6 +206,7 @@ LAUNCHERS = (
     ),
     Launcher(
         "sglang",
+        log_words=r"\bsglang\.launch_server\b|server_args=ServerArgs|\bsglang serve\b",
         programs=("sglang serve",),
         modules=("sglang.launch_server",),
         gpus=GpuOptions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from preflight.model.codec import GAPS, encode
+from preflight.model.engine_options import SETTINGS, Engine, EngineOption, Fault, options_for
 from preflight.model.finding import Severity
 from preflight.model.gap import NO_ANSWER, Gap
 from preflight.model.report import PAUSED, NodeVerdict, Report, Verdict
@@ -65,6 +66,7 @@ class JobToStart:
 
     name: str = ""
     starts_if_unknown: bool = False
+    engine: Engine | None = None  # whose options are named, too
 
 
 NO_FILES, NO_JOB = Written(), JobToStart()
@@ -80,9 +82,14 @@ def check_page(report: Report, written: Written = NO_FILES, job: JobToStart = NO
     return Page(
         replace(verdict, label=simulated + verdict.label),
         [*verdict_section(report, most_lines=3), *_paused(report), *_not_finished(report)],
-        [*_settings(report), *_problems(report), *(short(each, report.headline) for each in by_weight(report))],
+        [
+            *_settings(report),
+            *_engine(report, job.engine),
+            *_problems(report),
+            *(short(each, report.headline) for each in by_weight(report)),
+        ],
         [("Next", next_step), *_timeouts(report), checks, ("Written", files)],
-        lambda: _whole(report, written.env or DEFAULT_ENV),
+        lambda: [*_whole(report, written.env or DEFAULT_ENV), *_engine_section(report, job.engine)],
         is_one_line=_lacks_only_torch(report),
     )
 
@@ -182,6 +189,29 @@ def _settings(report: Report) -> list[list[Block]]:
         if why or short_form not in report.headline:
             groups.append([Text(command, 2), *why])
     return groups
+
+
+def _engine_options(report: Report, engine: Engine | None) -> tuple[EngineOption, ...]:
+    """Return the options of an engine for the faults that were measured here: settings that helped, broken pairs."""
+    faults = {SETTINGS[name] for name, _ in report.advice.env if name in SETTINGS}
+    pairs = () if isinstance(report.p2p, Gap) else report.p2p
+    if any(pair.problem for pair in pairs):
+        faults.add(Fault.P2P)
+    return options_for(engine, faults) if engine is not None else ()
+
+
+def _engine(report: Report, engine: Engine | None) -> list[list[Block]]:
+    rows = _engine_options(report, engine)
+    return [[Text(each.option, 2), Text(_why(each), 4, 6, label=f"{each.engine.value}: ")] for each in rows]
+
+
+def _engine_section(report: Report, engine: Engine | None) -> list[Block]:
+    rows = [(each.option, f"{_why(each)} [{each.source}]") for each in _engine_options(report, engine)]
+    return section(f"Options of {engine.value}", Items(rows)) if engine is not None and rows else []
+
+
+def _why(row: EngineOption) -> str:
+    return f"{row.why} (not tried; read in {row.versions})"
 
 
 def _problems(report: Report) -> list[list[Block]]:

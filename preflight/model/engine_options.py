@@ -1,0 +1,122 @@
+"""What a fault of the node needs in the options of a serving engine: a table. preflight has tried none of these.
+
+The settings of NCCL that preflight tries do not reach the engines' own all-reduce. A new engine or option is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from preflight.model.word import Word
+
+
+class Engine(Word):
+    """A serving engine; the value is its name in `--for` and in the table of launchers."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+
+class Fault(Word):
+    """What is wrong on the node, whoever found it."""
+
+    P2P = "p2p"  # data is lost in direct copies between two GPUs
+    MULTICAST = "multicast"  # NVLink SHARP or the fabric between nodes does not work
+    INTERFACE = "interface"  # the interface that is taken by default does not lead to the other nodes
+
+
+SETTINGS = {
+    "NCCL_P2P_DISABLE": Fault.P2P, "NCCL_P2P_LEVEL": Fault.P2P, "NCCL_NVLS_ENABLE": Fault.MULTICAST,
+    "NCCL_MNNVL_ENABLE": Fault.MULTICAST, "NCCL_SOCKET_IFNAME": Fault.INTERFACE, "GLOO_SOCKET_IFNAME": Fault.INTERFACE,
+}  # fmt: skip
+CAUSES = {
+    "p2p_broken": Fault.P2P, "nvlink_or_fabric_manager": Fault.MULTICAST, "wrong_socket_interface": Fault.INTERFACE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOption:
+    """An option or variable of an engine that works around a fault."""
+
+    engine: Engine
+    fault: Fault
+    option: str
+    why: str
+    versions: str  # in whose sources the option was read
+    source: str
+
+    @property
+    def step(self) -> str:
+        """The row as one line: the option, the reason, and that it was not tried."""
+        return f"{self.engine.value}: {self.option}   # {self.why} (not tried; {self.engine.value} {self.versions})"
+
+
+VLLM_VERSIONS, SGLANG_VERSIONS = "0.11.0, 0.22.0, 0.33.0", "0.5.5, 0.5.14, 0.5.23"
+# The most important first.
+ENGINE_OPTIONS = (
+    EngineOption(
+        Engine.VLLM, Fault.P2P, "--disable-custom-all-reduce",
+        "its own all-reduce copies directly, whatever NCCL_P2P_DISABLE says", VLLM_VERSIONS,
+        "vllm/distributed/device_communicators/custom_all_reduce.py; vllm pull request 45004",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0", "symmetric memory copies directly, too",
+        VLLM_VERSIONS, "vllm/envs.py; vllm issue 51513",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_FLASHINFER=0", "the all-reduce of FlashInfer does, too",
+        "0.22.0 (off by default), 0.33.0", "vllm/envs.py; vllm pull request 47219",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.P2P, """--compilation-config '{"pass_config": {"fuse_allreduce_rms": false}}'""",
+        "so do kernels that fuse all-reduce and norm", "0.22.0, 0.33.0",
+        "vllm/utils/argparse_utils.py; vllm pull requests 43616, 47544",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.P2P, "export VLLM_SKIP_P2P_CHECK=0",
+        "vLLM then copies and compares once, where it believes the driver by default", VLLM_VERSIONS, "vllm/envs.py",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0",
+        "its symmetric memory uses the same multicast", VLLM_VERSIONS, "vllm/envs.py",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_FLASHINFER=0",
+        "on several nodes FlashInfer takes MNNVL also where there is none", "0.22.0 (off by default), 0.33.0",
+        "vllm/envs.py; vllm issue 51986",
+    ),
+    EngineOption(
+        Engine.VLLM, Fault.INTERFACE, "export VLLM_HOST_IP=ADDRESS",
+        "the address of that interface, another one on each node; GLOO_SOCKET_IFNAME as NCCL_SOCKET_IFNAME",
+        "0.22.0, 0.33.0", "vllm/envs.py",
+    ),
+    EngineOption(
+        Engine.SGLANG, Fault.P2P, "--disable-custom-all-reduce",
+        "its own all-reduce copies directly, whatever NCCL_P2P_DISABLE says", SGLANG_VERSIONS,
+        "sglang/srt/server_args.py; sglang pull request 1148",
+    ),
+    EngineOption(
+        Engine.SGLANG, Fault.P2P, "--enforce-disable-flashinfer-allreduce-fusion",
+        "kernels that fuse all-reduce and norm do, too", "0.5.14, 0.5.23", "sglang/srt/server_args.py",
+    ),
+    EngineOption(
+        Engine.SGLANG, Fault.P2P, "--enable-p2p-check", "SGLang takes direct access for allowed by default",
+        SGLANG_VERSIONS, "sglang/srt/server_args.py, arg_groups/fields/parallel.py",
+    ),
+    EngineOption(
+        Engine.SGLANG, Fault.MULTICAST, "leave out --enable-nccl-nvls and --enable-symm-mem",
+        "both use the multicast of NVLink", SGLANG_VERSIONS, "sglang/srt/server_args.py, arg_groups/fields/exec_.py",
+    ),
+    EngineOption(
+        Engine.SGLANG, Fault.INTERFACE, "--dist-init-addr ADDRESS:PORT",
+        "node 0's address on that interface; GLOO_SOCKET_IFNAME as NCCL_SOCKET_IFNAME", SGLANG_VERSIONS,
+        "sglang/srt/server_args.py; sglang issue 3514",
+    ),
+)  # fmt: skip
+
+
+def options_for(engine: Engine, faults: Collection[Fault]) -> tuple[EngineOption, ...]:
+    """Return the options of an engine that work around the faults, each once."""
+    found = [each for each in ENGINE_OPTIONS if each.engine is engine and each.fault in faults]
+    return tuple({each.option: each for each in reversed(found)}.values())[::-1]
