@@ -66,6 +66,7 @@ PLAYED = {
     "mpirun": 'shift 2; exec env OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$@"',
     "apptainer": 'while :; do case $1 in --bind) shift 2 ;; *.sif) shift; exec "$@" ;; *) shift ;; esac; done',
     "torchrun": 'echo "torchrun: $*"',
+    "vllm": 'echo "vllm: $*"',
     "accelerate": 'echo "accelerate: $*"',
     "kubectl": "cat slurm-4711.out",
     "scontrol": "true",
@@ -119,7 +120,7 @@ def prepare(folder: Path) -> None:
     for name in ("scripts", "tests"):
         (folder / name).symlink_to(PROJECT / name)
     text = SEED.read_text(encoding="utf-8")
-    for name in ("slurm-4711.out", "logs/rank_0.log", "nccl_trace_rank_0"):
+    for name in ("slurm-4711.out", "server.log", "logs/rank_0.log", "nccl_trace_rank_0"):
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "logs/rank_1.log.gz").write_bytes(gzip.compress(text.encode()))
     for name, form in (("job-logs", "gztar"), ("pods", "zip")):

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from preflight.job.job_gpus import gpus_of_job
+from preflight.job.job_gpus import engine_of_job, gpus_of_job
+from preflight.model.engine_options import Engine
 from preflight.model.launchers import LAUNCHERS
 from preflight.model.saved_report import load_report
 from tests.command import Command
@@ -83,3 +84,26 @@ def test_the_check_takes_these_says_so_and_leaves_the_jobs_variable_alone(comman
     assert "the check takes GPUs 6,7, as the job's launcher does; --gpus takes others" in ran.stderr
     report = load_report((command.cwd / "preflight-report.json").read_text(), "the report")
     assert report.world_size == 2
+
+
+@pytest.mark.integration
+def test_a_server_is_started_with_the_settings_and_the_page_names_the_engines_own_option(command: Command) -> None:
+    server = command.cwd / "vllm"
+    server.write_text("#!/bin/sh\necho served $NCCL_P2P_DISABLE\n")
+    server.chmod(0o755)
+    environ = {
+        "PREFLIGHT_CHECK_MACHINE": MACHINE, "CUDA_VISIBLE_DEVICES": "6,7,8,9", "PREFLIGHT_VERBOSE": "",
+        "SIMNCCL": "hang:via=P2P",
+    }  # fmt: skip
+    line = ("run", "--backend", "simnccl@simnccl", "--", "./vllm", "serve", "M", "-tp", "2")
+    ran = command.run(*line, env=environ, timeout_s=220)
+    assert (ran.code, ran.stdout) == (0, "served 1\n"), ran.stderr
+    assert "the check takes GPUs 6,7" in ran.stderr
+    assert "--disable-custom-all-reduce" in ran.stderr and "not tried" in ran.stderr
+
+
+def test_the_engine_of_a_command_is_the_one_that_it_starts() -> None:
+    started = {line: engine_of_job(line.split()) for line in (
+        "vllm serve M", "python -m sglang.launch_server --model-path M", "torchrun vllm.py", "vllm bench", "",
+    )}  # fmt: skip
+    assert list(started.values()) == [Engine.VLLM, Engine.SGLANG, None, None, None]
