@@ -1,9 +1,10 @@
-"""What the third review found of InfiniBand's errors in logs (rdma.md 7, 8) is answered with what the line says."""
+"""What the third review found of InfiniBand's errors in logs (rdma.md 5, 7, 8) is answered with what the line says."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.explain.logs import watchdog
 from tests.explain.test_third_review import page, said
 
 NCCL = "node-7:31:38 [0] "
@@ -32,3 +33,14 @@ def test_of_a_device_that_cannot_be_opened_nobody_says_that_data_were_sent() -> 
 def test_a_queue_pair_that_is_refused_gets_the_remedy_of_its_errno(parts: tuple[str, ...], word: str) -> None:
     told = page(said([f"{NCCL}{QP.format(*parts)}", END]))
     assert word in told.split("What to do")[-1]
+
+
+@pytest.mark.parametrize(("at", "said_so"), [("11:07:50", True), ("11:17:49", False)])
+def test_an_error_that_nccl_kept_to_itself_is_named_with_the_minutes_until_the_timeout(at: str, said_so: bool) -> None:
+    dropped = (
+        "NCCL WARN NET/IB: Got completion from peer 10.0.9.7<55172> with status=12 opcode=129 len=0 vendor err 129"
+    )
+    lines = [f"[2026-06-02 {at}] {NCCL}transport/net_ib.cc:2453 {dropped}", watchdog(0)]
+    told = " ".join(page(said(lines)).split())
+    assert ("logged it 10 minutes before the first timeout" in told) is said_so
+    assert "10.0.9.7" in told

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from preflight.explain.cause import Cause, Claim, Remedy, Sign, by_nccl, fill_in, shared
 from preflight.explain.event import Authority, Event
 from preflight.explain.log_evidence import LogEvidence
 from preflight.model.explanation import Confidence
 from preflight.model.nccl_diagnostics import RDMA_TOPOLOGY, SLOW_PATH, printed
 from preflight.model.repairs import MEMLOCK
+from preflight.model.units import counted
 
 PATH = (
     "InfiniBand/RoCE failed between {who}{host} and a peer: data that was sent was never "
@@ -23,6 +26,8 @@ CLOSED = (
     "NCCL could not open an InfiniBand device for {who}{host}, and goes on without it: look for /dev/infiniband in the "
     "container."
 )
+OWN_STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] \S{1,253}:\d{1,10}:\d{1,10} \[", re.ASCII)
+DAY_S, MOST_MINUTES = 86_400, 720  # beyond half a day the stamps are of two days or of two time zones
 SLOW = "A network card or its path is not like the others; NCCL's own check says: {said}."
 
 
@@ -41,7 +46,30 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
     if "ibv_modify_qp" in events[0].text and "Connection timed out" in events[0].text:
         verdict = PEER
     because = "NCCL prints what the InfiniBand library returned"
-    return Claim(events[0].authority, events, Confidence.HIGH, because, fill_in(verdict, events))
+    verdict = fill_in(verdict, events) + _before_timeout(events[0], evidence.timeouts())
+    return Claim(events[0].authority, events, Confidence.HIGH, because, verdict)
+
+
+def _before_timeout(error: Event, timeouts: tuple[Event, ...]) -> str:
+    """Return by how much the error came before the timeout that ended the job, or "": NCCL may keep it to itself.
+
+    torch's stamps are local time, and so are NCCL's own; any other stamp may be in another time zone than torch's.
+    """
+    is_local = OWN_STAMP.search(error.text) is not None
+    dated = (each for each in timeouts if ":" in each.moment.text)  # the kernel's are seconds since its start
+    after = [each for each in dated if is_local or each.moment.clock == error.moment.clock]
+    if not after or ":" not in error.moment.text:
+        return ""
+    minutes = round((_of_day_s(after[0]) - _of_day_s(error)) % DAY_S / 60)
+    if not 1 <= minutes <= MOST_MINUTES:
+        return ""
+    ago = counted(minutes, "minute")
+    return f" NCCL logged it {ago} before the first timeout; 2.26.2 to 2.27.7 do not pass it on, other releases do."
+
+
+def _of_day_s(event: Event) -> float:
+    hours, minutes, seconds = event.moment.text.split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
 
 
 def remedy(_evidence: LogEvidence, claim: Claim) -> Remedy:
