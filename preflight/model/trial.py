@@ -254,3 +254,10 @@ def odds(one: int, other: int) -> int:
     was random. Luck then looks like a workaround.
     """
     return math.comb(one + other, one)
+
+
+def stage_words(stage: str) -> str:
+    """Return a stage of a trial in words: `first` is when NCCL connects and the first data move."""
+    step, _, steps = stage.removeprefix("timed ").partition("/")
+    words = {"first": "the first collective", "done": "its end"}
+    return words.get(stage, f"timed step {step} of {steps}" if steps else stage)

@@ -13,7 +13,7 @@ from preflight.model.codec import decode
 from preflight.model.gpu_test import GpuTest, PairTruth
 from preflight.model.isolation import NO_ISOLATION, Isolation
 from preflight.model.run_spec import Duel
-from preflight.model.trial import NO_CONTROL, Control, RailTest, TrialResult
+from preflight.model.trial import NO_CONTROL, Control, RailTest, TrialResult, stage_words
 
 # What an event holds under a key: one more of a field of LaunchResult, which is of this kind.
 RESULTS: dict[str, tuple[str, Any]] = {
@@ -145,7 +145,7 @@ class Launch:
             case "step":
                 self.is_at(event["label"])
             case "stage":
-                self.is_at(f"{now.running.partition(' at ')[0]} at {event['stage']}")
+                self.is_at(f"{now.running.partition(' at ')[0]} at {stage_words(event['stage'])}")
             case "trial" | "duel" | "tested" | "isolated" | "rail" | "paused" | "control":
                 self._take_result(event)
             case "simulated":

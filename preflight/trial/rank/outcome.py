@@ -27,6 +27,7 @@ from preflight.model.trial import (
     Outcome,
     RankEnd,
     TrialResult,
+    stage_words,
 )
 from preflight.model.units import ranks_text
 from preflight.trial.rank.children import CONSEQUENCES
@@ -174,7 +175,9 @@ def _verdict(ends: Sequence[RankEnd], answers: Sequence[RankAnswer], why: str) -
 def _failed(ends: Sequence[RankEnd], ranks: tuple[int, ...]) -> TrialVerdict:
     end = next(each for each in ends if each.rank == ranks[0])
     outcome = Outcome.CRASH if end.ended in ("signal", "unkillable") or _is_past_init(end) else Outcome.INIT_ERROR
-    return TrialVerdict(outcome, f"{_ranks(ranks)} failed at {_said(end.stage)}: {_first_line(end.detail)}", ranks)
+    return TrialVerdict(
+        outcome, f"{_ranks(ranks)} failed at {stage_words(end.stage)}: {_first_line(end.detail)}", ranks
+    )
 
 
 def _first_line(detail: str) -> str:
@@ -207,7 +210,7 @@ def _hung(ends: Sequence[RankEnd]) -> TrialVerdict:
     how = "timed out waiting" if waited else "hung"
     if len(waited) in (0, len(ends)):
         stages = {end.stage for end in ends}
-        where = f"at {_said(stages.pop())}" if len(stages) == 1 else f": {_where(ends)}"
+        where = f"at {stage_words(stages.pop())}" if len(stages) == 1 else f": {_where(ends)}"
         who, how = f"all {len(ends)} ranks", f"{how} {where}".replace(" :", ":")
     else:
         who, how = _ranks(waited), f"{how}: {_where(ends)}"
@@ -284,17 +287,11 @@ def slowest_connect_us(answers: Sequence[RankAnswer]) -> float | Gap:
 def _where(ends: Sequence[RankEnd]) -> str:
     stages = sorted({end.stage for end in ends})
     at = {stage: _ranks(tuple(end.rank for end in ends if end.stage == stage)) for stage in stages}
-    return ", ".join(f"{ranks} at {_said(stage)}" for stage, ranks in at.items())
+    return ", ".join(f"{ranks} at {stage_words(stage)}" for stage, ranks in at.items())
 
 
 def _stage_of(ends: Sequence[RankEnd], rank: int) -> str:
-    return _said(next(end.stage for end in ends if end.rank == rank))
-
-
-def _said(stage: str) -> str:
-    """Return a stage in words: `first` is when NCCL connects and the first data move."""
-    step, _, steps = stage.removeprefix("timed ").partition("/")
-    return "the first collective" if stage == "first" else f"timed step {step} of {steps}" if steps else stage
+    return stage_words(next(end.stage for end in ends if end.rank == rank))
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
