@@ -15,6 +15,7 @@ from preflight.explain.event import Authority, Event, Moment
 from preflight.explain.log_evidence import LogEvidence
 from preflight.explain.nccl_start import StartStep
 from preflight.model.explanation import Confidence
+from scripts.record_svg import TARGET, recorded
 from tests.command import Command
 from tests.conftest import PROJECT
 
@@ -118,6 +119,15 @@ def test_readme_shows_a_first_screen_as_it_is_kept() -> None:
     screen = (FIRST_SCREEN.parent / "blame_gpu.txt").read_text(encoding="utf-8")
     for page in (README, PROJECT / "README.zh-CN.md"):
         assert re.findall(r"```text\n(NODE .*?)```\n", page.read_text(encoding="utf-8"), re.DOTALL) == [screen], page
+
+
+def test_the_picture_of_the_readme_is_what_the_command_prints() -> None:
+    drawn = recorded()
+    if os.environ.get("PREFLIGHT_GOLDEN") == "write":
+        TARGET.write_text(drawn, encoding="utf-8")
+        return
+    assert TARGET.read_text(encoding="utf-8") == drawn, "`make golden` draws it again"
+    assert len(drawn) < 8192
 
 
 def test_the_page_names_as_many_causes_as_there_are() -> None:
