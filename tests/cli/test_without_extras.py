@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from preflight.cli.program import COMMANDS
 from preflight.show.json_document import render_json
 from tests.command import Command, Ran
 from tests.conftest import PROJECT
@@ -196,3 +197,29 @@ def test_without_py_spy_the_headline_of_stuck_says_that_it_saw_no_stack(
     (line,) = ran.stdout.splitlines()
     assert "No Python stack could be read: py-spy is not installed (pip install py-spy)." in line
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("missing", [ALL, *(ALONE[name] for name in FILES)])
+@pytest.mark.usefixtures("cpu_path")
+def test_doctor_names_what_is_missing_and_gpu_report_needs_none_of_it(lean: Lean, missing: tuple[str, ...]) -> None:
+    command = lean(*missing)
+    shown = " ".join(command.run("doctor", env=PAGE | {"PATH": "/usr/bin:/bin"}).stdout.split())
+    extras = {"torch": "[torch]", "py-spy": "py-spy", "google-re2": "google-re2", "zstandard": "[zstd]"}
+    assert all(extras.get(name, "[html]") in shown for name in missing)
+    assert "no NVIDIA GPU" in said(command.run("gpu-report"))
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("cpu_path")
+def test_with_torch_alone_ranks_are_started_and_the_job_is_run(lean: Lean) -> None:
+    command = lean(*(name for name in FILES if name != "torch"))
+    for asked in (("check", "-q", "--nproc", "1"), ("bench", "-q", "--nproc", "1")):
+        ran = command.run(*asked, env=PAGE)
+        assert (ran.code, ran.stderr) == (0, "") and ran.stdout.startswith("READY")
+    ran = command.run("run", "-q", "--reuse", "1h", "--nproc", "1", "--", "echo", "job", env=PAGE)
+    assert (ran.code, ran.stdout) == (0, "job\n"), ran.stderr
+
+
+def test_every_command_is_run_here() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f'"{name}"' not in text] == []
