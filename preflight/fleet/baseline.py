@@ -11,18 +11,20 @@ from preflight.errors import UsageError
 from preflight.model.baseline import (
     BASELINE_SCHEMA,
     MOST_REPEATS,
-    ROBUST_SHARE,
     Baseline,
     Point,
     Reference,
     false_rejections,
+    floor_share,
     group_of,
+    judge_node,
     spread,
 )
 from preflight.model.gap import Gap
 from preflight.model.stats import robust_centre, robust_spread, t_quantile
 
 LEAST_NODES = 5  # below it a spread says next to nothing
+LEAVE_OUT = 30  # up to so many nodes each is judged by a baseline of the others; one of more hardly changes it
 DETECTION = 0.95
 MOST_NODES = 100_000
 ONCE = Gap("each node was measured once, so run-to-run and node-to-node variation cannot be separated")
@@ -48,14 +50,25 @@ def learn(hardware: tuple[tuple[str, str], ...], measured: Measured) -> Baseline
     return Baseline(BASELINE_SCHEMA, hardware, tuple(sorted(measured)), (*groups, *sizes))
 
 
+def own_rejected(baseline: Baseline, measured: Measured) -> tuple[str, ...]:
+    """Return the nodes that a baseline of the others would reject, by what they measured."""
+    found = []
+    for host, times in measured.items():
+        judges = baseline
+        if LEAST_NODES < len(measured) <= LEAVE_OUT:
+            judges = learn(baseline.hardware, {name: each for name, each in measured.items() if name != host})
+        if any(each.is_below for each in judge_node(judges, times)):
+            found.append(host)
+    return tuple(sorted(found))
+
+
 def nodes_to_detect(references: Sequence[Reference], reference: Reference, loss: float) -> int | Gap:
     """Return the number of good nodes with which a baseline detects this loss (0.05) in 95 of 100 slow nodes."""
     wanted = -math.log1p(-loss)
     for nodes in _growing():
         grown = replace(reference, nodes=nodes)
-        sure = t_quantile(ROBUST_SHARE * (nodes - 1), 1 - false_rejections(references, reference))
-        margin = sure + t_quantile(1e6, DETECTION)
-        if margin * spread(grown, 1 + MOST_REPEATS) <= wanted:
+        floor = floor_share(grown, MOST_REPEATS, false_rejections(references, reference))
+        if -math.log(floor) + t_quantile(1e6, DETECTION) * spread(grown, MOST_REPEATS) <= wanted:
             return nodes
     return Gap("nodes or repetitions differ too much: no number of nodes is enough")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from preflight.errors import MalformedInput, UsageError
-from preflight.fleet.baseline import Measured, learn, nodes_to_detect
+from preflight.fleet.baseline import Measured, learn, nodes_to_detect, own_rejected
 from preflight.model.baseline import (
     MOST_REPEATS,
     Reference,
@@ -14,6 +15,7 @@ from preflight.model.baseline import (
     floor_share,
     hardware_class_of,
     repetitions_of,
+    software_of,
 )
 from preflight.model.facts import Gap, known_or
 from preflight.model.fleet import Bound, Learnt, Unread
@@ -29,6 +31,7 @@ def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
     """Compute a baseline from (path, document, problem); UsageError if hardware is mixed or good nodes are too few."""
     measured: Measured = {}
     left_out: list[Unread] = []
+    software: dict[str, set[str]] = {}
     first, reports = "", 0
     hardware: tuple[tuple[str, str], ...] = ()
     for path, document, problem in documents:
@@ -42,15 +45,21 @@ def learn_from(documents: Iterable[tuple[str, object, str]]) -> Learnt:
         if differs:
             raise UsageError(f"mixed hardware: {path} has {differs} as in {first}; one baseline is of one kind of node")
         first, hardware, reports = first or path, kind, reports + 1
+        for name, value in software_of(report.nodes[0]):
+            software.setdefault(name, set()).add(value)
         measured.setdefault(report.nodes[0].host, []).extend(repetitions_of(report.trials))
     try:
-        baseline = learn(hardware, measured)
+        baseline = replace(learn(hardware, measured), software=_joined(software))
     except UsageError as error:
         reasons = dict.fromkeys(each.reason for each in left_out)
         left = f"; {len(left_out)} reports were left out: {'; '.join(list(reasons)[:MOST_NAMED])}" if left_out else ""
         raise UsageError(f"{error}{left}") from None
     bounds = tuple(_bound(baseline.references, each) for each in baseline.references)
-    return Learnt(baseline, bounds, reports, tuple(left_out))
+    return Learnt(baseline, bounds, reports, tuple(left_out), own_rejected(baseline, measured))
+
+
+def _joined(software: dict[str, set[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, ", ".join(sorted(versions))) for name, versions in software.items())
 
 
 def why_not_good(report: Report) -> str:
@@ -70,7 +79,7 @@ def why_not_good(report: Report) -> str:
 
 
 def _bound(references: tuple[Reference, ...], each: Reference) -> Bound:
-    floor = floor_share(each, 1 + MOST_REPEATS, false_rejections(references, each))
+    floor = floor_share(each, MOST_REPEATS, false_rejections(references, each))
     return Bound(each, floor, nodes_to_detect(references, each, LOSS))
 
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from preflight.model.collective import Collective
+from preflight.model.facts import NodeFacts
 from preflight.model.gap import Gap
 from preflight.model.gpu import Gpu
-from preflight.model.stats import t_quantile
+from preflight.model.stats import t_quantile, tolerance_factor
 from preflight.model.trial import AGAIN, DEFAULT, Outcome, TrialResult
 
 BASELINE_SCHEMA = 1
@@ -25,6 +26,9 @@ PARTS = {"large": 0.8, "small": 0.1, "single": 0.1}
 SUSPICIOUS = 0.20  # of good nodes that one group of sizes sends into a repetition
 MOST_REPEATS = 3
 LARGE_BYTES = 16 << 20  # from here on bandwidth decides, below it latency has its part
+CONFIDENCE = 0.95  # in that no more good nodes are rejected, whichever nodes a baseline is learnt from
+LEAST_LOSS = 0.001  # of a speed: less rejects nothing, however equal good nodes are
+OTHER_SOFTWARE_SHARE = 0.95  # what an update of driver, NCCL or torch may leave of a speed: judgment
 ROBUST_SHARE = 0.8  # efficiency of the robust spread beside the standard deviation, as degrees of freedom
 
 
@@ -50,6 +54,7 @@ class Baseline:
     hardware: tuple[tuple[str, str], ...]  # what must be equal for a comparison: backend, ranks, GPU model
     hosts: tuple[str, ...]
     references: tuple[Reference, ...]
+    software: tuple[tuple[str, str], ...] = ()  # with which the nodes were measured; all versions, if there are several
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class Judged:
 
     reference: Reference
     measured: tuple[float, ...]  # shares of the reference, one per repetition
-    share: float  # their geometric mean
+    share: float  # their geometric mean; of three and more the median, so that one that was disturbed does not count
     floor: float  # below it the node is rejected
     is_suspicious: bool  # worth a repetition
     is_below: bool
@@ -82,6 +87,25 @@ def difference(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], .
     """Return the differences between two hardware classes, the first class's value first; "" if they are equal."""
     others = dict(other)
     return "; ".join(f"{name}: {value}, not {others.get(name)}" for name, value in one if others.get(name) != value)
+
+
+def software_of(node: NodeFacts) -> tuple[tuple[str, str], ...]:
+    """Return the versions on which speeds depend, as far as they are known."""
+    software, driver = node.software, node.driver
+    torch = Gap("") if isinstance(software, Gap) else software.torch
+    known = {
+        "driver": Gap("") if isinstance(driver, Gap) else driver.version,
+        "torch": Gap("") if isinstance(torch, Gap) else torch.version,
+        "NCCL": Gap("") if isinstance(torch, Gap) else torch.nccl,
+    }
+    return tuple((name, value) for name, value in known.items() if not isinstance(value, Gap))
+
+
+def other_software(baseline: Baseline, node: NodeFacts) -> str:
+    """Return the versions of a node that no node of the baseline had, each with theirs; "" if there are none."""
+    theirs = dict(baseline.software)
+    mine = [(name, value, theirs.get(name, value)) for name, value in software_of(node)]
+    return "; ".join(f"{name} {value}, not {known}" for name, value, known in mine if value not in known.split(", "))
 
 
 def speeds_of(trial: TrialResult) -> dict[Point, float]:
@@ -143,8 +167,9 @@ def floor_share(reference: Reference, measured: int, probability: float) -> floa
 
     The share holds for the mean of `measured` repetitions.
     """
-    freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1))
-    return math.exp(-t_quantile(freedom, 1 - probability) * spread(reference, measured))
+    freedom = max(2.0, ROBUST_SHARE * (reference.nodes - 1) - 1)
+    factor = max(t_quantile(freedom, 1 - probability), tolerance_factor(freedom, 1 - probability, CONFIDENCE))
+    return min(1 - LEAST_LOSS, math.exp(-factor * spread(reference, measured)))
 
 
 def spread(reference: Reference, measured: int) -> float:
@@ -171,9 +196,12 @@ def _share(sizes: Sequence[Reference], repetition: dict[Point, float]) -> float 
 
 
 def _judge(reference: Reference, shares: Sequence[float], probability: float) -> Judged:
+    times = len(shares)
     mean = math.exp(statistics.fmean(math.log(share) for share in shares))
-    floor = floor_share(reference, len(shares), probability)
+    if times > 2:
+        mean, times = statistics.median(shares), times - 1  # a median is as sure as a mean of fewer
+    floor = floor_share(reference, times, probability)
     # A single size is noisy, and there are many: only a group's mean asks for a repetition so readily.
     doubt = SUSPICIOUS if not reference.size_bytes else SUSPICIOUS / 20
-    suspicious = mean < max(floor, floor_share(reference, len(shares), doubt))
+    suspicious = mean < max(floor, floor_share(reference, times, doubt))
     return Judged(reference, tuple(shares), mean, floor, suspicious, mean < floor)

@@ -123,3 +123,4 @@ class Learnt:
     bounds: tuple[Bound, ...]
     reports: int
     left_out: tuple[Unread, ...]  # reports that say nothing of a good node, and why
+    own_rejected: tuple[str, ...] = ()  # of its nodes, those that a baseline of the others rejects

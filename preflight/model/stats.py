@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -21,6 +22,17 @@ def t_quantile(df: float, confidence: float) -> float:
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
     return z + first / df + second / df**2 + third / df**3 + fourth / df**4
+
+
+def tolerance_factor(df: float, share: float, confidence: float) -> float:
+    """Return how many standard deviations below the mean at most 1 - `share` of all values lie, with this confidence.
+
+    Natrella's approximation of the one-sided factor (NIST/SEMATECH e-Handbook 7.2.6.3), for df + 1 values.
+    """
+    z, sure = (statistics.NormalDist().inv_cdf(each) for each in (share, confidence))
+    a = max(0.1, 1 - sure**2 / (2 * df))
+    b = z**2 - sure**2 / (df + 1)
+    return (z + math.sqrt(max(0.0, z**2 - a * b))) / a
 
 
 def robust_centre(values: Sequence[float]) -> float:

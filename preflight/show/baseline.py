@@ -33,6 +33,7 @@ EXPLAINED = (
     f"minimum: below it a node is rejected, after {MOST_REPEATS} repetitions. 5% loss: with a baseline of this many "
     f"good nodes, 95 of 100 nodes that lost 5% are found."
 )
+MOST_NAMED = 8
 NEVER = "never: nodes or repetitions differ so much that a loss of 5% stays hidden, however many nodes are measured."
 
 
@@ -70,6 +71,11 @@ def baseline_page(learnt: Learnt, path: str) -> Page:
 
 
 def _is_weak(learnt: Learnt) -> bool:
+    """Return whether some of its own nodes would be rejected, or a loss of 5% would not be."""
+    return bool(learnt.own_rejected) or _is_loss_hidden(learnt)
+
+
+def _is_loss_hidden(learnt: Learnt) -> bool:
     """Return whether some loss of 5% stays below what good nodes differ by."""
     return any(isinstance(each.finds_5_percent_from, Gap) for each in learnt.bounds)
 
@@ -79,7 +85,16 @@ def _weaknesses(learnt: Learnt) -> list[str]:
     spreads = [each.between_repetitions for each in learnt.baseline.references]
     reason = next((spread.reason for spread in spreads if isinstance(spread, Gap)), None)
     once = [] if reason is None else [f"?: {reason}; give several reports per node."]
-    return [*([NEVER] if _is_weak(learnt) else []), *once]
+    own = learnt.own_rejected
+    named = (
+        []
+        if not own
+        else [
+            f"{len(own)} of these {counted(len(learnt.baseline.hosts), 'known-good node')} would be rejected: "
+            f"{', '.join(own[:MOST_NAMED])}{', ...' if len(own) > MOST_NAMED else ''}. Two kinds of node?"
+        ]
+    )
+    return [*named, *([NEVER] if _is_loss_hidden(learnt) else []), *once]
 
 
 def _next(learnt: Learnt, path: str) -> str:

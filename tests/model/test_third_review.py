@@ -100,7 +100,6 @@ def is_rejected(baseline: Baseline, measured: Sequence[dict[Point, float]]) -> b
     return any(each.is_below for each in judge_node(baseline, measured))
 
 
-@numbers("2")
 @pytest.mark.parametrize("share", [0.8, 0.6])
 def test_one_disturbed_measurement_of_four_rejects_nobody(share: float) -> None:
     baseline = learnt(random.Random(11), nodes=20, times=3)
@@ -108,7 +107,6 @@ def test_one_disturbed_measurement_of_four_rejects_nobody(share: float) -> None:
     assert not is_rejected(baseline, [dict.fromkeys(LARGE_AND_SMALL, share * 300.0), *[usual] * MOST_REPEATS])
 
 
-@numbers("3")
 def test_a_baseline_that_would_reject_a_node_that_it_was_learnt_from_names_it() -> None:
     chance = random.Random(4)
 
@@ -122,7 +120,6 @@ def test_a_baseline_that_would_reject_a_node_that_it_was_learnt_from_names_it() 
     assert "slowpoke" in baseline_page(known, "golden.json").shown(Detail.ALL, Style(width=100))
 
 
-@numbers("3")
 def test_a_baseline_of_five_nodes_rejects_as_few_good_ones_as_promised_or_is_none() -> None:
     chance, rejected, baselines, nodes = random.Random(3), 0, 400, 8
     for _ in range(baselines):
@@ -185,7 +182,6 @@ def test_one_collective_alone_names_no_rank_as_the_slow_one() -> None:
     assert "rank 3 is the slow one" not in found.problem
 
 
-@numbers("10")
 def test_a_baseline_keeps_the_software_that_it_was_learnt_with() -> None:
     chance = random.Random(4)
     trials = [(trial_result(median_us=chance.gauss(800, 8)),) for _ in range(12)]

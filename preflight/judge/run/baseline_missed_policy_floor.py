@@ -4,7 +4,7 @@ from preflight.errors import NotApplicable, UnreadableFact
 from preflight.judge.check import Case, Findings, run_check
 from preflight.judge.speed_judges import beside_baseline, what
 from preflight.judge.workarounds import must_have_trials
-from preflight.model.baseline import MOST_REPEATS, Judged
+from preflight.model.baseline import MOST_REPEATS, OTHER_SOFTWARE_SHARE, Judged, other_software
 from preflight.model.facts import known
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.trial import AGAIN, DEFAULT
@@ -21,6 +21,7 @@ def baseline_missed(case: Case) -> Findings:
     Yields one failure for what lies furthest below its floor over all repetitions.
 
     What looks slow and could not be measured often enough is a missing fact: one slow measurement rejects nobody.
+    So is a small loss with another driver, NCCL or torch than the baseline's.
 
     Can't see: losses smaller than what good nodes differ by, several nodes, and everything without --baseline.
     """
@@ -36,6 +37,12 @@ def baseline_missed(case: Case) -> Findings:
         raise UnreadableFact(
             f"{what(worst)} is {worst.share:.1%} of what good nodes reach (floor {worst.floor:.1%}), but was measured "
             f"{len(worst.measured)} of {TIMES} times only" + (f": {skipped}" if skipped else "")
+        )
+    software = other_software(case.baseline, case.nodes[0])
+    if software and worst.share >= worst.floor * OTHER_SOFTWARE_SHARE:
+        raise UnreadableFact(
+            f"{what(worst)} is {worst.share:.1%} of what good nodes reached (floor {worst.floor:.1%}), with other "
+            f"software: {software}; make a new baseline with it"
         )
     others = f"; {counted(len(below) - 1, 'other value')} below the minimum" if len(below) > 1 else ""
     yield baseline_missed.finding(

@@ -13,7 +13,7 @@ from preflight.judge.run.baseline_missed_policy_floor import baseline_missed
 from preflight.judge.run.busbw_low import busbw_low
 from preflight.judge.speed_judges import hardware_of_case, judged_by
 from preflight.judge.verdict import decide
-from preflight.model.baseline import MOST_REPEATS, Baseline
+from preflight.model.baseline import MOST_REPEATS, Baseline, software_of
 from preflight.model.collective import Collective
 from preflight.model.finding import Finding, Severity
 from preflight.model.policy import Floor, Policy
@@ -59,6 +59,21 @@ def beside(*trials: TrialResult, baseline: Baseline | None = None, policy: Polic
 
 def judged(*trials: TrialResult) -> list[Finding]:
     return list(baseline_missed.judge(beside(*trials)))
+
+
+def test_a_small_loss_with_other_software_is_unknown_and_a_large_one_a_failure() -> None:
+    older = replace(golden(), software=(("torch", "2.4.0"),))
+
+    def with_torch(*trials: TrialResult) -> Case:
+        case = beside(*trials, baseline=older)
+        assert dict(software_of(case.nodes[0]))["torch"] != "2.4.0"
+        return case
+
+    with pytest.raises(UnreadableFact, match=r"other software: torch .*, not 2\.4\.0"):
+        list(baseline_missed.judge(with_torch(*times(194.0, 194.0, 194.0, 194.0))))
+    assert [each.severity for each in baseline_missed.judge(with_torch(*times(150.0, 150.0, 150.0, 150.0)))] == [
+        Severity.FAIL
+    ]
 
 
 def test_a_node_that_stays_slow_over_all_repetitions_is_rejected_and_every_repetition_is_shown() -> None:
