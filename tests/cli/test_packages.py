@@ -41,7 +41,7 @@ def wanted() -> dict[str, Requirement]:
     """Return what preflight needs, and what its extras do but torch."""
     settings = read_toml((PROJECT / "pyproject.toml").read_text(encoding="utf-8"), "pyproject.toml")
     project = settings["project"]
-    extras = [each for name in ("html", "zstd") for each in project["optional-dependencies"][name]]
+    extras = [each for name in ("stacks", "fast", "html", "zstd") for each in project["optional-dependencies"][name]]
     return {each.name: each for each in map(Requirement, (*project["dependencies"], *extras))}
 
 
