@@ -144,7 +144,6 @@ def bandwidth(*results: CollectiveResult) -> list[Finding]:
     return list(busbw_low.judge(case))
 
 
-@numbers("4")
 @pytest.mark.parametrize(("gb_s", "severity"), [(220.0, Severity.WARN), (110.0, Severity.FAIL)])
 def test_half_of_what_nvlink_gives_is_a_warning_and_a_quarter_a_failure(gb_s: float, severity: Severity) -> None:
     found = bandwidth(replace(result(Collective.ALL_REDUCE, GIB, (1000.0,) * 8), busbw_gb_s=gb_s))
@@ -174,7 +173,6 @@ def test_a_fault_of_the_first_trials_only_is_not_called_steady(failures: int) ->
     assert intermittent(done.results, done.control.reruns) != ()
 
 
-@numbers("8")
 def test_one_collective_alone_names_no_rank_as_the_slow_one() -> None:
     """Behind a slow link the rank after it is late in all_gather: 1.39 times the others where rank 2 is slow."""
     own_us = tuple(14_000.0 if rank == 3 else 10_000.0 for rank in range(8))
@@ -265,7 +263,6 @@ def test_where_all_ranks_but_one_agree_that_one_is_named(tmp_path: Path) -> None
     assert re.search(r"ranks? 0\b", cause.verdict) is None
 
 
-@numbers("15")
 def test_the_upper_end_of_what_is_expected_shrinks_with_the_size_as_the_lower_one_does() -> None:
     ends = [
         expected_busbw(LINKS, gpu_node(8), range(8), Collective.ALL_REDUCE, size, trial(transport=NVLS).transport)

@@ -5,6 +5,7 @@ There is no list of machines: the rate of each kind of link is known, and the no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import combinations
@@ -61,7 +62,8 @@ def expected_busbw(
     if path == NVLS_PATH:
         formula.append(f"NVLS applies to all-reduce over {len(gpus)} GPUs and may exceed the links")
     formula.append(f"x {share:.2f} at {size_text(size_bytes)}")
-    low, high = reach.low * limit * share, reach.high * limit
+    # A small message may come nearer to the links than the least healthy machine's, but not as near as a large one.
+    low, high = reach.low * limit * share, reach.high * limit * math.sqrt(share)
     return Expected(collective.value, size_bytes, path, limit, low, high, "; ".join(formula))
 
 

@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from preflight.errors import UsageError
 from preflight.model.codec import decode
 from preflight.model.collective import Collective
+from preflight.model.parsing import version_tuple
 from preflight.model.run_spec import Assignment, Measure, StageLimits
 from preflight.model.samples import pack_samples
 from preflight.model.transport import texts_of
@@ -41,6 +42,7 @@ from preflight.trial.rank.measure import measure_collective, prove_first
 from preflight.trial.rank.store import open_store
 from preflight.trial.rank.transport import transport
 
+HANGS_WITH_DEVICE = (2, 7, 0)  # of torch
 FAREWELL_S = 5.0
 # torch's words for an error that NCCL returned, and for one that its watchdog found
 NCCL_ERROR = re.compile(r"NCCL error(?: in: [^,\n]{0,300},|:) *(?P<what>[^,(\n]{0,200})")
@@ -138,9 +140,11 @@ def device_options(device: torch.device) -> dict[str, Any]:
     """Return the options that assign a group its GPU. With torch >= 2.3, NCCL then starts with the group.
 
     Otherwise NCCL starts in the first collective. The signature decides, because the function is decorated and its own
-    code names no parameters.
+    code names no parameters. In torch 2.7.0 the option turns on NCCL's non-blocking mode, which hangs at random
+    (pytorch issue 153960; 2.7.1 turned it off again).
     """
     takes_it = "device_id" in inspect.signature(dist.init_process_group).parameters
+    takes_it &= version_tuple(torch.__version__)[:3] != HANGS_WITH_DEVICE
     return {"device_id": device} if device.type == "cuda" and takes_it else {}
 
 

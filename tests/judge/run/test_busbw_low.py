@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight.errors import NotApplicable, UnreadableFact
-from preflight.judge.run.busbw_low import FAR_TOO_LOW, LOW, busbw_low
+from preflight.judge.run.busbw_low import FAR_TOO_LOW, LOW, SURE_FAR_TOO_LOW, SURE_LOW, busbw_low
 from preflight.model.collective import Collective
 from preflight.model.facts import Gap, NodeFacts
 from preflight.model.finding import Finding, Severity
@@ -37,9 +37,9 @@ def measured(gb_s: float, size: int = GIB, transport: tuple[str, ...] = NVLS, **
     return trial(world_size=8, results=(one,), transport=transport, **changes)
 
 
-def healthy(transport: tuple[str, ...], count: int = 8, node: NodeFacts | None = None) -> float:
+def healthy(transport: tuple[str, ...], count: int = 8, node: NodeFacts | None = None, size: int = GIB) -> float:
     facts = node or gpu_node(count)
-    return expected_busbw(LINKS, facts, range(count), Collective.ALL_REDUCE, GIB, carriers_from(transport)).low_gb_s
+    return expected_busbw(LINKS, facts, range(count), Collective.ALL_REDUCE, size, carriers_from(transport)).low_gb_s
 
 
 @pytest.mark.parametrize("gb_s", [480.0, 365.0])
@@ -79,11 +79,11 @@ def test_pcie_alone_is_judged_by_its_own_links() -> None:
     assert "63.0 GB/s" in finding.problem
 
 
-def test_the_slow_rank_is_named() -> None:
+def test_the_latest_rank_is_mentioned_and_not_called_the_slow_one() -> None:
     ranks = tuple(RankTime(i, 1000.0, 3.0 if i == 5 else 1.0) for i in range(8))
     slow = replace(result(size_bytes=GIB), busbw_gb_s=100.0, ranks=ranks)
     (finding,) = judged(trial(world_size=8, results=(slow,), transport=NVLS))
-    assert "rank 5 is the slow one, 3.0 times the others" in finding.problem
+    assert "rank 5 is 3.0 times as late as the others: it or a link near it in the ring is slow" in finding.problem
 
 
 def test_the_collective_that_falls_shortest_counts() -> None:
@@ -109,10 +109,18 @@ def test_the_network_between_ranks_of_a_node_and_a_busy_gpu_can_not_be_judged(tr
 
 
 @given(st.floats(0.01, 2.0))
-def test_the_severity_follows_the_share(share: float) -> None:
-    found = [finding.severity for finding in judged(measured(share * healthy(NVLS)))]
+def test_the_severity_of_a_smaller_size_follows_wider_shares(share: float) -> None:
+    low = share * healthy(NVLS, size=128 * MIB)
+    found = [finding.severity for finding in judged(measured(low, size=128 * MIB))]
     wanted = [Severity.FAIL] if share < FAR_TOO_LOW else [Severity.WARN] if share < LOW else []
     assert found == wanted or min(abs(share - FAR_TOO_LOW), abs(share - LOW)) < 1e-6
+
+
+@given(st.floats(0.01, 2.0))
+def test_the_severity_follows_the_share(share: float) -> None:
+    found = [finding.severity for finding in judged(measured(share * healthy(NVLS)))]
+    wanted = [Severity.FAIL] if share < SURE_FAR_TOO_LOW else [Severity.WARN] if share < SURE_LOW else []
+    assert found == wanted or min(abs(share - SURE_FAR_TOO_LOW), abs(share - SURE_LOW)) < 1e-6
 
 
 def test_the_ways_that_were_taken_are_evidence() -> None:

@@ -49,3 +49,11 @@ def test_the_group_is_told_its_gpu_so_that_what_fails_in_nccls_start_fails_in_th
     gpu = torch.device("cuda", 1)
     assert device_options(gpu) == {"device_id": gpu}, "torch from 2.3 on takes it"
     assert device_options(torch.device("cpu")) == {}
+
+
+@pytest.mark.parametrize(("version", "is_given"), [("2.6.0", True), ("2.7.0+cu126", False), ("2.7.1", True)])
+def test_a_torch_that_hangs_where_a_group_is_given_its_gpu_is_not_given_it(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_given: bool
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    assert bool(device_options(torch.device("cuda", 0))) == is_given
