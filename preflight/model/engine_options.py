@@ -61,8 +61,8 @@ ENGINE_OPTIONS = (
         "vllm/distributed/device_communicators/custom_all_reduce.py; vllm pull request 45004",
     ),
     EngineOption(
-        Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0", "symmetric memory copies directly, too",
-        VLLM_VERSIONS, "vllm/envs.py; vllm issue 51513",
+        Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0", "symmetric memory probably copies directly too",
+        VLLM_VERSIONS, "vllm/envs.py; vllm issue 51513; [U] what its kernels do was not read",
     ),
     EngineOption(
         Engine.VLLM, Fault.P2P, "export VLLM_ALLREDUCE_USE_FLASHINFER=0", "the all-reduce of FlashInfer does, too",
@@ -79,7 +79,8 @@ ENGINE_OPTIONS = (
     ),
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_SYMM_MEM=0",
-        "its symmetric memory uses the same multicast", VLLM_VERSIONS, "vllm/envs.py",
+        "its symmetric memory probably uses the same multicast", VLLM_VERSIONS,
+        "vllm/envs.py; [U] what its kernels do was not read",
     ),
     EngineOption(
         Engine.VLLM, Fault.MULTICAST, "export VLLM_ALLREDUCE_USE_FLASHINFER=0",
@@ -93,12 +94,13 @@ ENGINE_OPTIONS = (
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--disable-custom-all-reduce",
-        "its own all-reduce copies directly, whatever NCCL_P2P_DISABLE says", SGLANG_VERSIONS,
-        "sglang/srt/server_args.py; sglang pull request 1148",
+        "its own all-reduce, like vLLM's, probably copies directly whatever NCCL_P2P_DISABLE says", SGLANG_VERSIONS,
+        "sglang/srt/server_args.py; sglang pull request 1148; [U] its kernels were not read",
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--enforce-disable-flashinfer-allreduce-fusion",
-        "kernels that fuse all-reduce and norm do, too", "0.5.14, 0.5.23", "sglang/srt/server_args.py",
+        "kernels that fuse all-reduce and norm probably do, too", "0.5.14, 0.5.23",
+        "sglang/srt/server_args.py; [U] its kernels were not read",
     ),
     EngineOption(
         Engine.SGLANG, Fault.P2P, "--enable-p2p-check", "SGLang takes direct access for allowed by default",
