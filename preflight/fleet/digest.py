@@ -148,6 +148,9 @@ def _speeds(report: Json) -> Iterator[tuple[str, float]]:
             yield f"{what} busbw GB/s", busbw
         elif median > 0:
             yield f"{what} median us", median
+        tail = _number(result.get("p95_us"))
+        if tail > 0 and median > 0:
+            yield f"{what} slow calls", max(1.0, tail / median)
         slowest = max((_number(rank.get("slowdown")) for rank in _records(result.get("ranks"))), default=0.0)
         if slowest > 0:
             yield f"{what} slowest rank", slowest

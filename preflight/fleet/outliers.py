@@ -11,7 +11,9 @@ from preflight.fleet.digest import NodeDigest
 from preflight.model.fleet import Drift, Group, Metric, Odd
 from preflight.model.stats import MAD_TO_SIGMA, t_quantile
 
-LEAST_NODES = 5  # among fewer nobody can be called odd
+LEAST_NODES = 8  # among fewer nobody can be called odd: a spread of so few is often tiny by luck
+SKEWED = (" slowest rank", " slow calls")  # a largest value, which has a tail: bounded above only, as Gumbel's
+GUMBEL_IQR, GUMBEL_MEDIAN = 1.573, 0.3665  # of its scale: distance of the quartiles, median above the mode
 FALSE_ALARMS = 0.05  # per fleet, over all nodes and metrics, where figures are normal about their median
 LEAST_DEVIATION = 0.03  # of a speed or a time; less is nobody's concern however sure
 LEAST_DEGREES = 5.0
@@ -21,6 +23,7 @@ MAJORITY = 0.9  # of a group: then another value is drift
 RARE = 0.02
 MAD_EFFICIENCY = 0.37  # a spread from the median deviation is as sure as a standard deviation of so many nodes
 LEAST_FREEDOM = 4.0
+LEAST_CHANCE = 1e-9  # smaller ones are rounding
 STEPS = 24
 
 
@@ -59,7 +62,12 @@ def _metric(name: str, members: Sequence[NodeDigest], limit: float) -> Metric | 
     centre = statistics.median(scaled)
     spread = MAD_TO_SIGMA * statistics.median(abs(value - centre) for value in scaled)
     least_spread, least_deviation = _leasts(name)
-    margin = max(limit * max(spread, least_spread), least_deviation * max(1.0, SURE_NODES / len(values)))
+    far = limit * max(spread, least_spread)
+    if name.endswith(SKEWED):
+        lower, _, upper = statistics.quantiles(scaled, n=4)
+        rare = 1 - statistics.NormalDist().cdf(limit)
+        far = max(far, (upper - lower) / GUMBEL_IQR * (-math.log(max(rare, LEAST_CHANCE)) - GUMBEL_MEDIAN))
+    margin = max(far, least_deviation * max(1.0, SURE_NODES / len(values)))
     low, high = (_unscale(name, each) for each in (centre - margin, centre + margin))
     median, histogram = _unscale(name, centre), _histogram(values)
     return Metric(name, len(values), median, min(values), max(values), low, high, histogram)
@@ -81,7 +89,8 @@ def _odd_by(metric: Metric, members: Sequence[NodeDigest]) -> list[Odd]:
         if value is None:
             continue
         distance = _scale(metric.name, value) - centre
-        if abs(distance) > margin and not (distance < 0 and _is_count(metric.name)):
+        is_one_sided = _is_count(metric.name) or metric.name.endswith(SKEWED)
+        if abs(distance) > margin and not (distance < 0 and is_one_sided):
             usual = f"{metric.median:.4g} (usual: {max(metric.low_bound, 0):.4g} to {metric.high_bound:.4g})"
             odd.append(Odd(node.host, node.path, metric.name, f"{value:.4g}", usual, abs(distance) / margin))
     return odd

@@ -83,5 +83,5 @@ def test_the_page_is_one_screen_all_of_it_with_v_and_one_line_with_q(command: Co
         for options in ((), ("-v",), ("-q",))
     )
     assert len(screen.splitlines()) <= 24 and "\nNext     none; " in screen
-    assert "no outliers in 4 metrics" in all_of_it
+    assert "no outliers in 8 metrics" in all_of_it
     assert line == "ALL ALIKE  8 nodes, all ready, no outliers\n"

@@ -214,7 +214,6 @@ def reported(host: str, chance: random.Random) -> dict[str, Any]:
     return document
 
 
-@numbers("12")
 def test_a_node_whose_tenth_call_takes_ten_times_as_long_is_odd_in_its_fleet() -> None:
     chance = random.Random(3)
     documents = {f"n{i:03d}": reported(f"n{i:03d}", chance) for i in range(50)}
@@ -244,7 +243,6 @@ def healthy_fleet(chance: random.Random, nodes: int) -> list[NodeDigest]:
     return [replace(made, path=f"{i}.json", host=f"n{i:03}", metrics=metrics()) for i in range(nodes)]
 
 
-@numbers("14")
 def test_healthy_nodes_are_called_odd_in_few_fleets() -> None:
     chance = random.Random(200)
     assert sum(bool(compare_nodes(healthy_fleet(chance, 200))[0].odd) for _ in range(8)) <= 2  # 5% are promised
