@@ -59,6 +59,7 @@ class Clash:
     seq: int
     one: tuple[str, str]
     other: tuple[str, str]
+    differ: tuple[str, ...]  # the ranks that differ from more than half of all; empty if no work has so many
 
 
 def is_recording(name: str, head: bytes) -> bool:
@@ -128,15 +129,24 @@ def find_lag(recordings: Iterable[Recording]) -> Lag | None:
 
 
 def find_clash(recordings: Iterable[Recording]) -> Clash | None:
-    """Return two ranks with different collectives, or different reduction sizes, under one number of one group."""
-    first_entries: dict[tuple[str, int], tuple[str, Entry]] = {}
+    """Return two ranks with different collectives, or different reduction sizes, under one number of one group.
+
+    If more than half of the ranks agree, the first of the two is one that differs from them.
+    """
+    held: dict[tuple[str, int], dict[str, Entry]] = defaultdict(dict)
     for recording in recordings:
         for entry in recording.entries:
-            rank, first = first_entries.setdefault((entry.group, entry.seq), (recording.rank, entry))
-            is_reduce = "all_reduce" in entry.name and entry.sizes and first.sizes
-            if rank != recording.rank and (first.name != entry.name or (is_reduce and first.sizes != entry.sizes)):
-                one, other = (f"{e.name} {e.sizes}".strip() for e in (first, entry))
-                return Clash(entry.seq, (rank, one), (recording.rank, other))
+            held[entry.group, entry.seq].setdefault(recording.rank, entry)
+    for (_, seq), entries in held.items():
+        has_sizes = all("all_reduce" in each.name and each.sizes for each in entries.values())
+        works = {rank: f"{each.name} {each.sizes}" if has_sizes else each.name for rank, each in entries.items()}
+        usual, count = Counter(works.values()).most_common(1)[0]
+        if count == len(works):
+            continue
+        agrees = next(rank for rank, work in works.items() if work == usual)
+        differ = by_number(rank for rank, work in works.items() if work != usual)
+        one, other = ((rank, f"{entries[rank].name} {entries[rank].sizes}".strip()) for rank in (differ[0], agrees))
+        return Clash(seq, one, other, differ if 2 * count > len(works) else ())
     return None
 
 

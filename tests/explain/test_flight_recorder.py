@@ -86,7 +86,10 @@ def test_different_collectives_under_one_number_are_a_clash() -> None:
     one = read_recording("nccl_trace_rank_0", _dump(range(1, 4)))
     other = read_recording("nccl_trace_rank_1", _dump(range(1, 4), "nccl:all_gather"))
     clash = find_clash([one, other])
-    assert clash is not None and clash.seq == 1
+    assert clash is not None and clash.seq == 1 and clash.differ == ()
+    third = read_recording("nccl_trace_rank_2", _dump(range(1, 4)))
+    clash = find_clash([one, other, third])
+    assert clash is not None and (clash.differ, clash.one[0], clash.other[0]) == (("1",), "1", "0")
 
 
 def test_dumps_beside_a_log_name_the_straggler_of_its_timeout(tmp_path: Path) -> None:

@@ -248,7 +248,6 @@ def test_healthy_nodes_are_called_odd_in_few_fleets() -> None:
     assert sum(bool(compare_nodes(healthy_fleet(chance, 200))[0].odd) for _ in range(8)) <= 2  # 5% are promised
 
 
-@numbers("15")
 def test_where_all_ranks_but_one_agree_that_one_is_named(tmp_path: Path) -> None:
     for rank in range(8):
         name = "nccl:broadcast" if rank == 3 else "nccl:all_reduce"

@@ -6,7 +6,7 @@ import re
 
 from preflight.explain.cause import Cause, Claim, Sign, fill_in, fixed
 from preflight.explain.collective_waits import CLEARLY, Wait, find_mismatch, find_overtaken
-from preflight.explain.event import Authority, Event
+from preflight.explain.event import Authority, Event, by_number
 from preflight.explain.flight_recorder import find_clash
 from preflight.explain.last_frames import LastFrame
 from preflight.explain.log_evidence import LogEvidence
@@ -17,6 +17,7 @@ VERDICT = (
     "different paths ({who})."
 )
 
+MOST_NAMED = 8
 TIMED_OUT = re.compile(r"[Tt]im(?:ed|e) ?out")
 WAITED = re.compile(rf"{TIMED_OUT.pattern}|gloo[^\n]{{0,90}}Connection closed by peer")
 
@@ -58,7 +59,9 @@ def judge(evidence: LogEvidence, events: tuple[Event, ...]) -> Claim | None:
             for event in evidence.recorded(rank, f"collective {clash.seq} is {work}")
         )
         because = "the flight recorder's dumps hold different work under one sequence number"
-        verdict = VERDICT.replace("{who}", f"ranks {clash.one[0]}, {clash.other[0]}")
+        parted = f"rank{'s' * (len(clash.differ) > 1)} {', '.join(clash.differ[:MOST_NAMED])}, unlike most"
+        both = f"ranks {', '.join(by_number((clash.one[0], clash.other[0])))}"
+        verdict = VERDICT.replace("{who}", parted if clash.differ else both)
         return Claim(Authority.MISMATCH, proof, Confidence.HIGH, because, verdict)
     return None
 

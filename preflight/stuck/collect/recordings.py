@@ -104,7 +104,9 @@ def read_recordings(ranks: Sequence[ListedProcess], dumps: bool) -> RecordedLag 
         return RecordedLag(lag.ranks, f"has enqueued {lag.seq} collectives, others {lag.ahead_seq}: not {lag.missing}")
     if clash := find_clash(found):
         (one, what), (other, else_) = clash.one, clash.other
-        return RecordedLag((one, other), f"under number {clash.seq} rank {one} has {what} and rank {other} {else_}")
+        return RecordedLag(
+            clash.differ or (one, other), f"under number {clash.seq} rank {one} has {what} and rank {other} {else_}"
+        )
     return Gap(f"{len(found)} flight recorder dumps show their ranks level{silent}")
 
 
