@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-STUDIES = ("baselines", "fleets", "memory", "patterns", "timeouts")
+STUDIES = ("baselines", "cures", "fleets", "memory", "patterns", "timeouts")
 
 
 def main(arguments: list[str]) -> int:

@@ -165,7 +165,6 @@ def test_a_fault_in_five_of_six_runs_that_none_of_six_has_with_the_setting_is_cu
     assert proof_of(control, (trial(outcome=HANG), trial("cure", env=env))) is Proof.PROVED
 
 
-@numbers("6")
 @pytest.mark.parametrize("failures", [2, 4])
 def test_a_fault_of_the_first_trials_only_is_not_called_steady(failures: int) -> None:
     machine = Flapping(lambda number, _: number < failures, HANG, random.Random(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from preflight.model.trial import DEFAULT, Candidate, TrialResult
-from preflight.search.settings.control import has_failed, is_repeated, order_of_turns
+from preflight.search.settings.control import has_failed, is_repeated, order_of_turns, times_repeated
 from preflight.search.settings.duel import is_sound
 from preflight.search.settings.minimise import Cure
 from preflight.search.settings.steps import Known, Next, Repeat, Stop
@@ -36,10 +36,14 @@ def _costs_s(default: TrialResult, known: Known) -> tuple[float, float]:
 
 
 def closing(default: TrialResult, chosen: Candidate | None, known: Known, runs_each: int) -> Next:
-    """Return the next run of the control, or one repetition of default settings that no workaround helps."""
+    """Return the next run of the control, or of default settings that no workaround helps.
+
+    Those are repeated as often as a control would: a fault of the first trials only is no steady one.
+    """
     if chosen is None:
-        failures = sum(map(has_failed, known.results))
-        may = has_failed(default) and failures < 2 and not is_repeated((), known.reruns) and runs_each
+        may = (
+            has_failed(default) and times_repeated((), known.reruns) < runs_each and known.left_s >= default.duration_s
+        )
         return Repeat(Candidate(DEFAULT, (), default.reason, default.scope)) if may else Stop()
     return _turn(default, chosen, known, _costs_s(default, known), runs_each) or Stop(chosen)
 

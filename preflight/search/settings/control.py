@@ -177,9 +177,14 @@ def order_of_turns(seed: int, name: str, runs_each: int) -> tuple[bool, ...]:
     return tuple(turns)
 
 
+def times_repeated(env: Env, reruns: Iterable[Rerun]) -> int:
+    """Return how often these settings have been tried again outside a control."""
+    return sum(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
+
+
 def is_repeated(env: Env, reruns: Iterable[Rerun]) -> bool:
     """Return whether these settings have been tried again outside a control."""
-    return any(not each.control and _key(each.candidate, each.env) == _key(DEFAULT, env) for each in reruns)
+    return times_repeated(env, reruns) > 0
 
 
 def has_failed(result: TrialResult) -> bool:
