@@ -11,7 +11,7 @@ from preflight.model.explanation import Confidence
 from preflight.model.repairs import shm_room
 
 SHARED = re.compile(r"['/](?:dev/shm|psm_|torch_\d|sem\.)")
-VERDICT = "Shared memory (/dev/shm){host} is too small: {who} could not get its part of it."
+VERDICT = "Shared memory (/dev/shm){host} is too small or full: {who} could not get its part of it."
 BUS_ERROR = "{who}{host} died of a bus error, which a full /dev/shm causes (so does a data file that was cut short)."
 
 
