@@ -42,7 +42,7 @@ def test_a_step_and_its_stages_are_what_is_running() -> None:
     assert after(step).running == "netif eth0"
     assert after(step, {"event": "stage", "stage": "init"}).running == "netif eth0 at init"
     stages = [{"event": "stage", "stage": stage} for stage in ("init", "timed 3/8")]
-    assert after(step, *stages).running == "netif eth0 at timed 3/8"
+    assert after(step, *stages).running == "netif eth0 at timed step 3 of 8"
 
 
 def test_results_are_kept_in_the_order_in_which_they_came() -> None:
