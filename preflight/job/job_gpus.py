@@ -55,7 +55,7 @@ def engine_of_job(command: Sequence[str]) -> Engine | None:
     return next((each for each in Engine if found is not None and each.value == found.name), None)
 
 
-class _Found(NamedTuple):
+class _LauncherInLine(NamedTuple):
     """A launcher in a command, what its options say of GPUs, and where these options begin."""
 
     name: str
@@ -63,7 +63,7 @@ class _Found(NamedTuple):
     place: int
 
 
-def _launchers(command: Sequence[str]) -> Iterator[_Found]:
+def _launchers(command: Sequence[str]) -> Iterator[_LauncherInLine]:
     """Yield each launcher in a command."""
     for place, word in enumerate(command):
         name = os.path.basename(word)
@@ -71,7 +71,7 @@ def _launchers(command: Sequence[str]) -> Iterator[_Found]:
         is_module = command[place - 1] == "-m"
         known = MODULES.get(word) if is_module else STARTED_BY.get(name) or STARTED_BY.get(with_verb)
         if known is not None and known.gpus is not None:
-            yield _Found(known.name, known.gpus, place + 1)
+            yield _LauncherInLine(known.name, known.gpus, place + 1)
 
 
 def _options(words: Sequence[str], has_script: bool) -> Iterator[tuple[str, str]]:
