@@ -43,7 +43,7 @@ class Ran:
 
 
 def line_of(framework: str, timeout_s: int) -> str:
-    lines = {each.name: each.line for each in framework_lines(timeout_s, 600, NOTHING, {}, 3)}
+    lines = {each.name: each.line for each in framework_lines(timeout_s, timeout_s, NOTHING, {}, 3)}
     return lines[framework]
 
 

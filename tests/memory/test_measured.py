@@ -53,7 +53,7 @@ def assert_holds(bound_bytes: int, seen_bytes: int) -> None:
 def test_weights_gradients_adam_states_and_buckets_of_ddp(tmp_path: Path) -> None:
     for rank in measured("ddp", tmp_path):
         need = needs(Strategy.DDP, rank["params"])[MemoryPlace.GPU, MemoryPhase.TRAINING]
-        assert_holds(need.at_least_bytes, rank["training"])
+        assert need.at_least_bytes <= rank["training"]  # without gradients: an optimizer may use them up as they come
         assert_holds(need.usual_bytes, rank["training"])
 
 
@@ -62,7 +62,8 @@ def test_the_parts_of_fsdp_and_the_gather_of_a_full_save_on_rank_0(tmp_path: Pat
     seen = needs(Strategy.FSDP, first["params"])
     states = seen[MemoryPlace.GPU, MemoryPhase.SAVE].at_least_bytes
     for rank in (first, second):
-        assert_holds(seen[MemoryPlace.GPU, MemoryPhase.TRAINING].at_least_bytes, rank["training"])
+        assert seen[MemoryPlace.GPU, MemoryPhase.TRAINING].at_least_bytes <= rank["training"]
+        assert_holds(seen[MemoryPlace.GPU, MemoryPhase.TRAINING].usual_bytes, rank["training"])
     # On the CPU the GPU's memory and the host's are one.
     assert_holds(states + seen[MemoryPlace.HOST, MemoryPhase.SAVE].at_least_bytes, first["save"])
     assert_holds(states, second["save"])
