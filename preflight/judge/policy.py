@@ -77,30 +77,22 @@ def _meets(waiver: Waiver, finding: Finding) -> bool:
 def _expired(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
     for waiver in policy.waivers:
         if policy.today > waiver.until and any(_meets(waiver, each) for each in findings):
-            yield Finding(
-                check="policy-waiver-expired",
-                blame=Blame.CONFIGURATION,
-                severity=Severity.INFO,
-                subject=f"{policy.source} {waiver.check}",
-                problem=f"the waiver ended on {waiver.until} ({waiver.reason}), and the problem is still there",
-                fix="repair it, or give the waiver a new end",
-                evidence=(),
-            )
+            problem = f"the waiver ended on {waiver.until} ({waiver.reason}), and the problem is still there"
+            fix = "repair it, or give the waiver a new end"
+            yield _of_policy("policy-waiver-expired", policy, waiver.check, problem, fix)
 
 
 def _without_effect(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
     notes = {each.check for each in findings if each.severity is Severity.INFO}
     for check, level in policy.levels:
         if check in notes and level is not Level.INFO:
-            yield Finding(
-                check="policy-level-unused",
-                blame=Blame.CONFIGURATION,
-                severity=Severity.INFO,
-                subject=f"{policy.source} {check}",
-                problem=f'"{level.value}" changes FAIL and WARN; the finding here is INFO and stays INFO',
-                fix="",
-                evidence=(),
-            )
+            problem = f'"{level.value}" changes FAIL and WARN; the finding here is INFO and stays INFO'
+            yield _of_policy("policy-level-unused", policy, check, problem, "")
+
+
+def _of_policy(name: str, policy: Policy, check: str, problem: str, fix: str) -> Finding:
+    """Return a finding about the policy file itself and one check that it names."""
+    return Finding(name, Blame.CONFIGURATION, Severity.INFO, f"{policy.source} {check}", problem, fix, ())
 
 
 def _levels(table: dict[str, Any], source: str, checks: Collection[str]) -> Iterator[tuple[str, Level]]:

@@ -255,6 +255,12 @@ class UnreadableGpu:
     reason: str
 
 
+def may_span_nodes(gpu: Gpu) -> bool:
+    """Return whether the GPU's NVLink fabric may join it to GPUs of other nodes: it belongs to a Grace CPU."""
+    has_grace = isinstance(gpu.memory_numa_node, int)
+    return has_grace and isinstance(gpu.fabric, Fabric) and gpu.fabric.state is FabricState.COMPLETED
+
+
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
     """The NVIDIA driver as NVML reports it."""

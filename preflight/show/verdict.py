@@ -38,7 +38,7 @@ def verdict_section(report: Report, most_lines: int | None = None) -> list[Block
         ranks = f"{report.world_size} rank{'' if report.world_size == 1 else 's'}"
         nodes = f" of {len(report.nodes)} nodes" if len(report.nodes) > 1 else ""
         has_run = report.world_size > 0 and any(trial.outcome is not Outcome.SKIPPED for trial in report.trials)
-        tried = f"gloo over {ranks}{nodes}" if has_run else "gloo; no rank was started"
+        tried = f"gloo over {ranks}{nodes}" if has_run else "gloo; no trial was completed"
         blocks.append(Text(f"CPU path: {tried}; GPUs and NCCL were not tested."))
     if report.narrowed:
         blocks.append(Text(f"Reduced check ({line(report.narrowed)}): a full check covers more"))

@@ -58,9 +58,9 @@ def test_the_first_line_says_that_no_gpu_was_tried() -> None:
     assert render_check(healthy(), Style()).startswith("CPU path: gloo over 2 ranks")
 
 
-def test_a_run_that_was_stopped_before_its_ranks_does_not_count_them() -> None:
+def test_a_run_of_which_no_trial_was_completed_counts_no_ranks() -> None:
     assert render_check(replace(healthy(), world_size=0), Style()).startswith(
-        "CPU path: gloo; no rank was started; GPUs"
+        "CPU path: gloo; no trial was completed; GPUs"
     )
 
 

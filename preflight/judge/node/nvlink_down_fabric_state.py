@@ -8,7 +8,7 @@ from preflight.judge.seen_again import part_of_gpu
 from preflight.model.facts import Gap, Gpu, NodeFacts, known, known_or
 from preflight.model.finding import Blame, Evidence, Severity, Unseen
 from preflight.model.gap import NOT_OFFERED
-from preflight.model.gpu import Fabric, FabricState
+from preflight.model.gpu import Fabric, FabricState, may_span_nodes
 from preflight.model.repairs import FABRIC_MANAGER
 
 
@@ -90,7 +90,8 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
             yield fabric_state.finding(
                 severity, subject(node, gpu), problem, FIX, Evidence("fabric", observed, "nvmlDeviceGetGpuFabricInfoV")
             )
-    if gpus and _needs_a_channel(node, gpus[0]):
+    files = None if isinstance(node.device_nodes, Gap) else node.device_nodes.nvidia
+    if files is not None and CHANNELS not in files and any(map(may_span_nodes, gpus)):
         yield fabric_state.finding(
             Severity.WARN if len(case.nodes) > 1 else Severity.INFO,
             node.host,
@@ -100,13 +101,6 @@ def fabric_state(node: NodeFacts, case: Case) -> Findings:
             blame=Blame.CONTAINER if is_contained(node) else None,
         )
     must_be_known(((gpu, gpu.fabric) for gpu in gpus), "fabric state")
-
-
-def _needs_a_channel(node: NodeFacts, gpu: Gpu) -> bool:
-    """Return whether an NVLink fabric of several nodes joins a Grace node's GPUs and no process may share memory."""
-    if isinstance(gpu.fabric, Gap) or isinstance(gpu.memory_numa_node, Gap) or isinstance(node.device_nodes, Gap):
-        return False
-    return gpu.fabric.state is FabricState.COMPLETED and CHANNELS not in node.device_nodes.nvidia
 
 
 def _fault(fabric: Fabric) -> tuple[Severity, str, str] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from preflight.model.facts import NodeFacts
 from preflight.model.gap import known_or
-from preflight.model.gpu import Fabric, FabricState
+from preflight.model.gpu import may_span_nodes
 from preflight.model.hca import HcaPort, PortState
 from preflight.model.joint import SoloResult
 from preflight.model.network_survey import NetifSet
@@ -124,8 +124,7 @@ def _mnnvl(nodes: Sequence[NodeFacts]) -> Iterator[Candidate]:
 
 
 def _may_be_in_a_rack(node: NodeFacts) -> bool:
-    gpus = (gpu for gpu in known_or(node.gpus, ()) if isinstance(gpu.memory_numa_node, int))
-    return any(isinstance(gpu.fabric, Fabric) and gpu.fabric.state is FabricState.COMPLETED for gpu in gpus)
+    return any(map(may_span_nodes, known_or(node.gpus, ())))
 
 
 def _family(nodes: Sequence[NodeFacts], chosen: NetifSet | None) -> Iterator[Candidate]:
